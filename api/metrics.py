@@ -23,7 +23,7 @@ from clusterstate.objects.errors import StatusError
 from clusterstate.queries import metrics as queries
 from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
 from clusterstate.queries.queue import oldest_untried, pending_counts, refused_counts
-from scheduling.answers import advisor, questions
+from scheduling.answers import advisor
 
 _PATIENCE_SECONDS = 5.0
 _ADVISOR_SECONDS = 1.0
@@ -215,6 +215,8 @@ _QUEUES = ("active", "backoff", "gated", "unschedulable")
 
 
 def _queue() -> Iterator[str]:
+    from scheduling.answers import questions  # NumPy, which comes with the first scrape
+
     counts = pending_counts()
     names = [profile.scheduler_name for profile in questions.configuration().profiles]
     since = oldest_untried(names)

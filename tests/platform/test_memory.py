@@ -38,3 +38,17 @@ def test_memory_that_a_burst_took_is_given_back() -> None:
     assert free > 100_000_000
     assert after - before < 40_000_000
     assert free_then >= collector.MUCH_BYTES  # the addresses stay, without memory behind them
+
+
+def test_a_web_process_starts_without_what_only_an_advisor_needs() -> None:
+    """NumPy and the engine are 18 MB and a third of a second in each of them."""
+    code = (
+        "import sys, api.asgi\n"
+        "print(sorted({'numpy', 'numba', 'scheduling.engine.cycle'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=os.environ | {"STOWAGE_PROCESS": "http"}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
