@@ -254,12 +254,15 @@ class Application:
             shares=shares,
             keeps_room=True,
         )
-        # Pages are long to make: they shall not take the threads of the API.
+        # Pages are long to make: they shall not take the threads of the API. Those of the console
+        # may wait for an advisor: nobody's shall take all threads.
+        of_console = settings.PROCESS == "console"
         self._pages = Lane(
             "page",
             self._one_by_one,
-            threads=2,
+            threads=4 if of_console else 2,
             limit=1,
+            keeps_room=of_console,
             **ready,
         )
         self._logins = Lane(
