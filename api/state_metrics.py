@@ -21,7 +21,7 @@ import structlog
 
 from api import auth, connections, errors, exposition, failures, wire
 from api.impersonation import claim_of_headers
-from api.scopes import Receive, Scope, Send, header, parameters
+from api.scopes import CONNECTION, Receive, Scope, Send, header, parameters
 from api.watch import Client, OnThread
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, TooManyRequests
@@ -123,7 +123,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
             await _send_all(request, scope, send, on_thread, client)
     except TimeoutError:  # Prometheus drops what came
         logger.warning("state_scrape_cut_off", seconds=LONGEST_SECONDS)
-        if (connection := scope.get("stowage.connection")) is not None:
+        if (connection := scope.get(CONNECTION)) is not None:
             connection.hang_up()
     finally:
         listener.cancel()
