@@ -1,6 +1,7 @@
 """Whose turn a browser's request takes: its person's, once the session was seen to be good."""
 
 import pytest
+from django.conf import settings
 
 from api.sessions import Sessions
 
@@ -9,11 +10,10 @@ def browser(cookie: bytes, scheme: str) -> dict[str, object]:
     return {"type": "http", "scheme": scheme, "headers": [(b"cookie", cookie)]}
 
 
-@pytest.mark.parametrize(
-    ("scheme", "name"), [("http", b"sessionid"), ("https", b"__Host-sessionid")]
-)
-def test_a_session_is_its_persons_and_nobody_elses(scheme: str, name: bytes) -> None:
+@pytest.mark.parametrize(("scheme", "prefix"), [("http", b""), ("https", b"__Host-")])
+def test_a_session_is_its_persons_and_nobody_elses(scheme: str, prefix: bytes) -> None:
     sessions = Sessions()
+    name = prefix + settings.SESSION_COOKIE_NAME.encode()
     annas, bobs = (browser(b"x=y; %s=%s" % (name, key), scheme) for key in (b"a", b"b"))
     sessions.saw(annas, "anna")
     sessions.saw(bobs, "bob")
