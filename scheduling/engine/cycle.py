@@ -203,6 +203,8 @@ def schedule_batch(
     """
     decisions = Decisions()
     waiting = list(pods)
+    if framework.preparing:
+        framework.prepare([pod.info for pod in waiting], snapshot)
     while len(decisions) < len(waiting):
         number = draw + len(decisions)
         pod = waiting[len(decisions)]
@@ -358,7 +360,7 @@ class _Cycle:
         total = self.snapshot.node_count
         if wanted >= len(rows):
             self.next_start = next_start(self.start, len(rows), total)
-            return self._judge(rows)
+            return self._outside(self._judge(rows))
         order = self.snapshot.ordered_rows()
         if len(rows) != total:
             order = order[np.isin(order, rows)]
@@ -366,15 +368,19 @@ class _Cycle:
         filtered = self._judge(order)
         cut = enough(filtered.verdict == 0, wanted)
         self.next_start = next_start(self.start, cut, total)
-        return Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses)
+        return self._outside(Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses))
+
+    def _outside(self, filtered: Filtered) -> Filtered:
+        """Ask extenders about the nodes that were found, and about no others."""
+        return self.framework.ask_extenders(self.state, self.info, self.snapshot, filtered)
 
     def _judge(self, rows: Rows) -> Filtered:
-        """Return what Filter says of rows."""
+        """Return what the filters say of rows, without extenders."""
         if self.programs is not None and self.snapshot.has_any_nomination:
             filtered = self.programs.judge(self.state, self.info, rows)
             if filtered is not None:
                 return filtered
-        return self.framework.filter(self.state, self.info, self.snapshot, rows)
+        return self.framework.filter_inside(self.state, self.info, self.snapshot, rows)
 
     def _placed(
         self, begun: PreFiltered, filtered: Filtered, scores: ScoreTable | None

@@ -12,7 +12,7 @@ import numpy as np
 from scheduling.engine.compiled import rows as loop
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
-from scheduling.framework.interface import CycleState, Filter
+from scheduling.framework.interface import CycleState, Extender, Filter
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import Filtered
 from scheduling.framework.runtime import Framework
@@ -109,6 +109,7 @@ class FilterProgram:
         self._framework = framework
         self.info = info
         self.usable = True
+        self.asks_outside = False
         self._compares = False
         self._steps: list[_Step] = []
         self._rows: list[tuple[int, int, int]] = []
@@ -160,6 +161,8 @@ class FilterProgram:
                     if term.kind is Kind.HARD
                 ]
                 self._add(plugin, loop.SPREAD, terms, plugin.spread_rejections)
+            elif isinstance(plugin, Extender):
+                self.asks_outside = self.asks_outside or plugin.filters_nodes
             else:
                 self.usable = False
                 return

@@ -120,7 +120,7 @@ class RowPrograms:
             PluginFailed: a plugin failed.
         """
         program = self.program(state, info)
-        if program is None or not len(rows):
+        if program is None or program.asks_outside or not len(rows):
             return None
         follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
         kept = program.kept

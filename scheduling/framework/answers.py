@@ -3,7 +3,7 @@
 Whatever is wrong becomes ``PluginFailed``, which names the plugin and the point.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -125,3 +125,8 @@ def check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None
         raise wrong(plugin, point, f"scores have shape {shape}, wanted {(count,)}")
     if scores.dtype.kind not in "iu":
         raise wrong(plugin, point, f"scores are {scores.dtype}, wanted int64")
+
+
+def go_list(names: Iterable[str]) -> str:
+    """Return names as Go prints a list."""
+    return f"[{' '.join(names)}]"

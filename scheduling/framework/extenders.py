@@ -1,8 +1,9 @@
-"""``extenders`` of a KubeSchedulerConfiguration: HTTP services that filter and score nodes.
+"""``extenders`` of a KubeSchedulerConfiguration: HTTP services that take part in decisions.
 
 Each becomes a plugin of every profile, called ``Extender`` and its URL, asked after all other
-filters. Fields and their meaning: kube-scheduler ``pkg/scheduler/extender.go``, v1.36.
-``bindVerb``, ``preemptVerb`` and parts of ``tlsConfig`` are refused, not ignored.
+filters and before all other binders; those that may be ignored come last, as in kube-scheduler.
+Fields and their meaning: ``pkg/scheduler/extender.go``, v1.36. ``batchVerb`` is this service's own.
+Parts of ``tlsConfig`` are refused, not ignored.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from clusterstate.objects.errors import DUPLICATE, FORBIDDEN, REQUIRED, FieldError
+from clusterstate.objects.errors import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, FieldError
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.plugin_args import NodeResourcesFitArgs
 from scheduling.framework.reading import Field, check_label_name
@@ -19,19 +20,24 @@ from scheduling.framework.reading import Field, check_label_name
 _DEFAULT_SECONDS: Final = 5.0
 _LONGEST_SECONDS: Final = 60.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb", "batchVerb")
 _TLS_REFUSED: Final = ("serverName", "certData", "keyData", "caData")
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True):
     """One extender. ``managed``: it is asked only about pods that ask for one of these resources.
 
-    ``filter_verb`` or ``prioritize_verb`` may be empty, not both. ``seconds``: of one call.
+    Verbs may be empty, not all of them; ``batch_verb`` stands for ``filter_verb`` and
+    ``prioritize_verb``. ``seconds``: of one call as a whole.
     """
 
     name: str
     url_prefix: str
     filter_verb: str = ""
     prioritize_verb: str = ""
+    preempt_verb: str = ""
+    bind_verb: str = ""
+    batch_verb: str = ""
     weight: int = 1
     seconds: float = _DEFAULT_SECONDS
     node_cache_capable: bool = False
@@ -51,8 +57,15 @@ class Extender(msgspec.Struct, frozen=True):
 
 
 def read(top: Field) -> list[Extender]:
-    """Return the extenders of a configuration; what is wrong with them is noted."""
+    """Return the extenders of a configuration; what is wrong with them is noted.
+
+    Rule: apis/config/validation ``validateExtenders``: one of them may bind.
+    """
     found = [_read(field) for field in top.objects("extenders")]
+    binders = sum(bool(one.args.bind_verb) for one in found)
+    if binders > 1:
+        detail = f"found {binders} extenders implementing bind"
+        top.errors.append(FieldError(INVALID, "extenders", None, detail))
     seen: set[str] = set()
     for number, one in enumerate(found):
         if one.args.name in seen:
@@ -72,16 +85,20 @@ def _read(field: Field) -> Extender:
         field.error("urlPrefix", url, 'must be "http://host..." or "https://host...", without user')
     if field.boolean("enableHTTPS", default=scheme == "https") != (scheme == "https"):
         field.error("enableHTTPS", url, "must say the same as the scheme of urlPrefix")
-    filter_verb, prioritize_verb = field.text("filterVerb"), field.text("prioritizeVerb")
-    for verb in ("bindVerb", "preemptVerb"):
-        if field.text(verb):
-            detail = "is not supported: write a plugin with bind or post_filter instead"
-            errors.append(FieldError(FORBIDDEN, field.child(verb), None, detail))
-    if not filter_verb and not prioritize_verb:
-        detail = "an extender needs filterVerb or prioritizeVerb"
+    verbs = {name: field.text(name).strip("/") for name in _VERBS}
+    if not any(verbs.values()):
+        detail = "an extender needs one of " + ", ".join(_VERBS)
         errors.append(FieldError(REQUIRED, field.child("filterVerb"), None, detail))
+    for name in ("filterVerb", "prioritizeVerb"):
+        if verbs["batchVerb"] and verbs[name]:
+            detail = "batchVerb stands for it: give one or the other"
+            errors.append(FieldError(FORBIDDEN, field.child(name), None, detail))
+    for name, verb in verbs.items():
+        if not verb.isascii() or not verb.isprintable() or any(sign in verb for sign in " ?#"):
+            field.error(name, verb, "must be a path, such as filter")
+    scores = bool(verbs["prioritizeVerb"] or verbs["batchVerb"])
     weight = field.integer("weight", 1)
-    if prioritize_verb and not 1 <= weight <= 1000:
+    if scores and not 1 <= weight <= 1000:
         field.error("weight", weight, "must be between 1 and 1000")
     seconds = _seconds(field)
     tls = field.object("tlsConfig") or Field({}, field.child("tlsConfig"), errors)
@@ -93,8 +110,11 @@ def _read(field: Field) -> Extender:
     args = ExtenderArgs(
         name=f"Extender {url}",
         url_prefix=url.rstrip("/"),
-        filter_verb=filter_verb,
-        prioritize_verb=prioritize_verb,
+        filter_verb=verbs["filterVerb"],
+        prioritize_verb=verbs["prioritizeVerb"],
+        preempt_verb=verbs["preemptVerb"],
+        bind_verb=verbs["bindVerb"],
+        batch_verb=verbs["batchVerb"],
         weight=weight,
         seconds=seconds,
         node_cache_capable=field.boolean("nodeCacheCapable", default=False),
@@ -145,6 +165,8 @@ def _resources(field: Field) -> tuple[frozenset[str], frozenset[str]]:
         check_label_name(name, one.child("name"), field.errors)
         if "/" not in name:
             one.error("name", name, "must be an extended resource, such as example.com/device")
+        if name in managed:
+            one.errors.append(FieldError(DUPLICATE, one.child("name"), name))
         if one.boolean("ignoredByScheduler", default=False):
             ignored.add(name)
         one.finish()
@@ -153,17 +175,23 @@ def _resources(field: Field) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def extended(profile: Profile, extenders: Sequence[Extender]) -> Profile:
-    """Return a profile with the extenders at the end of its filters and scores."""
+    """Return a profile with the extenders at the end of its filters and scores.
+
+    One that binds is the first binder. One that takes part in preemption stands among the filters
+    too, where ``runtime.Framework`` finds it.
+    """
     if not extenders:
         return profile
     points, args = dict(profile.points), dict(profile.args)
-    for extender in extenders:
-        name = extender.args.name
-        args[name] = extender.args
-        if extender.args.filter_verb:
-            points["filter"] = (*points.get("filter", ()), PluginUse(name))
-        if extender.args.prioritize_verb:
-            points["score"] = (*points.get("score", ()), PluginUse(name, extender.args.weight))
+    for extender in sorted(extenders, key=lambda one: one.args.ignorable):
+        one = extender.args
+        args[one.name] = one
+        if one.filter_verb or one.batch_verb or one.preempt_verb:
+            points["filter"] = (*points.get("filter", ()), PluginUse(one.name))
+        if one.prioritize_verb or one.batch_verb:
+            points["score"] = (*points.get("score", ()), PluginUse(one.name, one.weight))
+        if one.bind_verb:
+            points["bind"] = (PluginUse(one.name), *points.get("bind", ()))
     ignored = frozenset().union(*(one.ignored_by_scheduler for one in extenders))
     fit = args.get("NodeResourcesFit")
     if ignored and isinstance(fit, NodeResourcesFitArgs):

@@ -23,6 +23,7 @@ from clusterstate.objects.node import Node
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import (
+    Candidate,
     Diagnosis,
     Nomination,
     PodInfo,
@@ -277,8 +278,41 @@ class VictimSearch(Protocol):
         ...
 
 
+@runtime_checkable
+class Extender(Plugin, Protocol):
+    """A service outside that judges what the plugins let through (``plugins.http_extender``).
+
+    It is asked after all filters, and not in the dry run of preemption.
+    """
+
+    filters_nodes: bool
+    """Whether its Filter rejects any node."""
+
+    def process_preemption(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        candidates: Sequence[Candidate],
+    ) -> Sequence[Candidate]:
+        """Return which candidates are left, with their victims."""
+        ...
+
+
+@runtime_checkable
+class Preparing(Plugin, Protocol):
+    """Told of all pods that are decided next, so that it may look once for all of them."""
+
+    def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
+        """Prepare; each attempt must also do without."""
+        ...
+
+
 class Handle(Protocol):
     """What a PostFilter plugin may ask of the framework that runs it."""
+
+    extenders: Sequence[Extender]
+    """Services that may change the candidates of preemption, in order."""
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of the row, or Success, with nominated pods considered."""
@@ -372,64 +406,6 @@ class Permit(Plugin, Protocol):
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
         """Return Success, a rejection, or Wait with a timeout in seconds."""
-        ...
-
-
-class WaitingPod(Protocol):
-    """A pod that Permit plugins keep waiting, its node set aside for it (R163)."""
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``."""
-        ...
-
-    @property
-    def uid(self) -> str:
-        """The pod's uid."""
-        ...
-
-    @property
-    def pod(self) -> PodInfo:
-        """What the pod asks for."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """The node that is set aside."""
-        ...
-
-    @property
-    def pending_plugins(self) -> Sequence[str]:
-        """Names of the plugins that have not allowed it yet, sorted."""
-        ...
-
-    def allow(self, plugin: str) -> None:
-        """Allow it on behalf of a plugin; once all have, it is bound. Others: nothing happens."""
-        ...
-
-    def reject(self, plugin: str, message: str) -> None:
-        """Send it back to the queue, with a reason for people."""
-        ...
-
-
-class WaitingPods(Protocol):
-    """The pods that wait on Permit, of all profiles (``FrameworkHandle``, R164)."""
-
-    def all(self) -> Sequence[WaitingPod]:
-        """Return all of them, the longest waiting first."""
-        ...
-
-    def get(self, uid: str) -> WaitingPod | None:
-        """Return the one with this uid, ``None`` if it does not wait."""
-        ...
-
-
-@runtime_checkable
-class WantsWaitingPods(Plugin, Protocol):
-    """A plugin that lists, allows or rejects waiting pods."""
-
-    def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
-        """Keep the handle; called once, before anything else."""
         ...
 
 

@@ -6,7 +6,7 @@ which names it: the cycle turns that into an Error decision and goes on with the
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from scheduling.framework.answers import (
     check_filter_result,
     check_scores,
     failed,
+    go_list,
     pair_of,
     rejection_of,
     status_of,
@@ -25,10 +26,17 @@ from scheduling.framework.answers import (
 from scheduling.framework.arrays import Int64
 from scheduling.framework.binding_points import BindingPoints, Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
+from scheduling.framework.handles import (
+    StoredPods,
+    WaitingPods,
+    WantsStoredPods,
+    WantsWaitingPods,
+)
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Bind,
     CycleState,
+    Extender,
     Filter,
     NormalizeScore,
     Permit,
@@ -40,17 +48,16 @@ from scheduling.framework.interface import (
     PreFilter,
     PreFilterExtensions,
     PreFilterResult,
+    Preparing,
     PreScore,
     QueueSort,
     Reserve,
     Score,
     Scores,
-    WaitingPods,
-    WantsWaitingPods,
     looks_at_nodes,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.outcomes import Filtered, PreFiltered, ScoreTable
+from scheduling.framework.outcomes import Filtered, PluginFailed, PreFiltered, ScoreTable
 from scheduling.framework.per_node import adapted
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import CountedFilter, Relying, RequestFilter
@@ -74,6 +81,7 @@ class Framework(BindingPoints):
         profile: which plugins act where, in which order, with which weights.
         plugins: instances by name; all that the profile names.
         waiting_pods: what plugins that want it see of pods that wait on Permit.
+        stored_pods: what plugins that want it see of pods beyond their scheduling classes.
         meter: told how long each call of a plugin takes, if somebody wants to know.
 
     Raises:
@@ -86,6 +94,7 @@ class Framework(BindingPoints):
         plugins: Mapping[str, Plugin],
         *,
         waiting_pods: WaitingPods | None = None,
+        stored_pods: StoredPods | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.profile = profile
@@ -96,6 +105,10 @@ class Framework(BindingPoints):
             for plugin in plugins.values():
                 if isinstance(plugin, WantsWaitingPods):
                     plugin.use_waiting_pods(waiting_pods)
+        if stored_pods is not None:
+            for plugin in plugins.values():
+                if isinstance(plugin, WantsStoredPods):
+                    plugin.use_stored_pods(stored_pods)
         forms = {name: adapted(plugin) for name, plugin in plugins.items()}
 
         def at(point: str, kind: type[P], *, optional: bool = False) -> list[P]:
@@ -131,10 +144,19 @@ class Framework(BindingPoints):
         self.relying_filters: list[Relying] = [
             plugin for plugin in self.filter_plugins if isinstance(plugin, Relying)
         ]
+        self.extenders: list[Extender] = [
+            plugin for plugin in self.filter_plugins if isinstance(plugin, Extender)
+        ]
+        outside = {plugin.name for plugin in self.extenders}
+        self._inside = [one for one in self.filter_plugins if one.name not in outside]
+        self._outside = [one for one in self.filter_plugins if one.name in outside]
+        self.preparing: list[Preparing] = [
+            plugin for plugin in plugins.values() if isinstance(plugin, Preparing)
+        ]
         self.weights = profile.weights()
         self._beyond_rows = [
             plugin.name
-            for plugin in self.filter_plugins
+            for plugin in self._inside
             if not looks_at_nodes(plugin) and not isinstance(plugin, RequestFilter | CountedFilter)
         ]
         self._normalize = {
@@ -252,7 +274,7 @@ class Framework(BindingPoints):
                     text = (
                         f"node(s) didn't satisfy plugin {listed[0]}"
                         if len(listed) == 1
-                        else f"node(s) didn't satisfy plugin(s) {_go_list(listed)} simultaneously"
+                        else f"node(s) didn't satisfy plugin(s) {go_list(listed)} simultaneously"
                     )
                     status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,))
                     return PreFiltered(status, nothing, status)
@@ -264,13 +286,50 @@ class Framework(BindingPoints):
         rows = np.array(sorted(row for row in found if row is not None), np.intp)
         absent = Status(
             Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-            (f"node(s) didn't satisfy plugin(s) {_go_list(sorted(narrowing))}",),
+            (f"node(s) didn't satisfy plugin(s) {go_list(sorted(narrowing))}",),
         )
         return PreFiltered(SUCCESS, rows, absent)
 
-    @metered("Filter")
+    def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
+        """Tell plugins of the pods that are decided next; one that fails is asked for each pod."""
+        for plugin in self.preparing:
+            try:
+                self._call(plugin, "Prepare", plugin.prepare, pods, snapshot)
+            except PluginFailed:
+                continue
+
     def filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Filtered:
-        """Run Filter in order; each plugin sees only rows that all before it passed (R154).
+        """Run Filter in order, then ask extenders about what is left (R154).
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        judged = self.filter_inside(state, pod, snapshot, rows)
+        return self.ask_extenders(state, pod, snapshot, judged)
+
+    def ask_extenders(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, judged: Filtered
+    ) -> Filtered:
+        """Return ``judged`` without the rows that extenders reject.
+
+        Rule: schedule_one.go ``findNodesThatPassExtenders``: in order, while a node is left.
+
+        Raises:
+            PluginFailed: an extender failed.
+        """
+        if not self._outside:
+            return judged
+        places = np.flatnonzero(judged.verdict == 0)
+        asked = self.filter_some(self._outside, state, pod, snapshot, judged.rows[places])
+        return judged if len(asked.statuses) == 1 else judged.narrowed(places, asked)
+
+    @metered("Filter")
+    def filter_inside(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> Filtered:
+        """Run Filter in order; each plugin sees only rows that all before it passed.
+
+        Extenders are not asked.
 
         Pods nominated to a node count as if they ran there, when their priority is not lower: such
         a node must also pass with them (runtime ``RunFilterPluginsWithNominatedPods``).
@@ -337,8 +396,8 @@ class Framework(BindingPoints):
     def filter_alone(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> Filtered:
-        """Run Filter without looking at nominated pods."""
-        return self.filter_some(self.filter_plugins, state, pod, snapshot, rows)
+        """Run Filter without looking at nominated pods, or asking extenders."""
+        return self.filter_some(self._inside, state, pod, snapshot, rows)
 
     def filter_some(
         self,
@@ -409,12 +468,13 @@ class Framework(BindingPoints):
             return self.filter_alone(own, pod, snapshot, np.array(list(nominated), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
-        """Return the first rejection of one row, or Success; as ``filter`` does.
+        """Return the first rejection of one row, or Success; as ``filter_inside`` does.
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        return self.filter(state, pod, snapshot, np.array([row], np.intp)).status(0)
+        rows = np.array([row], np.intp)
+        return self.filter_inside(state, pod, snapshot, rows).status(0)
 
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
@@ -543,7 +603,3 @@ class Framework(BindingPoints):
                     f"range of [0, {MAX_NODE_SCORE}] after normalizing",
                 )
         return raw, final
-
-
-def _go_list(names: Iterable[str]) -> str:
-    return f"[{' '.join(names)}]"

@@ -11,14 +11,13 @@ from clusterstate.objects.quantity import milli_value as milli_amount
 from clusterstate.objects.quantity import value as whole_amount
 from scheduling.framework.arrays import Int64, Mask
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+from scheduling.framework.handles import StoredPods, WaitingPod, WaitingPods
 from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Handle,
     Locality,
     PreFilterResult,
-    WaitingPod,
-    WaitingPods,
 )
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import (
@@ -57,6 +56,7 @@ __all__ = [
     "Resource",
     "Rows",
     "Status",
+    "StoredPods",
     "WaitingPod",
     "WaitingPods",
     "default_normalize",

@@ -13,7 +13,8 @@ from scheduling.framework import documents
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.extenders import ExtenderArgs
-from scheduling.framework.interface import Plugin, WaitingPods
+from scheduling.framework.handles import StoredPods, WaitingPods
+from scheduling.framework.interface import Plugin
 from scheduling.framework.plugin_args import (
     DefaultPreemptionArgs,
     InterPodAffinityArgs,
@@ -126,7 +127,11 @@ def build_plugins(
         if name in makers:
             plugins[name] = makers[name]()
         elif isinstance(extender := args.get(name), ExtenderArgs):
-            plugins[name] = HTTPExtender(extender)
+            try:
+                plugins[name] = HTTPExtender(extender)
+            except OSError as error:
+                text = f"profile {profile.scheduler_name!r}: {name}: tlsConfig: {error}"
+                raise ConfigurationError(text) from error
         elif name in installed.plugins():
             plugins[name] = installed.plugins()[name].make(args.get(name, RawArgs()))
         else:
@@ -150,4 +155,7 @@ def build_framework(
         ConfigurationError: a plugin does not exist or cannot act where the profile puts it.
     """
     plugins = build_plugins(profile, bind=bind, gates=gates)
-    return Framework(profile, plugins, waiting_pods=waiting_pods, meter=meter)
+    stored_pods: StoredPods | None = None,
+    return Framework(
+        profile, plugins, waiting_pods=waiting_pods, stored_pods=stored_pods, meter=meter
+    )

@@ -37,6 +37,7 @@ NAME = "DefaultPreemption"
 NEVER = "Never"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_CANDIDATE = "no candidate node for preemption"
 _NO_VICTIMS = unresolvable(NO_VICTIMS)
 
 
@@ -65,7 +66,12 @@ class DefaultPreemption:
             if not allowed:
                 return None, unschedulable(f"preemption: {why}")
         found = self._search(state, pod, snapshot, potential_rows(diagnosis, snapshot), handle)
-        best = found.best
+        best, candidates = found.best, found.candidates
+        if best is not None and handle.extenders:
+            candidates = _left_by_extenders(state, pod, snapshot, candidates, handle)
+            if not candidates:
+                return None, unschedulable(f"preemption: {NO_CANDIDATE}")
+            best = select_candidate(candidates)
         if best is None:
             counts = found.rejections
             if found.without_victims:
@@ -81,7 +87,7 @@ class DefaultPreemption:
                 node_name=best.node_name,
                 victims=best.victims,
                 pdb_violations=best.pdb_violations,
-                candidates=found.candidates,
+                candidates=candidates,
             ),
             SUCCESS,
         )
@@ -98,6 +104,7 @@ class DefaultPreemption:
         if not len(rows) or not snapshot.has_pods_below(pod.priority):
             return Victims(best=None, without_victims=len(rows))
         begin, wanted = self.extent(state, len(rows))
+        state.tells_candidates = state.tells_candidates or bool(handle.extenders)
         if state.victim_search is not None:
             found = state.victim_search.find_victims(state, pod, rows, begin=begin, wanted=wanted)
             if found is not None:
@@ -152,6 +159,24 @@ class DefaultPreemption:
             if fine and len(fine) + len(violating) >= wanted:
                 break
         return fine + violating, statuses
+
+
+def _left_by_extenders(
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: NodeTable,
+    candidates: Sequence[Candidate],
+    handle: Handle,
+) -> tuple[Candidate, ...]:
+    """Return the candidates that extenders leave, with the victims that they name.
+
+    Rule: preemption.go ``callExtenders``: each gets what the one before it left.
+    """
+    left = tuple(candidates)
+    for extender in handle.extenders:
+        if left:
+            left = tuple(extender.process_preemption(state, pod, snapshot, left))
+    return left
 
 
 def _no_need(name: str) -> Status:

@@ -1,50 +1,53 @@
-"""HTTPExtender: asks an HTTP service about nodes, by the protocol of kube-scheduler's extenders.
+"""HTTPExtender: asks an HTTP service, by the protocol of kube-scheduler's extenders.
 
-Filter posts the pod and the nodes that passed all other filters to ``urlPrefix/filterVerb`` and
-takes away those that the answer does not name; Score posts the feasible ones to
-``urlPrefix/prioritizeVerb`` and takes a score from 0 to 10 for each. One call asks about all nodes.
-With ``nodeCacheCapable`` only their names are sent. The pod is what all pods of its scheduling
-class have in common, so it has no name. Protocol: ``k8s.io/kube-scheduler/extender/v1``.
+* Filter posts the pod and the nodes that passed all other filters to ``urlPrefix/filterVerb`` and
+  takes away those that the answer does not name.
+* Score posts the feasible nodes to ``prioritizeVerb`` and takes a score from 0 to 10 for each.
+* Preemption posts the candidates with their victims to ``preemptVerb``, and goes on with those that
+  come back (``process_preemption``; plugins.default_preemption asks).
+* Bind posts the pod's name and node to ``bindVerb``, for pods that concern the extender.
+* ``batchVerb`` is this service's own: one call about all classes of pods of a batch and all nodes
+  stands in for one call of ``filterVerb`` and ``prioritizeVerb`` for each pod.
 
-An extender that fails does not keep everybody waiting: after ``FAILURES`` failed calls in a row no
-more are made for ``REST`` seconds (a circuit breaker); then one call tries again. What fails, or
-rests, is an error of the attempt, or counts for nothing where the extender is ``ignorable``.
+With ``nodeCacheCapable`` only names of nodes and uids of victims are sent. Source:
+pkg/scheduler/extender.go, v1.36.
+
+A call ends at its deadline, whatever the service does (``framework.http_calls``). After
+``FAILURES`` failed calls in a row no more are made for ``REST`` seconds (a circuit breaker); then
+one call tries again. What fails, or rests, is an error of the attempt, or counts for nothing where
+the extender is ``ignorable``.
 
 This plugin is the exception to the rule that plugins read no clock: a timeout needs one.
 """
 
 import http.client
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 
-from clusterstate.objects.node import Node
+from scheduling.framework import extender_protocol as protocol
 from scheduling.framework.arrays import Int64
+from scheduling.framework.extender_protocol import ExtenderFailed, Judgement
 from scheduling.framework.extenders import ExtenderArgs
+from scheduling.framework.handles import StoredPods
+from scheduling.framework.http_calls import HTTPCaller
 from scheduling.framework.interface import CycleState, FilterResult
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.status import Code
-from scheduling.framework.types import PodInfo
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import Candidate, PodInfo, PodRecord
+
+T = TypeVar("T")
 
 FAILURES: Final = 3
 REST: Final = 30.0
-_LARGEST_ANSWER: Final = 64 * 2**20
-_HIGHEST: Final = 10
 _SCALE: Final = 10
 """Scores of extenders go to 10, those of nodes to 100."""
-
-
-class ExtenderFailed(Exception):
-    """A call did not give an answer that can be used; the message says why."""
-
-
-class _Resting(ExtenderFailed):
-    """No call was made, since the last ones failed."""
 
 
 class HTTPExtender:
@@ -54,8 +57,25 @@ class HTTPExtender:
         self.name = args.name
         self._args = args
         self._clock = clock
+        self._caller = HTTPCaller(args.url_prefix, args.seconds, _context(args))
+        self._pods: StoredPods | None = None
+        self._lock = threading.Lock()
         self._failures = 0
         self._rests_until = 0.0
+        # The answers of one batch, by class; they hold as long as the nodes are what they were.
+        self._batch: dict[bytes, Judgement | ExtenderFailed] = {}
+        self._batch_nodes: tuple[NodeTable, int] | None = None
+
+    @property
+    def filters_nodes(self) -> bool:
+        """Whether Filter asks the service."""
+        return bool(self._args.filter_verb or self._args.batch_verb)
+
+    def use_stored_pods(self, pods: StoredPods) -> None:
+        """Send pods as they are stored, with names and annotations (``handles.StoredPods``)."""
+        self._pods = pods
+
+    # --- extension points ------------------------------------------------------------------------
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -65,12 +85,21 @@ class HTTPExtender:
         Raises:
             ExtenderFailed: the service does not answer, and it may not be ignored.
         """
-        if not self._args.filter_verb or not self._cares_about(pod) or not len(rows):
+        if not self.filters_nodes or not len(rows) or not self._cares_about(pod):
             return None
         names = [snapshot.node_name(row) for row in rows.tolist()]
         try:
-            answer = self._ask(self._args.filter_verb, pod, snapshot, rows, names)
-            return _judged(answer, names)
+            if self._args.batch_verb:
+                return protocol.result_of(self._judgement(pod, snapshot), names)
+            body = self._body(state, pod, snapshot, rows, names)
+            return self._ask(
+                self._args.filter_verb,
+                body,
+                lambda answer: protocol.result_of(
+                    protocol.filtered(answer, names, only_names=self._args.node_cache_capable),
+                    names,
+                ),
+            )
         except ExtenderFailed:
             if self._args.ignorable:
                 return None
@@ -86,148 +115,251 @@ class HTTPExtender:
             return found
         names = [snapshot.node_name(row) for row in rows.tolist()]
         try:
-            answer = self._ask(self._args.prioritize_verb, pod, snapshot, rows, names)
-            scores = _scores(answer)
+            if self._args.batch_verb:
+                scores = self._judgement(pod, snapshot).scores
+            else:
+                body = self._body(state, pod, snapshot, rows, names)
+                scores = self._ask(self._args.prioritize_verb, body, protocol.scores_of)
         except ExtenderFailed:
             return found
         for position, name in enumerate(names):
             found[position] = scores.get(name, 0) * _SCALE
         return found
 
-    def _cares_about(self, pod: PodInfo) -> bool:
-        managed = self._args.managed
-        return not managed or any(pod.requests.get(name, 0) > 0 for name in managed)
+    def process_preemption(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        candidates: Sequence[Candidate],
+    ) -> Sequence[Candidate]:
+        """Return the candidates that the service leaves, with the victims that it names.
 
-    def _ask(
-        self, verb: str, pod: PodInfo, snapshot: NodeTable, rows: Rows, names: list[str]
-    ) -> Any:
-        body: dict[str, Any] = {"Pod": pod.pod, "Nodes": None, "NodeNames": None}
-        if self._args.node_cache_capable:
-            body["NodeNames"] = names
-        else:
-            nodes: list[Node] = [snapshot.node(row) for row in rows.tolist()]
-            body["Nodes"] = {"kind": "NodeList", "apiVersion": "v1", "items": nodes}
-        if self._clock() < self._rests_until:
-            raise _Resting(f"{self._args.url_prefix} failed {FAILURES} times and is left alone")
+        Rule: extender.go ``ProcessPreemption`` and preemption.go ``callExtenders``.
+
+        Raises:
+            ExtenderFailed: the service fails, or names a pod that is not on the node, and it may
+                not be ignored.
+        """
+        if not self._args.preempt_verb or not candidates or not self._cares_about(pod):
+            return candidates
         try:
-            answer = self._post(verb, msgspec.json.encode(body))
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            return self._preempted(state, pod, snapshot, candidates)
+        except ExtenderFailed:
+            if self._args.ignorable:
+                return candidates
+            raise
+
+    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Have the service bind the pod; Skip where the pod does not concern it."""
+        if not self._args.bind_verb or not self._cares_about(pod):
+            return Status(Code.SKIP)
+        namespace, _, name = state.pod_name.partition("/")
+        body = {
+            "PodName": name,
+            "PodNamespace": namespace,
+            "PodUID": state.pod_uid,
+            "Node": node_name,
+        }
+        try:
+            self._ask(self._args.bind_verb, msgspec.json.encode(body), protocol.check_bound)
+        except ExtenderFailed as failure:
+            if self._args.ignorable:
+                return Status(Code.SKIP)
+            return Status(Code.ERROR, (str(failure),))
+        return SUCCESS
+
+    # --- many pods at once -----------------------------------------------------------------------
+
+    def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
+        """Ask once about all classes of a batch; Filter and Score find the answers."""
+        if not self._args.batch_verb:
+            return
+        self._batch, self._batch_nodes = {}, (snapshot, snapshot.node_version)
+        counts = Counter(pod for pod in pods if self._cares_about(pod))
+        if counts and snapshot.node_count:
+            self._ask_about(counts, snapshot)
+
+    def _judgement(self, pod: PodInfo, snapshot: NodeTable) -> Judgement:
+        """Return the kept answer about a class, asking for it where there is none."""
+        if self._batch_nodes != (snapshot, snapshot.node_version):
+            self._batch, self._batch_nodes = {}, (snapshot, snapshot.node_version)
+        found = self._batch.get(pod.digest)
+        if found is None:
+            self._ask_about({pod: 1}, snapshot)
+            found = self._batch[pod.digest]
+        if isinstance(found, ExtenderFailed):
+            raise ExtenderFailed(str(found))  # one object would keep every traceback
+        return found
+
+    def _ask_about(self, counts: Mapping[PodInfo, int], snapshot: NodeTable) -> None:
+        rows = snapshot.rows()
+        names = [snapshot.node_name(row) for row in rows.tolist()]
+        pods = [(pod.pod, count) for pod, count in counts.items()]
+        body = protocol.batch_body(self._nodes(snapshot, rows, names), pods)
+        found: Sequence[Judgement | ExtenderFailed]
+        try:
+            found = self._ask(
+                self._args.batch_verb,
+                body,
+                lambda answer: protocol.batch_of(answer, names, len(pods)),
+            )
+        except ExtenderFailed as failure:
+            found = [failure] * len(pods)
+        self._batch.update(zip((pod.digest for pod in counts), found, strict=True))
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _cares_about(self, pod: PodInfo) -> bool:
+        """Return whether the pod names a managed resource (``IsInterested``)."""
+        managed = self._args.managed
+        if not managed:
+            return True
+        return any(
+            not managed.isdisjoint(names)
+            for container in (*pod.pod.spec.containers, *pod.pod.spec.init_containers)
+            for names in (container.resources.requests, container.resources.limits)
+        )
+
+    def _pod(self, state: CycleState, pod: PodInfo) -> Any:
+        """Return the pod as it is stored, or what all pods of its class have in common."""
+        if self._pods is not None and state.pod_key is not None:
+            found = self._pods.manifests([state.pod_key]).get(state.pod_key)
+            if found is not None:
+                return found
+        return pod.pod
+
+    def _nodes(self, snapshot: NodeTable, rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+        if self._args.node_cache_capable:
+            return {"Nodes": None, "NodeNames": names}
+        items = [snapshot.node(row) for row in rows.tolist()]
+        return {
+            "Nodes": {"kind": "NodeList", "apiVersion": "v1", "items": items},
+            "NodeNames": None,
+        }
+
+    def _body(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        names: Sequence[str],
+    ) -> bytes:
+        nodes = self._nodes(snapshot, rows, names)
+        return msgspec.json.encode({"Pod": self._pod(state, pod), **nodes})
+
+    def _preempted(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        candidates: Sequence[Candidate],
+    ) -> Sequence[Candidate]:
+        rows = [snapshot.row_of(one.node_name) for one in candidates]
+        there = {
+            one.node_name: snapshot.pods_on(row)
+            for one, row in zip(candidates, rows, strict=True)
+            if row is not None
+        }
+        records = [record for found in there.values() for record in found]
+        uids, victims = self._victims(records, candidates)
+        member = "NodeNameToMetaVictims" if self._args.node_cache_capable else "NodeNameToVictims"
+        empty = {"NodeNameToVictims": None, "NodeNameToMetaVictims": None}
+        body = msgspec.json.encode({"Pod": self._pod(state, pod), **empty, member: victims})
+        answered = self._ask(self._args.preempt_verb, body, protocol.victims_of)
+        left: list[Candidate] = []
+        for name, (named, violations) in answered.items():
+            if name not in there:
+                raise ExtenderFailed(f"the answer names node {name!r:.253}, which is no candidate")
+            if not named and self._args.ignorable:
+                continue
+            if not named:
+                raise ExtenderFailed(f'expected at least one victim pod on node "{name}"')
+            by_uid = {uids[record.key]: record for record in there[name]}
+            for uid in named:
+                if uid not in by_uid:
+                    raise ExtenderFailed(
+                        f"{self._args.url_prefix} claims to preempt pod (UID: {uid:.64}) on node:"
+                        f" {name}, but the pod is not found on that node"
+                    )
+            chosen = tuple(by_uid[uid] for uid in dict.fromkeys(named))
+            left.append(Candidate(node_name=name, victims=chosen, pdb_violations=violations))
+        return left
+
+    def _victims(
+        self, records: Sequence[PodRecord], candidates: Sequence[Candidate]
+    ) -> tuple[dict[Any, str], dict[str, Any]]:
+        """Return the uids of pods by key, and the candidates' victims as the service gets them."""
+        manifests = {} if self._pods is None else self._pods.manifests([one.key for one in records])
+        uids = {
+            one.key: str(manifests[one.key]["metadata"]["uid"])
+            if one.key in manifests
+            else str(one.key)
+            for one in records
+        }
+
+        def shown(record: PodRecord) -> Any:
+            if self._args.node_cache_capable:
+                return {"UID": uids[record.key]}
+            if record.key in manifests:
+                return manifests[record.key]
+            meta = {
+                "name": record.name,
+                "namespace": record.info.namespace,
+                "uid": uids[record.key],
+                "labels": record.info.labels,
+            }
+            return {"metadata": meta, "spec": record.info.pod.spec}
+
+        return uids, {
+            one.node_name: {
+                "Pods": [shown(record) for record in one.victims],
+                "NumPDBViolations": one.pdb_violations,
+            }
+            for one in candidates
+        }
+
+    def _ask(self, verb: str, body: bytes, read: Callable[[Any], T]) -> T:
+        """Return what ``read`` makes of the answer to one call.
+
+        Raises:
+            ExtenderFailed: no call could be made, or the answer cannot be used.
+        """
+        if self._clock() < self._rests_until:
+            raise ExtenderFailed(
+                f"{self._args.url_prefix} failed {FAILURES} times and is left alone"
+            )
+        try:
+            found = read(protocol.decoded(self._caller.post(verb, body)))
+        except (OSError, http.client.HTTPException, ExtenderFailed) as error:
+            self._note_failure()
+            name = "" if isinstance(error, ExtenderFailed) else f"{type(error).__name__}: "
+            text = f"{name}{error}".rstrip(": ")
+            raise ExtenderFailed(f"{self._args.url_prefix}/{verb}: {text}") from error
+        with self._lock:
+            self._failures = 0
+        return found
+
+    def _note_failure(self) -> None:
+        with self._lock:
             self._failures += 1
             if self._failures >= FAILURES:
                 self._rests_until = self._clock() + REST
-            text = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise ExtenderFailed(f"{self._args.url_prefix}/{verb}: {text}") from error
-        self._failures = 0
-        return answer
-
-    def _post(self, verb: str, body: bytes) -> Any:
-        """Return the answer to one call.
-
-        Raises:
-            OSError, HTTPException: the service cannot be reached, is too slow, or says no.
-            msgspec.DecodeError: the answer is not JSON.
-        """
-        parts = urlsplit(self._args.url_prefix)
-        assert parts.hostname is not None
-        connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=self._args.seconds, context=self._context()
-            )
-        else:
-            connection = http.client.HTTPConnection(
-                parts.hostname, parts.port, timeout=self._args.seconds
-            )
-        try:
-            path = f"{parts.path.rstrip('/')}/{verb}"
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read(_LARGEST_ANSWER)
-            if response.status != http.client.OK:
-                raise http.client.HTTPException(f"status {response.status}")
-            return msgspec.json.decode(text)
-        finally:
-            connection.close()
-
-    def _context(self) -> ssl.SSLContext:
-        args = self._args
-        context = ssl.create_default_context(cafile=args.ca_file or None)
-        if args.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if args.cert_file:
-            context.load_cert_chain(args.cert_file, args.key_file or None)
-        return context
 
 
-def _judged(answer: Any, names: list[str]) -> FilterResult | None:
-    """Return a filter's answer as codes and reasons.
+def _context(args: ExtenderArgs) -> ssl.SSLContext | None:
+    """Return how to check the service's certificate.
 
     Raises:
-        ExtenderFailed: it reports an error, or is not an answer to a filter.
+        OSError: a file of ``tlsConfig`` cannot be read.
     """
-    told = _members(answer)
-    if told.get("error"):
-        raise ExtenderFailed(str(told["error"]))
-    kept = _kept(told)
-    failed, hopeless = _reasons(told, "failednodes"), _reasons(told, "failedandunresolvablenodes")
-    codes = np.zeros(len(names), np.uint8)
-    reason = np.zeros(len(names), np.int32)
-    reasons: dict[str, int] = {}
-    for position, name in enumerate(names):
-        if name in hopeless:
-            codes[position], text = Code.UNSCHEDULABLE_AND_UNRESOLVABLE, hopeless[name]
-        elif name not in kept:
-            codes[position] = Code.UNSCHEDULABLE
-            text = failed.get(name) or "node(s) were rejected by an extender"
-        else:
-            continue
-        reason[position] = reasons.setdefault(text, len(reasons))
-    if not reasons:
+    if not args.url_prefix.startswith("https:"):
         return None
-    return FilterResult(codes, reason, tuple((text,) for text in reasons))
-
-
-def _members(answer: Any) -> dict[str, Any]:
-    """Return an answer's members by name in lower case: Go's decoder does not look at case."""
-    if not isinstance(answer, dict):
-        raise ExtenderFailed("the answer is not a JSON object")
-    return {str(key).lower(): value for key, value in answer.items()}
-
-
-def _kept(told: Mapping[str, Any]) -> frozenset[str]:
-    names = told.get("nodenames")
-    if isinstance(names, list):
-        return frozenset(map(str, names))
-    nodes = told.get("nodes")
-    items = nodes.get("items") if isinstance(nodes, dict) else None
-    if isinstance(items, list):
-        return frozenset(
-            str((one.get("metadata") or {}).get("name")) for one in items if isinstance(one, dict)
-        )
-    raise ExtenderFailed("the answer names neither NodeNames nor Nodes")
-
-
-def _reasons(told: Mapping[str, Any], member: str) -> dict[str, str]:
-    found = told.get(member)
-    if not isinstance(found, dict):
-        return {}
-    return {str(name): str(text)[:1024] or "rejected" for name, text in found.items()}
-
-
-def _scores(answer: Any) -> dict[str, int]:
-    """Return scores by node name.
-
-    Raises:
-        ExtenderFailed: the answer is not a list of hosts with scores from 0 to 10.
-    """
-    if not isinstance(answer, list):
-        raise ExtenderFailed("the answer is not a list of hosts with scores")
-    found: dict[str, int] = {}
-    for one in answer:
-        told = _members(one)
-        score = told.get("score")
-        if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= _HIGHEST:
-            raise ExtenderFailed(f"a score must be a number from 0 to {_HIGHEST}: {score!r:.50}")
-        found[str(told.get("host"))] = score
-    return found
+    context = ssl.create_default_context(cafile=args.ca_file or None)
+    if args.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if args.cert_file:
+        context.load_cert_chain(args.cert_file, args.key_file or None)
+    return context

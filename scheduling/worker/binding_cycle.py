@@ -32,6 +32,7 @@ from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 from scheduling.worker import measuring, profiles
+from scheduling.worker.stored_pods import StoredPods
 
 logger = structlog.get_logger(__name__)
 
@@ -159,7 +160,9 @@ def _framework(revision: int, name: str) -> Framework:
     profile = profiles.at(revision).profile(name)
     if profile is None:
         raise ConfigurationError(f"profile {name} of revision {revision} cannot be used")
-    return build_framework(profile, waiting_pods=StoredWaitingPods(), meter=_meter)
+    return build_framework(
+        profile, waiting_pods=StoredWaitingPods(), stored_pods=StoredPods(), meter=_meter
+    )
 
 
 memory.when_replaced(_framework.cache_clear)
@@ -178,7 +181,7 @@ memory.when_replaced(_info.cache_clear)
 
 
 class StoredWaitingPod:
-    """A waiting pod as its row has it (``interface.WaitingPod``)."""
+    """A waiting pod as its row has it (``handles.WaitingPod``)."""
 
     def __init__(self, row: Reservation) -> None:
         self._row = row
@@ -209,7 +212,7 @@ class StoredWaitingPod:
 
 
 class StoredWaitingPods:
-    """The waiting pods as their rows have them (``interface.WaitingPods``)."""
+    """The waiting pods as their rows have them (``handles.WaitingPods``)."""
 
     def all(self) -> Sequence[StoredWaitingPod]:
         """Return all of them, the longest waiting first. Queries once."""

@@ -52,7 +52,7 @@ _PREEMPTION = "DefaultPreemption"
 
 
 class ReservedPod:
-    """A pod with a reservation; Permit plugins see it as ``interface.WaitingPod``.
+    """A pod with a reservation; Permit plugins see it as ``handles.WaitingPod``.
 
     ``waits``: deadlines in seconds since the epoch, by plugin. ``stored``: whether it has a row.
     ``submitted``: whether it is being bound.
@@ -133,7 +133,7 @@ class Reservations:
         """How many pods are reserved and not bound."""
         return len(self._pods)
 
-    # --- what plugins see (interface.WaitingPods) ------------------------------------------------
+    # --- what plugins see (handles.WaitingPods) ------------------------------------------------
 
     def all(self) -> Sequence[ReservedPod]:
         """Return the pods that wait on Permit, the longest waiting first."""

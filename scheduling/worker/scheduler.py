@@ -55,6 +55,7 @@ from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reservations
 
+from scheduling.worker.stored_pods import StoredPods
 logger = structlog.get_logger(__name__)
 
 NAME = shards.loop(shards.FIRST)
@@ -180,11 +181,13 @@ class Scheduler:
             ConfigurationError: a plugin cannot be made or cannot act where the profile puts it.
         """
         plugins = build_plugins(profile)
-        return Framework(profile, plugins, waiting_pods=self, meter=self._meter), plugins
+        return Framework(
+            profile, plugins, waiting_pods=self, stored_pods=StoredPods(), meter=self._meter
+        ), plugins
 
     # Plugins are made before ``reservations`` is, so the handle they get is this object.
     def all(self) -> Sequence[reservations.ReservedPod]:
-        """Return the pods that wait on Permit (``interface.WaitingPods``)."""
+        """Return the pods that wait on Permit (``handles.WaitingPods``)."""
         return self.reservations.all()
 
     def get(self, uid: str) -> reservations.ReservedPod | None:
@@ -425,6 +428,7 @@ class Scheduler:
                     snapshot, framework, [pod], options, draw=draw, start=start, decider=decider
                 )
             start = decision.next_start
+        framework.prepare([pod.info for pod in pods], snapshot)
             if decision.scheduled:
                 decision = self.reservations.begin(
                     framework, self._revision, pod, state, decision, now

@@ -10,7 +10,7 @@ PROMISED = {
     "SUCCESS", "VERSION", "Action", "ClusterEvent", "Code", "CycleState", "Diagnosis",
     "FilterResult", "Handle", "Int64", "LabelColumn", "Locality", "Mask", "NodeTable", "Nomination",
     "PodInfo", "PodRecord", "PreFilterResult", "Registration", "Resource", "Rows", "Status",
-    "WaitingPod", "WaitingPods", "default_normalize", "milli_amount", "unresolvable",
+    "StoredPods", "WaitingPod", "WaitingPods", "default_normalize", "milli_amount", "unresolvable",
     "unschedulable", "whole_amount",
 }  # fmt: skip
 CODES = {
@@ -28,7 +28,7 @@ def test_no_promised_name_is_taken_back() -> None:
 
 def test_what_is_promised_of_a_cycles_state_and_of_the_table_is_there() -> None:
     state = v1.CycleState()
-    for name in ("write", "read", "get", "delete", "pod_name", "pod_uid", "draw_below"):
+    for name in ("write", "read", "get", "delete", "pod_key", "pod_name", "pod_uid", "draw_below"):
         assert hasattr(state, name)
     for name in ("rows", "row_of", "node", "node_name", "resource", "label_column", "counter"):
         assert hasattr(v1.NodeTable, name)

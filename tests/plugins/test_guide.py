@@ -5,16 +5,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scheduling.engine import fast_lane
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import PluginUse, Profile
+from scheduling.framework.runtime import Framework
 from scheduling.plugins import installed
+from scheduling.plugins.priority_sort import PrioritySort
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import framework_with
@@ -82,3 +86,31 @@ def test_the_fast_plugins_pods_are_decided_by_the_loop(project: Path) -> None:
         decided = schedule_batch(snapshot, framework, pods, Options(seed=1), decider=decider)
     assert [type(part) for part in decided.parts] == [Run]
     assert "n0" not in {decision.node_name for decision in decided}
+
+
+def test_a_plugin_sees_annotations_of_the_pod_itself(project: Path) -> None:
+    """R27: they are no part of the scheduling class, so it asks for the pod as it is stored."""
+    stored = {"n": {"metadata": {"annotations": {"example.com/rack": "2"}}}, "m": {"metadata": {}}}
+
+    class Pods:
+        def manifests(self, keys: list[str]) -> dict[str, Any]:
+            return {key: stored[key] for key in keys if key in stored}
+
+    with on_path(project / "installed"):
+        plugin = importlib.import_module("chosen_rack").ChosenRack()
+        points = {"filter": (PluginUse(plugin.name),), "queueSort": (PluginUse("PrioritySort"),)}
+        plugins = {plugin.name: plugin, "PrioritySort": PrioritySort()}
+        framework = Framework(Profile(points=points), plugins)
+        snapshot = Snapshot()
+        for number in range(3):
+            labels = {"example.com/rack": str(number)}
+            snapshot.set_node(make_node(f"n{number}").labelled(labels).build())
+        info = snapshot.intern(from_pod(make_pod("p").build()))
+        asked = [PodToPlace(key, info) for key in ("n", "m", "gone")]
+
+        def feasible() -> list[int]:
+            return [schedule_pod(snapshot, framework, pod).feasible for pod in asked]
+
+        assert feasible() == [3, 3, 3]
+        plugin.use_stored_pods(Pods())
+        assert feasible() == [1, 3, 3]

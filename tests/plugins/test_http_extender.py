@@ -1,68 +1,32 @@
 """Extenders by kube-scheduler's protocol, against a real HTTP server."""
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from clusterstate.objects.errors import Invalid
 from clusterstate.objects.meta import Manifest
+from scheduling.engine.cycle import PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import CycleState
-from scheduling.plugins.catalogue import build_plugins, load_configuration
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Code, Status
+from scheduling.plugins.catalogue import build_framework, build_plugins, load_configuration
 from scheduling.plugins.http_extender import FAILURES, REST, HTTPExtender
 from tests.builders import make_node, make_pod
-from tests.simulation.builders import result
+from tests.plugins.extender_service import Service, serving
+from tests.simulation.builders import result, results
 
 NODES = [make_node().named(name) for name in ("a", "b", "c")]
-Answers = Callable[[str, Any], Any]
-
-
-class Service:
-    """An extender: ``answer`` gets the verb and the body; what it returns is the answer."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
-        self.answer: Answers = lambda verb, body: {"NodeNames": body["NodeNames"]}
-        self.status = 200
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                verb = self.path.rpartition("/")[2]
-                service.calls.append((verb, body))
-                text = json.dumps(service.answer(verb, body)).encode()
-                self.send_response(service.status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/extender"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    made = Service()
-    try:
+    with serving() as made:
         yield made
-    finally:
-        made.stop()
 
 
 def configuration(service: Service, **fields: Any) -> Manifest:
@@ -142,13 +106,68 @@ def test_only_pods_with_managed_resources_concern_it(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [5, {}, {"NodeNames": "a"}, {"Error": "the licence server is down"}]
+    "answer",
+    [
+        5,
+        {"NodeNames": "a"},
+        {"NodeNames": ["a", "elsewhere"]},
+        {"NodeNames": [{}]},
+        {"NodeNames": [], "FailedNodes": "a"},
+        {"Nodes": 5},
+        {"Nodes": {"items": "a"}},
+        {"Nodes": {"items": ["a"]}},
+        {"Nodes": {"items": [{"metadata": "a"}]}},
+        {"Error": "the licence server is down"},
+    ],
 )
 def test_an_answer_that_is_none_fails_the_attempt(service: Service, answer: Any) -> None:
     service.answer = lambda verb, body: answer
     found = placed(service)
     assert found["status"] == "error"
-    assert "Extender" in found["message"]
+    assert "ExtenderFailed" in found["message"]
+
+
+@pytest.mark.parametrize("answer", [{}, {"NodeNames": None}, {"NodeNames": [], "Nodes": None}])
+def test_an_answer_without_nodes_lets_none_through(service: Service, answer: Any) -> None:
+    """As Go's decoder reads it; without a reason, preemption is not worth a try."""
+    service.answer = lambda verb, body: answer
+    found = placed(service)
+    assert found["status"] == "unschedulable"
+    assert {one["code"] for one in found["infeasible"].values()} == {"UnschedulableAndUnresolvable"}
+
+
+def test_a_node_that_is_let_through_is_not_rejected_by_a_reason(service: Service) -> None:
+    service.answer = lambda verb, body: {
+        "NodeNames": ["a"],
+        "FailedNodes": {"a": "well", "b": "no"},
+    }
+    found = placed(service)
+    assert found["feasible"] == ["a"]
+    assert found["infeasible"]["b"]["code"] == "Unschedulable"
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"", b'{"NodeNames": ['])
+def test_an_answer_that_is_no_json_is_a_failure_like_any(service: Service, text: bytes) -> None:
+    service.raw = text
+    assert placed(service, ignorable=True)["feasible"] == ["a", "b", "c"]
+
+
+def test_a_service_that_drips_is_left_at_the_deadline(service: Service) -> None:
+    """Each byte would begin a time-out of its own; the call as a whole has one."""
+    service.drip = 0.02
+    began = time.monotonic()
+    found = placed(service, httpTimeout="300ms")
+    assert found["status"] == "error"
+    assert "timed out" in found["message"]
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_connections_are_used_again(service: Service) -> None:
+    pods = [make_pod(f"web-{n}") for n in range(4)]
+    made = results(NODES, pods, configuration=configuration(service))
+    assert [one["status"] for one in made] == ["scheduled"] * 4
+    assert len(service.calls) == 4
+    assert service.connections < 4
 
 
 def test_one_that_may_be_ignored_rejects_nobody_when_it_fails(service: Service) -> None:
@@ -201,8 +220,12 @@ def test_a_service_that_cannot_be_reached_fails_quickly(service: Service) -> Non
         ({"urlPrefix": "http://h:99999"}, "extenders[0].urlPrefix"),
         ({"urlPrefix": "http://:pw@h"}, "extenders[0].urlPrefix"),
         ({"filterVerb": ""}, "extenders[0].filterVerb"),
-        ({"bindVerb": "bind"}, "extenders[0].bindVerb"),
-        ({"preemptVerb": "preempt"}, "extenders[0].preemptVerb"),
+        ({"batchVerb": "judge"}, "extenders[0].filterVerb"),
+        ({"preemptVerb": "a b"}, "extenders[0].preemptVerb"),
+        (
+            {"managedResources": [{"name": "a.b/c"}, {"name": "a.b/c"}]},
+            "extenders[0].managedResources[1].name",
+        ),
         ({"httpTimeout": "soon"}, "extenders[0].httpTimeout"),
         ({"enableHTTPS": True}, "extenders[0].enableHTTPS"),
         ({"prioritizeVerb": "p", "weight": 0}, "extenders[0].weight"),
@@ -223,3 +246,263 @@ def test_every_profile_has_it(service: Service) -> None:
     document = {**configuration(service), "profiles": [{"schedulerName": n} for n in ("x", "y")]}
     for profile in load_configuration(document).profiles:
         assert f"Extender {service.url}" in build_plugins(profile)
+
+
+def test_one_extender_binds(service: Service) -> None:
+    document = configuration(service, bindVerb="bind")
+    document["extenders"].append({"urlPrefix": "http://other.example", "bindVerb": "bind"})
+    with pytest.raises(Invalid) as refused:
+        load_configuration(document)
+    (error,) = refused.value.errors
+    assert (error.field, error.detail) == ("extenders", "found 2 extenders implementing bind")
+
+
+def test_those_that_may_be_ignored_come_last(service: Service) -> None:
+    document = configuration(service, ignorable=True)
+    document["extenders"].append({"urlPrefix": "http://other.example", "filterVerb": "filter"})
+    (profile,) = load_configuration(document).profiles
+    asked = [name for name in profile.names("filter") if name.startswith("Extender")]
+    assert asked == ["Extender http://other.example", f"Extender {service.url}"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "asked"),
+    [
+        ({}, False),
+        ({"requests": {"cpu": "1"}}, False),
+        ({"limits": {"example.com/licence": "0"}}, True),
+        ({"limits": {"example.com/licence": "1"}}, True),
+    ],
+)
+def test_a_pod_concerns_it_that_names_a_managed_resource(
+    service: Service, resources: Manifest, asked: bool
+) -> None:
+    """extender.go ``IsInterested``: any amount, of requests and limits."""
+    container = {"name": "main", "image": "nginx", "resources": resources}
+    pod = make_pod().with_("spec", "containers", value=[container])
+    managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]
+    placed(service, pod, managedResources=managed)
+    assert bool(service.calls) is asked
+
+
+# --- preemption ----------------------------------------------------------------------------------
+
+
+def crowded() -> list[Any]:
+    """Return two full nodes, the first of which is the cheaper one to clear."""
+    nodes = [make_node().named(name).offers(cpu="4") for name in ("a", "b")]
+    low = [make_pod(f"low-{name}").asks(cpu="4").on(name).priority(5) for name in ("a", "b")]
+    low[1] = low[1].priority(7)
+    return [*nodes, *low]
+
+
+def preempting(service: Service, **fields: Any) -> Manifest:
+    asked = make_pod("high").asks(cpu="4").priority(100)
+    document = configuration(service, **{"filterVerb": "", "preemptVerb": "preempt", **fields})
+    return result(crowded(), asked, configuration=document, explain="full", admission=False)
+
+
+def test_an_extender_takes_candidates_of_preemption_away(service: Service) -> None:
+    def answer(verb: str, body: Any) -> Any:
+        return {"NodeNameToMetaVictims": {"b": body["NodeNameToMetaVictims"]["b"]}}
+
+    service.answer = answer
+    found = preempting(service)
+    assert found["preemption"]["nominatedNode"] == "b"
+    (call,) = service.calls
+    assert call[0] == "preempt"
+    assert call[1]["NodeNameToVictims"] is None
+    assert {name: len(v["Pods"]) for name, v in call[1]["NodeNameToMetaVictims"].items()} == {
+        "a": 1,
+        "b": 1,
+    }
+
+
+def test_without_a_cache_it_gets_the_victims_whole(service: Service) -> None:
+    def answer(verb: str, body: Any) -> Any:
+        victims = body["NodeNameToVictims"]["a"]
+        uids = [{"UID": pod["metadata"]["uid"]} for pod in victims["Pods"]]
+        return {"NodeNameToMetaVictims": {"a": {"Pods": uids, "NumPDBViolations": 3}}}
+
+    service.answer = answer
+    found = preempting(service, nodeCacheCapable=False)
+    assert found["preemption"]["nominatedNode"] == "a"
+    sent = service.calls[0][1]["NodeNameToVictims"]["b"]["Pods"][0]
+    assert sent["metadata"]["name"] == "low-b"
+
+
+def test_where_it_leaves_no_candidate_nobody_is_preempted(service: Service) -> None:
+    service.answer = lambda verb, body: {"NodeNameToMetaVictims": {}}
+    found = preempting(service)
+    assert found["status"] == "unschedulable"
+    assert found["message"].endswith("preemption: no candidate node for preemption")
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        {"elsewhere": {"Pods": [{"UID": "x"}]}},
+        {"a": {"Pods": [{"UID": "nobody"}]}},
+        {"a": {"Pods": []}},
+        {"a": None},
+        {"a": {"Pods": 5}},
+        {"a": {"Pods": [5]}},
+        5,
+    ],
+)
+def test_victims_that_are_none_fail_the_attempt_or_are_ignored(
+    service: Service, victims: Any
+) -> None:
+    service.answer = lambda verb, body: {"NodeNameToMetaVictims": victims}
+    found = preempting(service)
+    assert found["status"] == "error"
+    assert "ExtenderFailed" in found["message"]
+    ignored = preempting(service, ignorable=True)
+    assert ignored["status"] == "unschedulable"
+
+
+def test_a_filter_outside_is_not_asked_in_the_dry_run(service: Service) -> None:
+    """schedule_one.go: extenders judge what the plugins leave; preemption asks plugins alone."""
+
+    def answer(verb: str, body: Any) -> Any:
+        if verb == "filter":
+            return {"NodeNames": body["NodeNames"]}
+        return {"NodeNameToMetaVictims": body["NodeNameToMetaVictims"]}
+
+    service.answer = answer
+    assert preempting(service, filterVerb="filter")["preemption"]["nominatedNode"] == "a"
+    assert [verb for verb, _ in service.calls] == ["preempt"]
+
+
+# --- binding -------------------------------------------------------------------------------------
+
+
+def binder(service: Service, **fields: Any) -> HTTPExtender:
+    loaded = load_configuration(configuration(service, filterVerb="", bindVerb="bind", **fields))
+    name = f"Extender {service.url}"
+    assert loaded.profiles[0].names("bind") == (name, "DefaultBinder")
+    assert name not in loaded.profiles[0].names("filter")
+    plugin = build_plugins(loaded.profiles[0])[name]
+    assert isinstance(plugin, HTTPExtender)
+    return plugin
+
+
+def bound(plugin: HTTPExtender, pod: Any = None) -> Status:
+    snapshot = Snapshot()
+    state = CycleState()
+    state.pod_name, state.pod_uid = "default/web", "4711"
+    info = snapshot.intern(from_pod((make_pod() if pod is None else pod).build()))
+    return plugin.bind(state, info, "b")
+
+
+def test_it_binds(service: Service) -> None:
+    service.answer = lambda verb, body: {"Error": ""}
+    assert bound(binder(service)).ok
+    expected = {"PodName": "web", "PodNamespace": "default", "PodUID": "4711", "Node": "b"}
+    assert service.calls == [("bind", expected)]
+
+
+def test_a_pod_that_does_not_concern_it_is_left_to_the_next_binder(service: Service) -> None:
+    managed = [{"name": "example.com/licence"}]
+    assert bound(binder(service, managedResources=managed)).code is Code.SKIP
+    assert service.calls == []
+
+
+def test_a_binding_that_fails_is_an_error_or_left_to_the_next_binder(service: Service) -> None:
+    service.answer = lambda verb, body: {"Error": "the pod is in quarantine"}
+    status = bound(binder(service))
+    assert (status.code, "in quarantine" in status.message) == (Code.ERROR, True)
+    assert bound(binder(service, ignorable=True)).code is Code.SKIP
+
+
+# --- many pods in one call -----------------------------------------------------------------------
+
+
+def judging(verb: str, body: Any) -> Any:
+    """Answer a batched call: pods labelled with a node may go there and nowhere else."""
+    items = []
+    for item in body["Items"]:
+        wanted = item["Pod"]["metadata"]["labels"].get("to")
+        items.append(
+            {"NodeNames": [wanted]} if wanted else {"Scores": [{"Host": "c", "Score": 10}]}
+        )
+    return {"Items": items}
+
+
+def engine(service: Service, count: int, **fields: Any) -> tuple[Snapshot, Framework, list[Any]]:
+    document = configuration(
+        service, **{"filterVerb": "", "batchVerb": "judge", "weight": 50, **fields}
+    )
+    framework = build_framework(load_configuration(document).profiles[0])
+    snapshot = Snapshot()
+    for node in NODES:
+        snapshot.set_node(node.build())
+    labels = ["", "a", "b"]
+    pods = []
+    for number in range(count):
+        pod = make_pod(f"p{number}")
+        wanted = labels[number % 3]
+        made = pod.labelled(to=wanted) if wanted else pod
+        pods.append(PodToPlace(number, snapshot.intern(from_pod(made.build()))))
+    return snapshot, framework, pods
+
+
+def test_one_call_judges_many_pods_and_all_nodes(service: Service) -> None:
+    service.answer = judging
+    snapshot, framework, pods = engine(service, 30)
+    decisions = schedule_batch(snapshot, framework, pods)
+    assert [one.node_name for one in decisions] == ["c", "a", "b"] * 10
+    (call,) = service.calls
+    assert call[0] == "judge"
+    assert call[1]["apiVersion"] == "extender.stowage.dev/v1"
+    assert call[1]["NodeNames"] == ["a", "b", "c"]
+    assert [item["Count"] for item in call[1]["Items"]] == [10, 10, 10]
+
+
+def test_a_batch_decides_as_single_calls_do(service: Service) -> None:
+    def one(verb: str, body: Any) -> Any:
+        wanted = body["Pod"]["metadata"]["labels"].get("to")
+        if verb == "filter":
+            return {"NodeNames": [wanted] if wanted else body["NodeNames"]}
+        return [] if wanted else [{"Host": "c", "Score": 10}]
+
+    service.answer = judging
+    snapshot, framework, pods = engine(service, 12)
+    together = [d.node_name for d in schedule_batch(snapshot, framework, pods)]
+    service.answer = one
+    single = {"batchVerb": "", "filterVerb": "filter", "prioritizeVerb": "score"}
+    snapshot, framework, pods = engine(service, 12, **single)
+    assert [d.node_name for d in schedule_batch(snapshot, framework, pods)] == together
+
+
+def test_an_item_that_fails_fails_its_pods_alone(service: Service) -> None:
+    def answer(verb: str, body: Any) -> Any:
+        items = judging(verb, body)["Items"]
+        items[1] = {"Error": "no opinion"}
+        return {"Items": items}
+
+    service.answer = answer
+    snapshot, framework, pods = engine(service, 3)
+    decisions = list(schedule_batch(snapshot, framework, pods))
+    assert [one.outcome for one in decisions] == ["scheduled", "error", "scheduled"]
+    assert "no opinion" in decisions[1].message
+
+
+@pytest.mark.parametrize("answer", [{}, {"Items": []}, {"Items": [1, 2, 3]}, {"Items": [{}] * 4}])
+def test_a_batch_without_an_answer_is_one_failed_call(service: Service, answer: Any) -> None:
+    service.answer = lambda verb, body: answer
+    snapshot, framework, pods = engine(service, 3)
+    assert {one.outcome for one in schedule_batch(snapshot, framework, pods)} == {"error"}
+    assert len(service.calls) == 1
+
+
+def test_when_a_node_changes_a_batched_answer_does_not_hold(service: Service) -> None:
+    service.answer = judging
+    snapshot, framework, pods = engine(service, 3)
+    framework.prepare([pod.info for pod in pods], snapshot)
+    snapshot.set_node(make_node().named("d").build())
+    schedule_pod(snapshot, framework, pods[0])
+    assert [call[1]["NodeNames"] for call in service.calls] == [
+        ["a", "b", "c"],
+        ["a", "b", "c", "d"],
+    ]

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from scheduling.framework.interface import CycleState, Scores, WaitingPods
+from scheduling.framework.handles import WaitingPods
+from scheduling.framework.interface import CycleState, Scores
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unschedulable
 from scheduling.framework.types import PodInfo

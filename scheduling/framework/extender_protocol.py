@@ -1,0 +1,242 @@
+"""What is said between the scheduler and an extender: bodies out, answers in.
+
+The shapes are those of ``k8s.io/kube-scheduler/extender/v1``, v1.36; ``batch_body`` and
+``batch_of`` are this service's own. Go's decoder does not look at the case of a member's name, so
+neither does this one. An answer that cannot be used raises ``ExtenderFailed``, whatever is wrong
+with it: an extender is a stranger.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from scheduling.framework.interface import FilterResult
+from scheduling.framework.status import Code
+
+HIGHEST_SCORE: Final = 10
+"""``MaxExtenderPriority``."""
+BATCH_VERSION: Final = "extender.stowage.dev/v1"
+_NOT_NAMED: Final = "node(s) were rejected by an extender"
+_LONGEST_REASON: Final = 1024
+
+
+class ExtenderFailed(Exception):
+    """A call did not give an answer that can be used; the message says why."""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What an extender says of nodes about one pod.
+
+    ``kept``: names of the nodes that it lets through, ``None`` for all that it does not name as
+    failed. ``failed``, ``unresolvable``: reasons by node. ``scores``: 0 to 10 by node.
+    """
+
+    kept: frozenset[str] | None
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    scores: dict[str, int] = {}
+
+
+def decoded(text: bytes) -> Any:
+    """Return an answer as plain data.
+
+    Raises:
+        ExtenderFailed: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ExtenderFailed(f"the answer is not JSON: {error}") from error
+
+
+def filtered(answer: Any, names: Sequence[str], *, only_names: bool) -> Judgement:
+    """Return the answer to ``filterVerb`` about nodes.
+
+    Rule: extender.go ``Filter``: without ``NodeNames`` and ``Nodes`` no node is let through.
+    ``NodeNames`` counts only where the extender has a cache of nodes (``only_names``).
+
+    Raises:
+        ExtenderFailed: it reports an error, names a node that it was not asked about, or is not an
+            answer to a filter.
+    """
+    told = _members(answer)
+    _check_error(told)
+    given, nodes = told.get("nodenames"), told.get("nodes")
+    if only_names and given is not None:
+        kept = _texts(given, "NodeNames")
+    elif nodes is not None:
+        kept = _names_of(nodes)
+    else:
+        kept = []
+    return Judgement(
+        _asked_about(kept, names),
+        _reasons(told, "failednodes"),
+        _reasons(told, "failedandunresolvablenodes"),
+    )
+
+
+def result_of(judgement: Judgement, names: Sequence[str]) -> FilterResult | None:
+    """Return a judgement as codes over the nodes, ``None`` where all of them pass.
+
+    A node that is neither let through nor given a reason is not worth preempting pods for, as in
+    schedule_one.go ``findNodesThatPassExtenders`` (a node without a status is unresolvable).
+    """
+    codes = np.zeros(len(names), np.uint8)
+    reason = np.zeros(len(names), np.int32)
+    reasons: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if judgement.kept is None:
+            if name not in judgement.unresolvable and name not in judgement.failed:
+                continue
+        elif name in judgement.kept:
+            continue
+        code, text = Code.UNSCHEDULABLE_AND_UNRESOLVABLE, judgement.unresolvable.get(name)
+        if text is None and name in judgement.failed:
+            code, text = Code.UNSCHEDULABLE, judgement.failed[name]
+        codes[position] = code
+        reason[position] = reasons.setdefault(text or _NOT_NAMED, len(reasons))
+    if not reasons:
+        return None
+    return FilterResult(codes, reason, tuple((text,) for text in reasons))
+
+
+def scores_of(answer: Any) -> dict[str, int]:
+    """Return the answer to ``prioritizeVerb``: scores by node name.
+
+    Raises:
+        ExtenderFailed: it is not a list of hosts with scores from 0 to 10.
+    """
+    if not isinstance(answer, list):
+        raise ExtenderFailed("the answer is not a list of hosts with scores")
+    found: dict[str, int] = {}
+    for one in answer:
+        told = _members(one)
+        score = told.get("score")
+        if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= HIGHEST_SCORE:
+            raise ExtenderFailed(
+                f"a score must be a number from 0 to {HIGHEST_SCORE}: {score!r:.50}"
+            )
+        found[str(told.get("host"))] = score
+    return found
+
+
+def check_bound(answer: Any) -> None:
+    """Check the answer to ``bindVerb``.
+
+    Raises:
+        ExtenderFailed: it reports an error.
+    """
+    _check_error(_members(answer))
+
+
+def victims_of(answer: Any) -> dict[str, tuple[list[str], int]]:
+    """Return the answer to ``preemptVerb``: uids of victims and violated budgets by node.
+
+    Raises:
+        ExtenderFailed: it is not one.
+    """
+    found = _members(answer).get("nodenametometavictims")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ExtenderFailed("NodeNameToMetaVictims is not an object")
+    result: dict[str, tuple[list[str], int]] = {}
+    for name, one in found.items():
+        told = _members({} if one is None else one)
+        pods, violations = told.get("pods") or [], told.get("numpdbviolations") or 0
+        if not isinstance(pods, list):
+            raise ExtenderFailed(f"the victims on {name:.253} are not a list")
+        if not isinstance(violations, int) or isinstance(violations, bool):
+            raise ExtenderFailed(f"NumPDBViolations of {name:.253} is not a number")
+        result[name] = [str(_members(pod).get("uid")) for pod in pods], violations
+    return result
+
+
+def batch_body(nodes: Mapping[str, Any], pods: Sequence[tuple[Any, int]]) -> bytes:
+    """Return one question about many pods: each scheduling class once, with how many pods it has.
+
+    ``nodes``: ``Nodes`` and ``NodeNames``, one of which is ``None``.
+    """
+    items = [{"Pod": pod, "Count": count} for pod, count in pods]
+    return msgspec.json.encode(
+        {"apiVersion": BATCH_VERSION, "kind": "BatchArgs", **nodes, "Items": items}
+    )
+
+
+def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement | ExtenderFailed]":
+    """Return what a batched answer says of each item, in the order of the question.
+
+    An item may report an error of its own. ``NodeNames`` that is absent lets all nodes through that
+    are not named as failed.
+
+    Raises:
+        ExtenderFailed: it is not an answer about so many items.
+    """
+    items = _members(answer).get("items")
+    if not isinstance(items, list) or len(items) != count:
+        raise ExtenderFailed(f"the answer must have {count} Items, in the order of the question")
+    found: list[Judgement | ExtenderFailed] = []
+    for one in items:
+        try:
+            found.append(_batch_item(_members(one), names))
+        except ExtenderFailed as failure:
+            found.append(failure)
+    return found
+
+
+def _batch_item(told: Mapping[str, Any], names: Sequence[str]) -> Judgement:
+    _check_error(told)
+    given, scores = told.get("nodenames"), told.get("scores")
+    return Judgement(
+        None if given is None else _asked_about(_texts(given, "NodeNames"), names),
+        _reasons(told, "failednodes"),
+        _reasons(told, "failedandunresolvablenodes"),
+        {} if scores is None else scores_of(scores),
+    )
+
+
+def _check_error(told: Mapping[str, Any]) -> None:
+    if told.get("error"):
+        raise ExtenderFailed(str(told["error"])[:_LONGEST_REASON])
+
+
+def _members(answer: Any) -> dict[str, Any]:
+    """Return an object's members by name in lower case."""
+    if not isinstance(answer, dict):
+        raise ExtenderFailed("the answer is not a JSON object where one is wanted")
+    return {str(key).lower(): value for key, value in answer.items()}
+
+
+def _texts(given: Any, member: str) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ExtenderFailed(f"{member} is not a list of names")
+    return given
+
+
+def _names_of(nodes: Any) -> list[str]:
+    """Return the names of a NodeList."""
+    items = _members(nodes).get("items")
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise ExtenderFailed("Nodes has no list of items")
+    return [str(_members(_members(one).get("metadata")).get("name")) for one in items]
+
+
+def _asked_about(kept: Sequence[str], names: Sequence[str]) -> frozenset[str]:
+    found = frozenset(kept)
+    others = found.difference(names)
+    if others:
+        raise ExtenderFailed(f"the answer names node {min(others)!r:.253}, which was not asked for")
+    return found
+
+
+def _reasons(told: Mapping[str, Any], member: str) -> dict[str, str]:
+    found = told.get(member)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ExtenderFailed(f"{member} is not an object of reasons")
+    return {name: str(text)[:_LONGEST_REASON] or _NOT_NAMED for name, text in found.items()}

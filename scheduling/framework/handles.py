@@ -1,0 +1,90 @@
+"""What plugins are given to look at beyond the snapshot: waiting pods, and pods as stored.
+
+A plugin that has the method of a ``Wants...`` protocol gets the handle once, before anything else.
+The feeder of the framework makes the handles: in the core nobody queries.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from clusterstate.objects.meta import Manifest
+from scheduling.framework.interface import Plugin
+from scheduling.framework.types import PodInfo
+
+
+class WaitingPod(Protocol):
+    """A pod that Permit plugins keep waiting, its node set aside for it (R163)."""
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        ...
+
+    @property
+    def pod(self) -> PodInfo:
+        """What the pod asks for."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """The node that is set aside."""
+        ...
+
+    @property
+    def pending_plugins(self) -> Sequence[str]:
+        """Names of the plugins that have not allowed it yet, sorted."""
+        ...
+
+    def allow(self, plugin: str) -> None:
+        """Allow it on behalf of a plugin; once all have, it is bound. Others: nothing happens."""
+        ...
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Send it back to the queue, with a reason for people."""
+        ...
+
+
+class WaitingPods(Protocol):
+    """The pods that wait on Permit, of all profiles (``FrameworkHandle``, R164)."""
+
+    def all(self) -> Sequence[WaitingPod]:
+        """Return all of them, the longest waiting first."""
+        ...
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """Return the one with this uid, ``None`` if it does not wait."""
+        ...
+
+
+@runtime_checkable
+class WantsWaitingPods(Plugin, Protocol):
+    """A plugin that lists, allows or rejects waiting pods."""
+
+    def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
+        """Keep the handle; called once, before anything else."""
+        ...
+
+
+class StoredPods(Protocol):
+    """The pods as they are stored, with names, annotations and status."""
+
+    def manifests(self, keys: Sequence[Hashable]) -> Mapping[Hashable, Manifest]:
+        """Return those that exist, by key (``CycleState.pod_key``, ``PodRecord.key``).
+
+        Queries once. Empty where no pod is stored, as in a simulation.
+        """
+        ...
+
+
+@runtime_checkable
+class WantsStoredPods(Plugin, Protocol):
+    """A plugin that looks at more of a pod than its scheduling class."""
+
+    def use_stored_pods(self, pods: StoredPods) -> None:
+        """Keep the handle; called once, before anything else, where pods are stored."""
+        ...

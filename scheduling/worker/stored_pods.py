@@ -1,0 +1,23 @@
+"""Pods as their rows have them, for plugins that look at more than a scheduling class."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.pods import pod_manifests
+
+
+class StoredPods:
+    """The pods of the live service (``handles.StoredPods``)."""
+
+    def manifests(self, keys: Sequence[Hashable]) -> Mapping[Hashable, Manifest]:
+        """Return the pods with these ids that exist. Queries once."""
+        ids = [key for key in keys if isinstance(key, int)]
+        if not ids:
+            return {}
+        head = {"apiVersion": "v1", "kind": "Pod"}
+        return {
+            pod_id: {**head, **msgspec.json.decode(text)}
+            for pod_id, text in pod_manifests(ids).items()
+        }
