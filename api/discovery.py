@@ -217,6 +217,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
 # Subresource -> the kind that it speaks, with group and version, and its verbs.
 _SUBRESOURCES: dict[str, dict[str, Any]] = {
     "status": {"verbs": ["get", "patch", "update"]},
+                ("comparisons", "Comparison", ["create"]),
     "approval": {"verbs": ["get", "patch", "update"]},
     "finalize": {"verbs": ["update"]},
     "binding": {"kind": "Binding", "verbs": ["create"]},

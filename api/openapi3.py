@@ -360,6 +360,7 @@ _OWN_KINDS: Final = {
     "Brake": "A zone or namespace whose pods are held back, since too many would leave.",
     "Change": "A change of an object, and who made it.",
     "Decision": "A decision of the scheduler about a pod, without its scores.",
+    "Comparison": "The recent past beside what other configurations would have made of it.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
     "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",

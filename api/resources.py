@@ -66,6 +66,7 @@ for _prefix, _viewset in (
     (f"{_OWN}/nodeadvice", simulations.NodeAdviceViewSet),
     (f"{_OWN}/audit", audit_view.AuditViewSet),
     (f"{_OWN}/decisions", decision_search.DecisionSearchViewSet),
+    (f"{_OWN}/comparisons", simulations.ComparisonsViewSet),
     (f"{_OWN}/changes", trail.ChangesViewSet),
     (f"{_OWN}/webhooks", webhooks.WebhooksViewSet),
     (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),

@@ -90,6 +90,22 @@ class NodeAdviceViewSet(QuestionViewSet):
         return naming.of_node_advice(_asked("node-advice", document), naming.reader(self.user))
 
 
+class ComparisonsViewSet(QuestionViewSet):
+    """What would the recent past have been under other configurations?"""
+
+    kind = "Comparison"
+    resource = "comparisons"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to this, and to what it tells of: all nodes and pods."""
+        yield from super().wants(request)
+        yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def ask(self, document: Any) -> Manifest:
+        """Return ``status`` with the runs side by side, and what differs."""
+        return _asked("comparison", document)
+
+
 class RuntimeClassNodesViewSet(OwnViewSet):
     """The nodes that match a RuntimeClass's scheduling rules (R60), as a list of Nodes."""
 

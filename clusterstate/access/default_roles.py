@@ -268,7 +268,7 @@ def _reading() -> tuple[Rule, ...]:
         on(_READ, "events.k8s.io", "events"),
         on("get", "node.k8s.io", "runtimeclasses/nodes"),
         on(_READ, "stowage.dev", "*"),
-        on("create", "stowage.dev", "headroom nodeadvice plans simulations"),
+        on("create", "stowage.dev", "comparisons headroom nodeadvice plans simulations"),
     )
 
 

@@ -7,7 +7,8 @@ earlier frees its room earlier. One that was deleted before it was bound goes wh
 """
 
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ from clusterstate.queries.lists import list_at
 from clusterstate.queries.log_moments import revision_before
 from scheduling.framework.events import diff_node
 from scheduling.scenarios.outcome import Outcome
-from scheduling.scenarios.playing import play
+from scheduling.scenarios.playing import Progress, play
 from scheduling.scenarios.script import Arrival, Gone, Script, Step
 from scheduling.worker import profiles
 from scheduling.worker.mirror import FOLLOWED
@@ -42,16 +43,23 @@ class _Seen(msgspec.Struct):
     left_at: float | None = None
 
 
-def script(*, hours: float, seed: int = 0, now: datetime | None = None) -> Script:
-    """Return what happened in the last hours, as far as the history reaches back.
+def script(
+    *, since: datetime, until: datetime, seed: int = 0, go_on: Callable[[], None] = lambda: None
+) -> Script:
+    """Return what happened between two moments, as far as the history reaches back.
 
     Queries a dozen times, and once for every 5,000 changes.
 
+    Args:
+        since: where the script begins.
+        until: where it ends, at most now.
+        seed: for ties.
+        go_on: asked now and then; it raises where the answer takes too long.
+
     Raises:
-        Expired: the history was trimmed while it was read.
+        Expired: the history was trimmed while it was read, or there was no node.
     """
-    until = now or datetime.now(UTC)  # noqa: TID251  # a command's edge
-    revision, began_at = revision_before(until - timedelta(hours=hours))
+    revision, began_at = revision_before(since)
     objects = [
         {"kind": kind, **msgspec.json.decode(item)}
         for kind in FOLLOWED
@@ -61,11 +69,13 @@ def script(*, hours: float, seed: int = 0, now: datetime | None = None) -> Scrip
     mark = changes.settled(FOLLOWED).mark
     cursor, more = revision, True
     while more:
+        go_on()
         news = changes.read_since(
             cursor, mark=mark, kinds=FOLLOWED, limit=_AT_ONCE, documents=FOLLOWED
         )
         for change in news.items:
-            reader.note(change)
+            if change.at <= until:
+                reader.note(change)
         cursor, more = news.cursor, news.more
     if not reader.knows_nodes:
         raise Expired("there was no node in this time: nothing to play again")
@@ -77,9 +87,10 @@ def ended(found: Script) -> str:
     return format_time(datetime.fromtimestamp(found.began_at + (found.until or 0.0), UTC))
 
 
-def outcome(found: Script) -> Outcome:
+def outcome(found: Script, *, progress: Progress | None = None) -> Outcome:
     """Return what really happened, in the form of the other outcomes."""
-    return play(found, profiles.in_force()[1], title="recorded", follows=True)
+    configuration = profiles.in_force()[1]
+    return play(found, configuration, title="recorded", follows=True, progress=progress)
 
 
 class _Reader:

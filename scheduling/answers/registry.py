@@ -38,6 +38,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "why": Question("scheduling.answers.why:why", long=True),
     "waiting-groups": Question("scheduling.answers.waiting_groups:waiting_groups", long=True),
     "plan": Question("scheduling.answers.plans:plan", long=True),
+    "comparison": Question("scheduling.answers.comparing:comparison", long=True),
     "decision": Question("scheduling.answers.questions:decision_explained", long=True),
 }
 

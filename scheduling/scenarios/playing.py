@@ -17,6 +17,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, Taint
 from scheduling.engine.cycle import mix
 from scheduling.engine.decision import Decision
+from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
@@ -63,6 +64,7 @@ class Player:
         base: the world that the script's objects come into; it is changed.
         progress: told now and then.
         follows: pods go where the script says that they went, and nothing is decided.
+        meter: told how long each call of a plugin takes.
 
     Raises:
         ConfigurationError: a profile names a plugin that does not exist or cannot act there.
@@ -77,6 +79,7 @@ class Player:
         base: Base | None = None,
         progress: Progress | None = None,
         follows: bool = False,
+        meter: Meter | None = None,
     ) -> None:
         self._script = script
         self._follows = follows
@@ -86,7 +89,7 @@ class Player:
         self._draws = itertools.count()
         self._cluster = VirtualCluster(
             self._world.snapshot, configuration, seeds=self._seed, observer=self,
-            now=script.began_at,
+            now=script.began_at, meter=meter,
         )  # fmt: skip
         self._frameworks = build_frameworks(configuration)
         self._preparer = Preparer(self._world, self._frameworks)
@@ -493,10 +496,17 @@ def play(
     base: Base | None = None,
     progress: Progress | None = None,
     follows: bool = False,
+    meter: Meter | None = None,
 ) -> Outcome:
     """Return what comes of a script under a configuration (``Player``)."""
     player = Player(
-        script, configuration, title=title, base=base, progress=progress, follows=follows
+        script,
+        configuration,
+        title=title,
+        base=base,
+        progress=progress,
+        follows=follows,
+        meter=meter,
     )
     return player.play()
 

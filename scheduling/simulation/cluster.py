@@ -24,6 +24,7 @@ from scheduling.engine.queue.pending import (
     scheduling_gates,
 )
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource, diff_node
 from scheduling.framework.outcomes import PluginFailed
@@ -65,6 +66,7 @@ class VirtualCluster:
         seeds: gives the seed of each batch.
         observer: is told.
         now: the time at which it begins.
+        meter: told how long each call of a plugin takes.
 
     Raises:
         ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
@@ -78,6 +80,7 @@ class VirtualCluster:
         seeds: Callable[[], int],
         observer: Observer,
         now: float,
+        meter: Meter | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.now = now
@@ -90,7 +93,7 @@ class VirtualCluster:
         """By scheduler name and plugin, the events that may help pods which the plugin rejected."""
         for profile in configuration.profiles:
             plugins = build_plugins(profile)
-            self.frameworks[profile.scheduler_name] = Framework(profile, plugins)
+            self.frameworks[profile.scheduler_name] = Framework(profile, plugins, meter=meter)
             self.registrations[profile.scheduler_name] = registrations(profile, plugins)
         self._deciders: dict[str, Decider] = {}
         self._starts: dict[str, int] = {}

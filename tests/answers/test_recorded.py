@@ -36,7 +36,7 @@ def _past() -> None:
 
 def test_what_happened_is_played_as_it_was() -> None:
     _past()
-    script = recorded.script(hours=1, now=NOW)
+    script = recorded.script(since=NOW - _minutes(60), until=NOW)
     assert script.until is not None
     assert abs(script.until - 3600) < 1
     found = {fate.pod: fate for fate in recorded.outcome(script).fates}
@@ -50,7 +50,7 @@ def test_what_happened_is_played_as_it_was() -> None:
 
 def test_another_configuration_decides_the_same_past_anew() -> None:
     _past()
-    script = recorded.script(hours=1, now=NOW)
+    script = recorded.script(since=NOW - _minutes(60), until=NOW)
     outcome = play(script, policies.load("packing", script), title="packing")
     found = {fate.pod: fate for fate in outcome.fates}
     assert found["default/job"].node == "a", "beside the old one"
@@ -61,7 +61,7 @@ def test_another_configuration_decides_the_same_past_anew() -> None:
 
 def test_a_past_without_nodes_is_none() -> None:
     with pytest.raises(Expired, match="no node"):
-        recorded.script(hours=1, now=NOW)
+        recorded.script(since=NOW - _minutes(60), until=NOW)
 
 
 def test_the_command_compares_what_happened_with_other_policies() -> None:

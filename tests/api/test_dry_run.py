@@ -112,6 +112,7 @@ PLAN = {"spec": {"changes": [{"cordon": {"nodes": ["n"]}}]}}
 HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
 WEBHOOK = {"url": "https://hooks.example/x", "types": ["bind"], "secret": "s"}
 SHAPE = {"name": "s", "price": 1, "node": {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}}}
+COMPARISON = {"spec": {"policies": [{"name": "packing"}]}}
 SHAPES = {"spec": {"catalogue": [SHAPE]}}
 OWN: dict[str, list[Call]] = {
     "BindingsViewSet": [
@@ -143,6 +144,7 @@ OWN: dict[str, list[Call]] = {
     "ConfigurationViewSet": [
         ("PUT", f"{STOWAGE}/schedulerconfiguration", CONFIGURATION, "application/json")
     ],
+    "ComparisonsViewSet": [("POST", f"{STOWAGE}/comparisons", COMPARISON, "application/json")],
     "HeadroomViewSet": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
     "BrakesViewSet": [],  # needs one that is set; ``approve`` is one statement
     "NodeAdviceViewSet": [("POST", f"{STOWAGE}/nodeadvice", SHAPES, "application/json")],
@@ -159,7 +161,7 @@ OWN: dict[str, list[Call]] = {
     ],
 }  # fmt: skip
 READ_ONLY = {
-    "HeadroomViewSet", "NodeAdviceViewSet", "SimulationsViewSet",
+    "ComparisonsViewSet", "HeadroomViewSet", "NodeAdviceViewSet", "SimulationsViewSet",
     *(f"{kind}ViewSet" for kind, _, _ in REVIEWS),
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ Plays a public trace (`--trace openb NODES PODS`) or the recent history of the l
 """
 
 from argparse import ArgumentParser
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,12 @@ class Command(BaseCommand):
         if not 0 < options["hours"] <= 24 * 366:
             raise CommandError("--hours must be above 0")
         try:
-            script = recorded.script(hours=options["hours"], seed=options["seed"])
+            until = datetime.now(UTC)  # noqa: TID251  # a command's edge
+            script = recorded.script(
+                since=until - timedelta(hours=options["hours"]),
+                until=until,
+                seed=options["seed"],
+            )
         except OperationalError as error:
             text = " ".join(str(error).split())
             raise CommandError(f"The history needs the database: {text}") from error
