@@ -176,6 +176,28 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "kind": "Plan",
             "verbs": ["create", "get", "list"],
         },
+        {
+            "name": "canaries",
+            "singularName": "canary",
+            "namespaced": False,
+            "kind": "Canary",
+            "verbs": ["create", "get", "list"],
+        },
+        *(
+            {
+                "name": f"canaries/{what}",
+                "singularName": "",
+                "namespaced": False,
+                "kind": kind,
+                "verbs": [verb],
+            }
+            for what, kind, verb in (
+                ("cancel", "Canary", "create"),
+                ("report", "Comparison", "get"),
+                ("return", "Canary", "create"),
+                ("switch", "Canary", "create"),
+            )
+        ),
         *(
             {
                 "name": f"plans/{what}",
@@ -195,6 +217,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
                 "verbs": verbs,
             }
             for plural, kind, verbs in (
+                ("comparisons", "Comparison", ["create"]),
                 ("headroom", "Headroom", ["create", "list"]),
                 ("nodeadvice", "NodeAdvice", ["create"]),
                 ("simulations", "Simulation", ["create"]),
@@ -217,7 +240,6 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
 # Subresource -> the kind that it speaks, with group and version, and its verbs.
 _SUBRESOURCES: dict[str, dict[str, Any]] = {
     "status": {"verbs": ["get", "patch", "update"]},
-                ("comparisons", "Comparison", ["create"]),
     "approval": {"verbs": ["get", "patch", "update"]},
     "finalize": {"verbs": ["update"]},
     "binding": {"kind": "Binding", "verbs": ["create"]},

@@ -358,9 +358,10 @@ _OWN: Final = "/apis/stowage.dev/v1"
 _OWN_KINDS: Final = {
     "AuditEvent": "A request that was answered, from the audit log (audit.k8s.io/v1 Event).",
     "Brake": "A zone or namespace whose pods are held back, since too many would leave.",
+    "Canary": "A scheduler configuration on trial, and what became of it.",
     "Change": "A change of an object, and who made it.",
-    "Decision": "A decision of the scheduler about a pod, without its scores.",
     "Comparison": "The recent past beside what other configurations would have made of it.",
+    "Decision": "A decision of the scheduler about a pod, without its scores.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
     "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",

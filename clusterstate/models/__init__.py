@@ -17,6 +17,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 
 from clusterstate.models.aside import SetAside
 from clusterstate.models.audit import AuditHead, AuditLine
+from clusterstate.models.canaries import Canary
 from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
     Decision,
@@ -70,6 +71,7 @@ __all__ = [
     "AuditLine",
     "Binder",
     "Brake",
+    "Canary",
     "Change",
     "ControllerCursor",
     "DaemonSet",

@@ -23,6 +23,8 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     """Some follower goes on without some object."""
     unsettled_quotas: bool
     """Something ended in a namespace with quotas, and they do not show it yet."""
+    guards_canary: bool
+    """A configuration that a canary put in force is guarded."""
     revisions: dict[str, int]
     states: dict[str, dict[str, Any]]
 
@@ -32,13 +34,14 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GLANCE = f"""
-SELECT g.mark, g.unjudged, g.terminating, g.aside, g.unsettled, g.last, g.ceiling,
+SELECT g.mark, g.unjudged, g.terminating, g.aside, g.unsettled, g.guards, g.last, g.ceiling,
        c.name, c.revision, c.state::text
 FROM (SELECT m.mark, m.last, m.ceiling,
              EXISTS (SELECT 1 FROM node_usage WHERE {UNJUDGED}) AS unjudged,
              EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating,
              EXISTS (SELECT 1 FROM set_aside) AS aside,
-             EXISTS (SELECT 1 FROM usage_change) AS unsettled
+             EXISTS (SELECT 1 FROM usage_change) AS unsettled,
+             EXISTS (SELECT 1 FROM canary WHERE state = 'Switched') AS guards
       FROM ({changes.WATERMARK}) m) g
 LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
@@ -47,8 +50,8 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 def pending_work(names: Sequence[str]) -> PendingWork:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
-    kept = [tuple(row[7:]) for row in rows if row[7] is not None]
-    mark, unjudged, terminating, aside, unsettled, last, ceiling = rows[0][:7]
+    kept = [tuple(row[8:]) for row in rows if row[8] is not None]
+    mark, unjudged, terminating, aside, unsettled, guards, last, ceiling = rows[0][:8]
     lineage.reserve(last, ceiling)
     return PendingWork(
         mark=mark,
@@ -56,6 +59,7 @@ def pending_work(names: Sequence[str]) -> PendingWork:
         terminating_namespaces=terminating,
         set_aside=aside,
         unsettled_quotas=unsettled,
+        guards_canary=guards,
         revisions={name: revision for name, revision, _ in kept},
         states={name: msgspec.json.decode(state) for name, _, state in kept},
     )

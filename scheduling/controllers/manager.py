@@ -21,6 +21,7 @@ from clusterstate.objects.actor import Actor
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
 from scheduling.controllers import (
+    canaries,
     cluster_roles,
     garbage,
     namespace_defaults,
@@ -104,6 +105,11 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         garbage.follow,
         lambda seen, now: garbage.has_work(seen),
         actor.controller("generic-garbage-collector"),
+    ),
+    canaries.NAME: Controller(
+        canaries.follow,
+        lambda seen, now: seen.guards_canary,
+        actor.controller("canary-controller"),
     ),
     podgc.NAME: Controller(
         podgc.collect, podgc.has_work, actor.controller("pod-garbage-collector")

@@ -3,7 +3,7 @@
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,24 @@ def run(
     *,
     about: tuple[str, ...] = (),
     extra: Extra | None = None,
+    given: Mapping[str, KubeSchedulerConfiguration] | None = None,
 ) -> None:
     """Play a script under each policy asked for, print what came of it, and write the report.
+
+    Args:
+        script: what to play.
+        options: of ``add_arguments``, and ``output``.
+        out: for what came of it.
+        err: for progress.
+        about: sentences for the report.
+        extra: makes an outcome to begin with.
+        given: configurations by title, beside those of ``--policy``.
 
     Raises:
         CommandError: a policy or an object is wrong, or the report cannot be written.
     """
     chosen = [(name, _configuration(name, script)) for name in options["policy"]]
+    chosen += (given or {}).items()
     if not chosen:
         own = script.configuration
         if own is not None:

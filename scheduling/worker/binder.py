@@ -99,6 +99,8 @@ class Binder:
         """Asked for the pods that are reserved and not bound."""
         self.take_back: Callable[[int], None] = lambda pod_id: None
         """Called with a reserved pod whose decision does not stand any more."""
+        self.refused_some: Callable[[Sequence[Decision]], None] = lambda decisions: None
+        """Called with decisions that placed nothing."""
 
     def close(self) -> None:
         """Wait for the batch that is under way, then close the connection; once."""
@@ -385,6 +387,7 @@ class Binder:
         seconds = 0.0 if began is None else time.perf_counter() - began
         at_once: list[Unschedulable] = []
         refused = self._worth_carrying_out(refused, now)
+        self.refused_some(refused)
         measuring.refused(refused, seconds)
         for decision in refused:
             pod_id = cast(int, decision.key)

@@ -52,10 +52,11 @@ from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
 from scheduling.worker.binder import Binder
 from scheduling.worker.failed_batches import BatchSize
+from scheduling.worker.guard import Guard
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reservations
-
 from scheduling.worker.stored_pods import StoredPods
+
 logger = structlog.get_logger(__name__)
 
 NAME = shards.loop(shards.FIRST)
@@ -81,8 +82,13 @@ _SLOW_AGAIN = 60.0
 class SlowPlugins(measuring.PluginMeter):
     """Counts what plugins take, and names those that keep everybody waiting."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        took: Callable[[str, str, float], None] = lambda plugin, point, seconds: None,
+    ) -> None:
         super().__init__(clock)
+        self._took = took
         self._told: dict[tuple[str, str], float] = {}
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
@@ -92,6 +98,7 @@ class SlowPlugins(measuring.PluginMeter):
         """
         heartbeats.beat(NAME, CYCLE_SECONDS)
         super().note(plugin, point, code, seconds)
+        self._took(plugin, point, seconds)
         if seconds < _SLOW:
             return
         now = self.clock()
@@ -139,7 +146,8 @@ class Scheduler:
         self._deciders: dict[str, Decider] = {}
         self._footprints: dict[int, Footprint] = {}
         self._earlier: dict[tuple[int, str], Framework | None] = {}
-        self._meter = SlowPlugins()
+        self._guard = Guard()
+        self._meter = SlowPlugins(took=self._guard.took)
         try:
             self._profiles = _Profiles(configuration, self._make)
         except ConfigurationError as error:
@@ -154,6 +162,7 @@ class Scheduler:
         )
         self.mirror.configuration = self._revision
         self.binder = Binder(self.mirror, self._framework_of)
+        self.binder.refused_some = self._guard.decided
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
@@ -164,6 +173,7 @@ class Scheduler:
 
     def begin(self, now: float) -> None:
         """Take over what only the scheduler that works looks after; the mirror is up to date."""
+        self._guard.begin(self._revision)
         self._set_aside(now)
         self.reservations.load(now)
 
@@ -222,6 +232,7 @@ class Scheduler:
         if 0 <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
+        self._guard.look(now)
         revision, configuration = profiles.in_force()
         if revision in (self._revision, self._passed_over):
             return
@@ -230,6 +241,7 @@ class Scheduler:
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._passed_over = revision
+            self._guard.unusable(revision, str(error), now)
             return
         self.binder.finish_batch(now)
         self.binder.let_go(now)
@@ -238,6 +250,7 @@ class Scheduler:
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._starts, self._deciders, self._footprints = {}, {}, {}
+        self._guard.begin(revision)
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reservations.load(now)
@@ -415,6 +428,7 @@ class Scheduler:
         decider = None if framework.chooses_by_itself else self._decider(framework.scheduler_name)
         states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
         reservations.names(states)
+        framework.prepare([pod.info for pod in pods], snapshot)
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):
@@ -428,7 +442,6 @@ class Scheduler:
                     snapshot, framework, [pod], options, draw=draw, start=start, decider=decider
                 )
             start = decision.next_start
-        framework.prepare([pod.info for pod in pods], snapshot)
             if decision.scheduled:
                 decision = self.reservations.begin(
                     framework, self._revision, pod, state, decision, now

@@ -112,6 +112,7 @@ PLAN = {"spec": {"changes": [{"cordon": {"nodes": ["n"]}}]}}
 HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
 WEBHOOK = {"url": "https://hooks.example/x", "types": ["bind"], "secret": "s"}
 SHAPE = {"name": "s", "price": 1, "node": {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}}}
+CANARY = {"spec": {"configuration": CONFIGURATION}}
 COMPARISON = {"spec": {"policies": [{"name": "packing"}]}}
 SHAPES = {"spec": {"catalogue": [SHAPE]}}
 OWN: dict[str, list[Call]] = {
@@ -144,6 +145,7 @@ OWN: dict[str, list[Call]] = {
     "ConfigurationViewSet": [
         ("PUT", f"{STOWAGE}/schedulerconfiguration", CONFIGURATION, "application/json")
     ],
+    "CanariesViewSet": [("POST", f"{STOWAGE}/canaries", CANARY, "application/json")],
     "ComparisonsViewSet": [("POST", f"{STOWAGE}/comparisons", COMPARISON, "application/json")],
     "HeadroomViewSet": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
     "BrakesViewSet": [],  # needs one that is set; ``approve`` is one statement

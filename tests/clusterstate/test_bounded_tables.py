@@ -33,6 +33,7 @@ TABLES = {
     "axes_accessfailurelog": "30 days: housekeeping.drop_old_access",
     "axes_accesslog": "30 days: housekeeping.drop_old_access",
     "binder": ONE,
+    "canary": "a hundred: canaries.create",
     "brake": "one for each zone and namespace that is held up or approved: brakes.settle",
     "change": "HISTORY_SECONDS: history.trim",
     "controller_cursor": "one row for each controller",

@@ -1,0 +1,39 @@
+"""Guards a canary's configuration from outside of the scheduler.
+
+The scheduler gives a configuration back whose plugins fail or are slow (``worker.guard``). It
+cannot when a plugin does not return at all: this pass sees that the scheduler is silent although
+its process lives. It also ends the guard when its time is over.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from clusterstate import progress, shards
+from clusterstate.actions import canaries
+
+logger = structlog.get_logger(__name__)
+
+NAME: Final = "canaries"
+SILENT_SECONDS: Final = 30.0
+"""A scheduler that lives and has not reported for so long hangs; it reports every second."""
+_PATIENCE: Final = 5.0
+
+
+def follow(now: datetime) -> int:
+    """Look at the guarded canary; return 1 if it was given back."""
+    canary = canaries.settle(now)
+    if canary is None or canary.switched_at is None:
+        return 0
+    if (now - canary.switched_at).total_seconds() < SILENT_SECONDS:
+        return 0
+    standing = progress.standing(patience=_PATIENCE)
+    loop = shards.loop(shards.FIRST)
+    silent = standing.silent_seconds.get(loop, 0.0)
+    if silent < SILENT_SECONDS or loop in standing.ended:
+        return 0
+    why = f"the scheduler has been silent for {silent:.0f} s: a plugin does not return"
+    canaries.give_back(canary.name, why=why, now=now)
+    logger.error("canary_returned", canary=canary.name, why=why)
+    return 1

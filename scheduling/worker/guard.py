@@ -1,0 +1,77 @@
+"""Watches a configuration that a canary put in force, and gives it back when it does harm.
+
+Counted while it is guarded: attempts that ended with an error, and calls of plugins that were slow.
+The counts begin anew when the scheduler does: a restart costs patience, not safety, since what
+fails goes on failing. A plugin that never returns is seen from outside (``controllers.canaries``).
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import structlog
+
+from clusterstate.actions import canaries
+from clusterstate.objects.errors import StatusError
+from clusterstate.queries.canaries import StoredCanary, guarded
+from scheduling.engine.decision import ERROR, Decision
+
+logger = structlog.get_logger(__name__)
+
+
+class Guard:
+    """The guard of one scheduler; does nothing while no canary is guarded."""
+
+    def __init__(self) -> None:
+        self._canary: StoredCanary | None = None
+        self._failures = 0
+        self._slow = 0
+        self._why = ""
+
+    def begin(self, revision: int) -> None:
+        """Begin to watch the configuration of this revision, if a canary put it in force.
+
+        Queries once.
+        """
+        found = guarded()
+        self._canary = found if found is not None and found.revision == revision else None
+        self._failures = self._slow = 0
+        self._why = ""
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Note attempts that placed nothing."""
+        if self._canary is None:
+            return
+        failed = [one for one in decisions if one.outcome == ERROR]
+        self._failures += len(failed)
+        if self._failures > self._canary.most_failures and not self._why:
+            self._why = f"{self._failures} attempts failed, the last one: {failed[-1].message}"
+
+    def took(self, plugin: str, point: str, seconds: float) -> None:
+        """Note how long a call of a plugin took."""
+        if self._canary is None or seconds <= self._canary.slow_seconds:
+            return
+        self._slow += 1
+        if self._slow > self._canary.most_failures and not self._why:
+            self._why = (
+                f"{self._slow} calls of plugins took longer than {self._canary.slow_seconds:g} s,"
+                f" the last one {plugin} at {point}: {seconds:.1f} s"
+            )
+
+    def unusable(self, revision: int, why: str, now: float) -> None:
+        """Give a configuration back that this scheduler cannot take over."""
+        self.begin(revision)
+        self._why = why
+        self.look(now)
+
+    def look(self, now: float) -> None:
+        """Give the configuration back if it did too much harm. Queries only then."""
+        canary, why = self._canary, self._why
+        if canary is None or not why:
+            return
+        self._canary = None
+        try:
+            canaries.give_back(canary.name, why=why, now=datetime.fromtimestamp(now, UTC))
+        except StatusError as error:
+            logger.info("canary_over", canary=canary.name, message=error.message)
+            return
+        logger.error("canary_returned", canary=canary.name, why=why)
