@@ -445,6 +445,20 @@ class StateLock:
         return True
 
 
+def supervisor_of(state: Path) -> int | None:
+    """Return the pid of the supervisor that works on a state directory, ``None`` without one."""
+    try:
+        with (state / "lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = file.read().strip()
+                return int(pid) if _alive(pid) else None
+    except (OSError, ValueError):
+        return None
+    return None
+
+
 def _alive(pid: str) -> bool:
     """Return whether a process with this pid exists and is not a zombie."""
     try:

@@ -74,7 +74,7 @@ class Stopped(Exception):
 
 
 class Supervisor:
-    """Keeps children running until SIGINT, SIGTERM or SIGHUP."""
+    """Keeps children running until SIGINT, SIGTERM or SIGHUP; SIGUSR1 has them replaced."""
 
     def __init__(
         self, log_file: Path, output: TextIO | None = None, *, state: Path | None = None
@@ -90,6 +90,9 @@ class Supervisor:
         self._late: set[tuple[int, str]] = set()
         self.children: list[Child] = []
         self.stopping = 0
+        self.on_renew: Callable[[], object] = lambda: None
+        """Called in the loop after SIGUSR1: processes are to be replaced (``renewal``)."""
+        self._renewing = False
         stream = output or sys.stdout
         self._output = logs.outlet_of(stream)
         self._colour = stream is not None and not stream.closed and stream.isatty()
@@ -102,6 +105,7 @@ class Supervisor:
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_renewal)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -109,6 +113,9 @@ class Supervisor:
         if self.stopping >= 3:  # the user does not want to wait
             for child in self.children:
                 self._kill_group(child)
+
+    def _on_renewal(self, number: int, frame: FrameType | None) -> None:
+        self._renewing = True
 
     def say(self, line: str, name: str = "stowage") -> None:
         """Print one line with the name before it, and write it to the log file. Never raises."""
@@ -266,12 +273,33 @@ class Supervisor:
             while True:
                 try:
                     self.watch()
+                    if self._renewing:
+                        self._renewing = False
+                        self.on_renew()
                 except Stopped:
                     raise
                 except Exception as error:  # noqa: BLE001  # the children depend on this loop
                     with contextlib.suppress(Exception):
                         self.say(f"the supervisor failed and goes on: {error!r}")
                     time.sleep(_FIRST_PAUSE)
+
+    def end(self, child: Child) -> None:
+        """Stop one child for good, while the others are looked after.
+
+        Raises:
+            Stopped: a signal asked the supervisor to stop.
+        """
+        self.children.remove(child)
+        if child.process is None:
+            return
+        if child.runs():
+            child.process.send_signal(child.stop_signal)
+        end = time.monotonic() + child.stop_seconds
+        try:
+            while child.runs() and time.monotonic() < end:
+                self.watch(0.05)
+        finally:
+            self._kill_group(child)
 
     def stop(self) -> None:
         """Stop all children, the last stage first, each stage together."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from clusterstate.objects.errors import Invalid
 from scheduling.framework import documents
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
@@ -49,9 +50,16 @@ A = TypeVar("A", bound=msgspec.Struct)
 def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedulerConfiguration:
     """Return the configuration that ``document`` describes; it may name installed plugins.
 
+    Packages that were installed since are found when something is wrong without them.
+
     Raises:
         Invalid: with every wrong field; see ``documents.load``.
     """
+    try:
+        return documents.load(document, extra_plugins=installed.infos())
+    except Invalid:
+        if not installed.look_again():
+            raise
     return documents.load(document, extra_plugins=installed.infos())
 
 
@@ -147,6 +155,7 @@ def build_framework(
     bind: BindFunction | None = None,
     gates: Gates = Gates(),  # noqa: B008
     waiting_pods: WaitingPods | None = None,
+    stored_pods: StoredPods | None = None,
     meter: Meter | None = None,
 ) -> Framework:
     """Return the profile's plugins, ready to run.
@@ -155,7 +164,6 @@ def build_framework(
         ConfigurationError: a plugin does not exist or cannot act where the profile puts it.
     """
     plugins = build_plugins(profile, bind=bind, gates=gates)
-    stored_pods: StoredPods | None = None,
     return Framework(
         profile, plugins, waiting_pods=waiting_pods, stored_pods=stored_pods, meter=meter
     )

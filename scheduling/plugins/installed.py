@@ -8,10 +8,12 @@ A package names a class for each plugin; the entry point's name is the plugin's:
 The class inherits nothing. What it can do is read off its methods (``METHODS``); ``Args``, a
 msgspec Struct, types and checks its arguments, and without one it takes none. One that cannot be
 loaded is known with its problem, so that a configuration that names it is told why. Packages are
-looked for once per process: a newly installed one takes a restart. ``docs/plugins.md`` is the guide
-for authors (R149, R168, R169).
+looked for once per process, and again when a configuration names a plugin that is not known
+(``look_again``). A package that was upgraded takes new processes: code that was read stays as it is
+(``manage.py reload``). ``docs/plugins.md`` is the guide for authors (R149, R168, R169).
 """
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -61,6 +63,14 @@ class Installed(msgspec.Struct, frozen=True):
 def plugins() -> Mapping[str, Installed]:
     """Return the installed plugins by name; imports their packages at the first call."""
     return read([*SHIPPED, *entry_points(group=GROUP)])
+
+
+def look_again() -> bool:
+    """Look for packages that came or went since; return whether other plugins are known now."""
+    before = {name: one.info.problem for name, one in plugins().items()}
+    importlib.invalidate_caches()
+    plugins.cache_clear()
+    return before != {name: one.info.problem for name, one in plugins().items()}
 
 
 def infos() -> dict[str, PluginInfo]:

@@ -122,3 +122,20 @@ def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Se
     assert place(service) < 1 + SLACK
     until(lambda: works(service) == first, seconds=10, what="the first one to work again")
     assert bound_twice(service) == []
+
+
+def test_processes_are_replaced_while_pods_are_placed(service: Service) -> None:
+    """`manage.py reload`: successors are warm before the old ones end, so no pod waits for one."""
+    until(lambda: standing_by(service), seconds=90, what="a standby")
+    log = service.state / "stowage.log"
+    before, known = works(service), log.read_text().count("all replaced")
+    os.kill(service.process.pid, signal.SIGUSR1)
+    times: list[float] = []
+    while log.read_text().count("all replaced") == known:
+        times.append(place(service))
+        assert "not all were replaced" not in log.read_text()
+    assert not running(before)
+    times += [place(service) for _ in range(3)]
+    assert max(times) < 1 + SLACK, times
+    assert bound_twice(service) == []
+    until(service.ready, seconds=60, what="ready")

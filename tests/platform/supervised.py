@@ -1,7 +1,8 @@
 """A supervisor over three trivial children: `python -m tests.platform.supervised FOLDER`.
 
 Each child writes NAME.pid when it starts and a line into `stops` when it is asked to stop. While it
-finds a file NAME.silent it gives no sign of life; the third child is one that resumes.
+finds a file NAME.silent it gives no sign of life, and none from the beginning with NAME.cold; the
+third child is one that resumes. SIGUSR1 has the first two replaced.
 """
 
 import signal
@@ -9,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusterstate.local import embedded
+from clusterstate import heartbeats
+from clusterstate.local import embedded, renewal
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
 
 CHILD = """
@@ -24,8 +26,9 @@ signal.signal(signal.SIGTERM, stop)
 print("hello from", name, flush=True)
 (folder / f"{name}.new").write_text(str(os.getpid()))
 (folder / f"{name}.new").rename(folder / f"{name}.pid")
-heartbeats.begin(folder, name)
-heartbeats.beat("loop", 30)
+if not (folder / f"{name}.cold").exists():
+    heartbeats.begin(folder, name)
+    heartbeats.beat("loop", 30)
 while True:
     if (folder / f"{name}.silent").exists():
         (folder / f"{name}.silent").unlink()
@@ -56,6 +59,16 @@ def main() -> None:
 
         return Child(name=name, stage=stage, spawn=spawn, beats=True, resumes=name == "third")
 
+    def is_warm(successor: Child) -> bool:
+        assert successor.process is not None
+        return successor.process.pid in heartbeats.beating(folder, "loop")
+
+    def renew() -> None:
+        chosen = [one for one in supervisor.children if one.name != "third"]
+        done = renewal.renew(supervisor, chosen, is_warm, seconds=5)
+        supervisor.say("all replaced" if done else "not all replaced")
+
+    supervisor.on_renew = renew
     try:
         for stage, name in enumerate(["first", "second", "third"]):
             supervisor.start(child(name, stage))

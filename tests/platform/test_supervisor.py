@@ -130,3 +130,26 @@ def test_a_start_after_a_killed_supervisor_succeeds(supervisor, tmp_path: Path) 
     again.send_signal(signal.SIGTERM)
     again.communicate(timeout=20)
     assert again.returncode == 0
+
+
+def test_children_are_replaced_by_successors_that_are_warm(supervisor, tmp_path: Path) -> None:
+    before = pids(tmp_path)
+    supervisor.send_signal(signal.SIGUSR1)
+    until(lambda: "all replaced" in (tmp_path / "log").read_text(), what="all replaced")
+    after = pids(tmp_path)
+    assert [old != new for old, new in zip(before, after, strict=True)] == [True, True, False]
+    assert not running(before[0])
+    assert not running(before[1])
+    assert (tmp_path / "stops").read_text().split() == ["first", "second"], "they were asked"
+    os.kill(after[0], signal.SIGKILL)
+    until(lambda: pid(tmp_path, "first") not in (0, after[0]), what="a successor that is kept up")
+
+
+def test_a_successor_that_stays_cold_changes_nothing(supervisor, tmp_path: Path) -> None:
+    before = pids(tmp_path)
+    (tmp_path / "first.cold").touch()
+    supervisor.send_signal(signal.SIGUSR1)
+    until(lambda: "not all replaced" in (tmp_path / "log").read_text(), what="giving up")
+    assert running(before[0])
+    assert running(before[1])
+    assert "goes on as before" in (tmp_path / "log").read_text()

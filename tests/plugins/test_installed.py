@@ -1,5 +1,6 @@
 """Plugins of other packages: found, checked, and told apart from those that cannot be used."""
 
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -165,3 +166,28 @@ def test_arguments_are_checked_where_they_stand(framework) -> None:
         framework(Gang=(1, {"size": 0}), BlinkingLightScorer=(1, {"colour": "red"}))
     fields = [error.field for error in caught.value.errors]
     assert fields == ["profiles[0].pluginConfig[0].args.size", "profiles[0].pluginConfig[1].args"]
+
+
+def test_a_package_that_came_later_is_found_when_a_configuration_names_its_plugin(
+    tmp_path: Path,
+) -> None:
+    """Nothing is started again; without it the plugin is unknown, as before."""
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"score": {"enabled": [{"name": "BlinkingLightScorer"}]}}}],
+    }
+    with pytest.raises(Invalid):
+        catalogue.load_configuration(document)
+    install(OUTSIDE, tmp_path)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        (profile,) = catalogue.load_configuration(document).profiles
+        assert "BlinkingLightScorer" in catalogue.build_plugins(profile)
+    finally:
+        sys.path.remove(str(tmp_path))
+        for module in tmp_path.glob("*.py"):
+            sys.modules.pop(module.stem, None)
+        assert installed.look_again()
+    with pytest.raises(Invalid):
+        catalogue.load_configuration(document)

@@ -24,9 +24,17 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import private_files, shards
+from clusterstate import heartbeats, private_files, shards
 from clusterstate.actions import tokens, users
-from clusterstate.local import account, credentials, embedded, first_token, places, preparation
+from clusterstate.local import (
+    account,
+    credentials,
+    embedded,
+    first_token,
+    places,
+    preparation,
+    renewal,
+)
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
 from clusterstate.management.commands import prepare
 
@@ -131,6 +139,7 @@ class _Start:
         if not settings.CONSOLE:
             self._start_console()
         self._start_standbys()
+        self._supervisor.on_renew = self._renew
         self._summary()
 
     @contextmanager
@@ -265,6 +274,28 @@ class _Start:
             )
 
         self._supervisor.start(Child(name=name, stage=stage, spawn=spawn, beats=True))
+
+    def _renew(self) -> None:
+        """Replace the processes that run plugins; schedulers last, the one that works at the end.
+
+        A scheduler's successor is warm when it stands by.
+        """
+        kinds = {"advisor": "advisor", "worker": "controllers", "timers": "timers"}
+        ranks = ("advisor", "worker", "timers", "standby", "scheduler")
+
+        def rank(child: Child) -> int:
+            return ranks.index(child.name.rstrip("0123456789"))
+
+        def is_warm(child: Child) -> bool:
+            assert child.process is not None
+            name = child.name.rstrip("0123456789")
+            return child.process.pid in heartbeats.beating(self._state, kinds.get(name, "standby"))
+
+        chosen = [
+            one for one in self._supervisor.children if one.name.rstrip("0123456789") in ranks
+        ]
+        done = renewal.renew(self._supervisor, sorted(chosen, key=rank), is_warm)
+        self._supervisor.say("all replaced" if done else "not all were replaced")
 
     def _wait_until_ready(self) -> None:
         """Return when /readyz says that every part works, or say which does not and go on."""

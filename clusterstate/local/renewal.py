@@ -1,0 +1,64 @@
+"""Replacing processes by new ones of the same kind, one after the other, without a pause.
+
+A process reads the code of plugins once. To take an upgraded package in, each process that runs
+plugins gets a successor: it is started beside the old one, and when it is warm the old one is asked
+to end. Two schedulers at the same time are no matter: one works and the other stands by, so the
+successor goes on where the old one stops. A successor that does not become warm is ended, and
+everything stays as it was.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from clusterstate.local.supervisor import Child, Supervisor
+
+WARM_SECONDS = 300.0
+
+
+def renew(
+    supervisor: Supervisor,
+    children: Sequence[Child],
+    is_warm: Callable[[Child], bool],
+    *,
+    seconds: float = WARM_SECONDS,
+) -> bool:
+    """Replace children in this order; return whether all were.
+
+    Args:
+        supervisor: goes on looking after all others meanwhile.
+        children: of its own, each of which may run twice for a while.
+        is_warm: whether a successor can do the work of the one that it replaces.
+        seconds: how long a successor may take to become warm.
+
+    Raises:
+        Stopped: the supervisor was asked to stop.
+    """
+    return all(_replaced(supervisor, child, is_warm, seconds) for child in children)
+
+
+def _replaced(
+    supervisor: Supervisor, old: Child, is_warm: Callable[[Child], bool], seconds: float
+) -> bool:
+    began = time.monotonic()
+    successor = dataclasses.replace(
+        old, process=None, failures=0, started_at=0.0, restart_at=None, pieces={}
+    )
+    supervisor.children.append(successor)
+    try:
+        process = supervisor.start(successor)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the old one goes on
+        supervisor.children.remove(successor)
+        supervisor.say(f"cannot start a successor: {error}", old.name)
+        return False
+    while not is_warm(successor):
+        if successor.failures or time.monotonic() - began > seconds:
+            supervisor.end(successor)
+            supervisor.say("its successor does not become warm; goes on as before", old.name)
+            return False
+        supervisor.watch(0.1)
+    supervisor.say(
+        f"replaced by pid {process.pid} after {time.monotonic() - began:.1f} s", old.name
+    )
+    supervisor.end(old)
+    return True
