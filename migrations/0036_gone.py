@@ -1,10 +1,7 @@
 import django.contrib.postgres.indexes
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
-# Who had to go for whom, and what became of an object that is gone, were looked for in the whole
-# log. Of the log only deletions are indexed, so what comes and is bound pays nothing.
-
+# Decisions are looked for by when they were made, packed changes by the pod that room was made for.
 #
 # What was dropped from the old end of the chain over decisions is said by a seal of the chain. A
 # chain that was trimmed by a version of before says so now.
@@ -27,26 +24,8 @@ SELECT last_id + 1, sealed_decision, 0, now(), now(), rows_digest, next, dropped
 
 
 class Migration(migrations.Migration):
-    atomic = False
     dependencies = [("clusterstate", "0035_brakes")]
     operations = [
-        AddIndexConcurrently(
-            model_name="change",
-            index=models.Index(
-                fields=["cause"],
-                condition=models.Q(cause__isnull=False)
-                & (models.Q(verb=3) | models.Q(deletion_at__isnull=False)),
-                name="change_gone_for",
-            ),
-        ),
-        AddIndexConcurrently(
-            model_name="change",
-            index=models.Index(
-                fields=["kind", "namespace", "name", "revision"],
-                condition=models.Q(verb=3),
-                name="change_gone",
-            ),
-        ),
         # Partitioned tables have no concurrent way; a BRIN index is built by reading them once.
         migrations.AddIndex(
             model_name="decision",
