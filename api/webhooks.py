@@ -35,6 +35,8 @@ from clusterstate.queries.webhooks import Delivery, Webhook
 
 KIND: Final = "Webhook"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9.-]{0,253}", re.ASCII)
+_LONGEST_SECRET: Final = 1024
 _MANY, _MOST = 50, 500
 MOST_BATCH: Final = 100
 
@@ -184,11 +186,20 @@ class WebhooksViewSet(OwnViewSet):
             if one not in TYPES:
                 known = ", ".join(TYPES)
                 raise BadRequest(f'spec.types[{place}]: Unsupported value: "{one}": of {known}')
+            if one in spec.types[:place]:
+                raise BadRequest(f'spec.types[{place}]: Duplicate value: "{one}"')
         if bool(spec.kinds) is not (CHANGE in spec.types):
             raise BadRequest(f"spec.kinds: is given where spec.types has {CHANGE}, and only there")
         for place, one in enumerate(spec.kinds):
             if one not in KINDS or KINDS[one].is_composed:
                 raise BadRequest(f'spec.kinds[{place}]: Invalid value: "{one}": no such kind')
+            if one in spec.kinds[:place]:
+                raise BadRequest(f'spec.kinds[{place}]: Duplicate value: "{one}"')
+        for field, text in (("namespace", spec.namespace), ("node", spec.node)):
+            if not _OBJECT_NAME.fullmatch(text):
+                raise BadRequest(f'spec.{field}: Invalid value: "{text[:100]}": is no name')
+        if len(spec.secret or "") > _LONGEST_SECRET:
+            raise BadRequest(f"spec.secret: Too long: may not be more than {_LONGEST_SECRET}")
         if not 1 <= spec.max_batch <= MOST_BATCH:
             raise BadRequest(f"spec.maxBatch: Invalid value: must be from 1 to {MOST_BATCH}")
         try:

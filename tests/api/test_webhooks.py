@@ -73,6 +73,12 @@ def test_without_a_secret_one_is_made_and_told_once(api: Api) -> None:
         ({"maxBatch": 0}, "spec.maxBatch"),
         ({"labelSelector": "=="}, "spec.labelSelector"),
         ({"odd": 1}, "odd"),
+        ({"types": ["bind", "bind"]}, "spec.types[1]"),
+        ({"types": ["change"], "kinds": ["Pod", "Pod"]}, "spec.kinds[1]"),
+        ({"namespace": "A b"}, "spec.namespace"),
+        ({"node": "n" * 254}, "spec.node"),
+        ({"secret": "x" * 1025}, "spec.secret"),
+        ({"maxBatch": 10**30}, "maxBatch"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_field(api: Api, spec: Any, said: str) -> None:
