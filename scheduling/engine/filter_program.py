@@ -138,23 +138,23 @@ class FilterProgram:
                 continue
             self._judge_nodes(of_nodes, state)
             of_nodes = []
-            if isinstance(plugin, RequestFilter) and kind == loop.FIT and not self._compares:
+            if kind == loop.FIT and not self._compares and isinstance(plugin, RequestFilter):
                 self._compares = True
                 self._checks = plugin.request_checks(info, snapshot)
                 self._rows.append((loop.FIT, 0, 0))
                 self._steps.append(_Step(plugin))
                 self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
-            elif isinstance(plugin, CountedFilter) and kind == loop.COUNT:
+            elif kind == loop.COUNT and isinstance(plugin, CountedFilter):
                 counter, rejections = plugin.rejecting_counter(info, snapshot)
                 self._add(plugin, loop.COUNT, [_Counted(counter)], (rejections,))
-            elif isinstance(plugin, AffinityTerms) and kind == loop.AFFINITY:
+            elif kind == loop.AFFINITY and isinstance(plugin, AffinityTerms):
                 terms = [
                     _Counted(term.table.counter, term)
                     for term in plugin.affinity_terms(info, snapshot)
                     if term.kind in _AFFINITY_KINDS
                 ]
                 self._add(plugin, loop.AFFINITY, terms, plugin.affinity_rejections)
-            elif isinstance(plugin, SpreadTerms) and kind == loop.SPREAD:
+            elif kind == loop.SPREAD and isinstance(plugin, SpreadTerms):
                 terms = [
                     _Counted(term.table.counter, term)
                     for term in plugin.spread_terms(info, snapshot)
