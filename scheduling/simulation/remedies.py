@@ -10,7 +10,7 @@ rather than nodes, then that open more nodes, then by their text.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -25,8 +25,13 @@ from scheduling.engine.cycle import Options, PodToPlace, new_state, schedule_bat
 from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Mask
+from scheduling.framework.configuration import BUILT_IN
+from scheduling.framework.formulas import short
 from scheduling.framework.node_table import Rows
+from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.runtime import Framework
+from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import PodInfo
 from scheduling.simulation import edits
 from scheduling.simulation.edits import Edit, NodeEdit, PodEdit
@@ -41,6 +46,8 @@ MOST_WAITING: Final = 1_000
 """Waiting pods that are placed to count how many a remedy frees."""
 MOST_CLASSES: Final = 16
 """Classes of waiting pods that are placed for this, the first of the queue and the pod's own."""
+_WITHOUT_VICTIMS: Final = Options(preempt=False, tie_break="first")
+"""Of equal nodes always the first: the same question gets the same answer."""
 _MOST_NAMED: Final = 10
 _MOST_PRIORITIES: Final = 4
 _ON_POD, _ON_NODE = "Pod", "Node"
@@ -107,18 +114,20 @@ def remedies(
     """
     found = groups(snapshot, framework, question.pod.info, verdicts)
     fewest = min((len(group.needs) for group in found), default=0)
-    trial = _Trial(snapshot, framework, question)
+    trial = Trial(snapshot, framework, question)
     tried: dict[tuple[str, str], Remedy] = {}
-    for group in [one for one in found if len(one.needs) == fewest][:MOST_GROUPS]:
-        for remedy in trial.of_group(group):
-            before = tried.get((remedy.target, remedy.text))
-            if before is None or remedy.opens > before.opens:
-                tried[remedy.target, remedy.text] = remedy
+    chosen = [one for one in found if len(one.needs) == fewest][:MOST_GROUPS]
+    # All edits of the pod first: what is worked out for them holds until a node changes.
+    ways = itertools.chain(map(trial.on_pod, chosen), map(trial.on_nodes, chosen))
+    for remedy in itertools.chain.from_iterable(ways):
+        before = tried.get((remedy.target, remedy.text))
+        if before is None or remedy.opens > before.opens:
+            tried[remedy.target, remedy.text] = remedy
     kept = [*tried.values(), *trial.by_preemption()]
     return sorted(kept, key=Remedy.order)
 
 
-class _Trial:
+class Trial:
     """Carries out edits on a snapshot, looks, and takes them back."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework, question: Question) -> None:
@@ -131,14 +140,28 @@ class _Trial:
         deciding.warm_for(len(self._waiting), snapshot.node_count)
         self._decider = Decider(snapshot, framework)
         self._found_room: dict[int, bool] = {}
+        filters = framework.filter_plugins
+        self._comparing = [plugin for plugin in filters if isinstance(plugin, RequestFilter)]
+        spread = framework.profile.args.get("PodTopologySpread", PodTopologySpreadArgs())
+        # More pods never help one that such filters reject, but for what ``_stays_refused`` names.
+        self._only_fills = (
+            all(plugin.name in BUILT_IN for plugin in filters)
+            and isinstance(spread, PodTopologySpreadArgs)
+            and not spread.default_constraints
+        )
 
-    def of_group(self, group: Group) -> Iterator[Remedy]:
-        """Yield what opens nodes of a group, on the pod's side and on the nodes'."""
+    def on_pod(self, group: Group) -> Iterator[Remedy]:
+        """Yield edits of the pod that open nodes of a group."""
         for way in _ways([choice.pod for choice in group.needs]):
             self._question.go_on()
             remedy = self._on_pod(way)
             if remedy is not None:
                 yield remedy
+
+    def on_nodes(self, group: Group) -> Iterator[Remedy]:
+        """Yield edits of nodes of a group that open them."""
+        for pod in self._waiting:
+            self._finds_room(pod)
         for steps in _ways([choice.node for choice in group.needs]):
             self._question.go_on()
             found = self._on_nodes(steps, group.rows)
@@ -200,7 +223,7 @@ class _Trial:
             tried=self._snapshot.node_count,
             nodes=len(rows),
             names=self._names(rows),
-            frees=max(self._placed(changed) - self._placed_anyway(self._mine), 0),
+            frees=max(self.placed(changed) - self._placed_anyway(self._mine), 0),
             of=len(changed),
             patch=edits.patch(self._info.pod, pod),
         )
@@ -221,7 +244,7 @@ class _Trial:
                 row = int(opened[0])
                 _set(snapshot, [after[chosen.tolist().index(row)]])
             helped = self._helped(chosen)
-            frees = self._placed(helped)
+            frees = self.placed(helped, chosen)
         finally:
             _set(snapshot, before)
         if frees:
@@ -256,15 +279,19 @@ class _Trial:
 
     def _placed_anyway(self, pods: Sequence[PodToPlace]) -> int:
         """Return how many of the pods find room without any change."""
-        open_now = []
-        for pod in pods:
-            known = self._found_room.get(pod.info.index)
-            if known is None:
-                known = bool(pod.info.affinity) or bool(len(self._feasible(pod)))
-                self._found_room[pod.info.index] = known
-            if known:
-                open_now.append(pod)
-        return self._placed(open_now) if open_now else 0
+        open_now = [pod for pod in pods if self._finds_room(pod)]
+        return self.placed(open_now) if open_now else 0
+
+    def _finds_room(self, pod: PodToPlace) -> bool:
+        """Return whether a pod may find room without any change.
+
+        Remembered; to be asked for the first time while no node is changed.
+        """
+        known = self._found_room.get(pod.info.index)
+        if known is None:
+            known = bool(pod.info.affinity) or bool(len(self._feasible(pod)))
+            self._found_room[pod.info.index] = known
+        return known
 
     def _interned(self, pod: Pod) -> PodInfo | None:
         try:
@@ -284,15 +311,85 @@ class _Trial:
             return rows
         return framework.filter(state, pod.info, snapshot, rows).feasible
 
-    def _placed(self, pods: Sequence[PodToPlace]) -> int:
-        """Return how many of the pods find room, one after the other; nobody stays there."""
-        found = schedule_batch(
-            self._snapshot, self._framework, pods, Options(preempt=False), decider=self._decider
-        )
-        placed = [key for key, _ in found.placed()]
-        for key in placed:
-            self._snapshot.forget(key)
-        return len(placed)
+    def placed(self, pods: Sequence[PodToPlace], changed: Rows | None = None) -> int:
+        """Return how many of the pods find room, one after the other; nobody stays there.
+
+        ``changed``: the nodes that differ from how they are; only there is there room for those of
+        the pods that find none without a change.
+        """
+        keys: list[Hashable] = []
+        try:
+            if all(self._stays_refused(pod) for pod in pods):
+                self._place(pods, changed, keys)
+            else:
+                found = schedule_batch(
+                    self._snapshot, self._framework, pods, _WITHOUT_VICTIMS, decider=self._decider
+                )
+                keys += (key for key, _ in found.placed())
+            return len(keys)
+        finally:
+            for key in keys:
+                self._snapshot.forget(key)
+
+    def _stays_refused(self, pod: PodToPlace) -> bool:
+        """Return whether a pod that fits nowhere cannot fit when more pods have been placed."""
+        info = pod.info
+        is_plain = not (info.affinity or info.pod.spec.topology_spread_constraints)
+        return self._only_fills and is_plain and not pod.nominated_node
+
+    def _place(
+        self, pods: Sequence[PodToPlace], changed: Rows | None, keys: list[Hashable]
+    ) -> None:
+        """Place pods as ``schedule_batch`` does, and add the keys of those that found room.
+
+        Why a pod finds none is not worked out, and its sisters are not tried after it: nobody
+        leaves, so they would be refused as well.
+        """
+        left = list(pods)
+        while left:
+            self._question.go_on()
+            run = self._decider.decide_run(left, 0, _WITHOUT_VICTIMS)
+            keys += (pod.key for pod in left[: len(run)])
+            left = self._not_full(left[len(run) :], changed)
+            if not left:
+                return
+            pod = left[0]
+            if len(self._feasible(pod, self._open_to(pod, changed))):
+                if run:
+                    continue  # compiled loops look ahead so far at a time
+                decision = schedule_pod(self._snapshot, self._framework, pod, _WITHOUT_VICTIMS)
+                if decision.row >= 0:
+                    self._snapshot.assume(pod.key, pod.info, decision.row)
+                    keys.append(pod.key)
+                    left = left[1:]
+                    continue
+            left = [one for one in left if one.info is not pod.info]
+
+    def _open_to(self, pod: PodToPlace, changed: Rows | None) -> Rows | None:
+        """Return the nodes on which a pod may find room, ``None`` for all; see ``placed``."""
+        return None if changed is None or self._finds_room(pod) else changed
+
+    def _not_full(self, pods: Sequence[PodToPlace], changed: Rows | None) -> list[PodToPlace]:
+        """Return the pods but for those that ask for more than any node has left.
+
+        Much sooner found than by asking the filters, and after some were placed true of most.
+        """
+        fits: dict[int, bool] = {}
+        for pod in pods:
+            if pod.info.index not in fits:
+                fits[pod.info.index] = self._has_left(pod, self._open_to(pod, changed))
+        return [pod for pod in pods if fits[pod.info.index]]
+
+    def _has_left(self, pod: PodToPlace, among: Rows | None) -> bool:
+        snapshot = self._snapshot
+        rows = snapshot.rows() if among is None else among
+        has: Mask = np.ones(len(rows), np.bool_)
+        for plugin in self._comparing:
+            has &= snapshot.pod_count[rows] < snapshot.allowed_pods[rows]
+            for amount, column in plugin.request_checks(pod.info, snapshot):
+                free = snapshot.allocatable[rows, column] - snapshot.requested[rows, column]
+                has &= ~short(amount, free, 0)
+        return bool(has.any())
 
     def _names(self, rows: Rows) -> tuple[str, ...]:
         names = sorted(self._snapshot.node_name(row) for row in rows.tolist())

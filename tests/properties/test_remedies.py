@@ -3,11 +3,15 @@
 from typing import Any
 
 from hypothesis import event, given
+from hypothesis import strategies as st
 
-from scheduling.simulation.remedies import Question, remedies
+from scheduling.engine import fast_lane, row_program
+from scheduling.engine.cycle import Options, schedule_batch
+from scheduling.simulation.remedies import Question, Trial, remedies
 from scheduling.simulation.verdicts import judge
 from tests import harness
 from tests.conformance.cluster_cases import read_pod
+from tests.engine import lanes
 from tests.strategies import Manifest, by_chance, clusters, pods
 
 
@@ -56,3 +60,31 @@ def test_a_remedy_applied_for_real_lets_the_pod_in(world: Manifest, pod: Manifes
         assert decision.full is not None
         feasible = {name for name, one in decision.full.nodes.items() if one.rejected is None}
         assert set(remedy.names[:1] if remedy.target == "Node" else remedy.names) <= feasible
+
+
+@by_chance
+@given(clusters(most_nodes=5, most_pods=4), st.lists(pods(), min_size=1, max_size=4), st.data())
+def test_as_many_pods_find_room_as_the_scheduler_places(
+    world: Manifest, kinds: list[Manifest], data: st.DataObject
+) -> None:
+    """Without working out why others find none, as with it; and nobody stays there."""
+    framework = harness.kubernetes_framework()
+    snapshot, again = harness.build_snapshot(world), harness.build_snapshot(world)
+    chosen = data.draw(st.lists(st.sampled_from(range(len(kinds))), max_size=12))
+    waiting, expected = [], []
+    for number, kind in enumerate(chosen):
+        metadata = {**kinds[kind].get("metadata", {}), "name": f"waits-{number}"}
+        pod = read_pod({"pod": {**kinds[kind], "metadata": metadata}})
+        waiting.append(harness.to_place(snapshot, pod))
+        expected.append(harness.to_place(again, pod))
+    if not waiting:
+        return
+    before = snapshot.pod_total
+    trial = Trial(snapshot, framework, Question(waiting[0], waiting))
+    options = Options(preempt=False, tie_break="first")
+    placed = list(schedule_batch(again, framework, expected, options).placed())
+    event(f"{len(placed)} of {len(waiting)}")
+    for loops in ((fast_lane, row_program), ()):
+        with lanes.only(*loops):
+            assert trial.placed(waiting) == len(placed)
+    assert snapshot.pod_total == before
