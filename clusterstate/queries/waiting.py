@@ -63,13 +63,18 @@ SELECT q.pod_id, p.uid::text, p.namespace, p.name, p.class_id, p.scheduler_name,
        p.nominated_node_name, q.stage, q.attempts, q.since, q.rejected_by
 FROM pending_pod q JOIN pod p ON p.id = q.pod_id
 WHERE p.deletion_at IS NULL AND (%s = '' OR p.namespace = %s)
-ORDER BY p.priority DESC, q.since, q.pod_id
+  AND (%s = '' OR p.scheduler_name = %s)
+ORDER BY p.priority DESC, q.since, q.pod_id LIMIT %s::bigint
 """
 
 
-def waiting(namespace: str = "") -> list[Waiting]:
-    """Return all waiting pods, or those of a namespace, in the queue's default order.
+def waiting(
+    namespace: str = "", *, scheduler_name: str = "", most: int | None = None
+) -> list[Waiting]:
+    """Return all waiting pods, or those of a namespace or a profile, in the queue's default order.
 
-    Pods that are being deleted are left out. Queries once; looks at all that wait.
+    The first ``most`` of them. Pods that are being deleted are left out. Queries once; looks at all
+    that wait.
     """
-    return [Waiting(*row) for row in sql.fetch(_WAITING, (namespace, namespace))]
+    asked = (namespace, namespace, scheduler_name, scheduler_name, most)
+    return [Waiting(*row) for row in sql.fetch(_WAITING, asked)]

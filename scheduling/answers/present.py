@@ -68,7 +68,13 @@ class Present:
         nominated = self.snapshot.nominated_node_of(pod.id)
         return PodToPlace(pod.id, self.info(pod.class_id), nominated)
 
-    def queue(self, scheduler_name: str, pods: Sequence[Waiting] | None = None) -> list[PodToPlace]:
+    def queue(
+        self,
+        scheduler_name: str,
+        pods: Sequence[Waiting] | None = None,
+        *,
+        most: int | None = None,
+    ) -> list[PodToPlace]:
         """Return the pods of a profile that may be tried, in the order of the queue.
 
         That of a plugin of another package is not known here: then it is the default one.
@@ -78,16 +84,21 @@ class Present:
         Args:
             scheduler_name: the profile's.
             pods: from ``queries.waiting``, queried when not given.
+            most: so many of those that are queried are enough, the first of the queue.
         """
+        framework = self.framework(scheduler_name)
+        points = 0 if framework is None else framework.age_points_per_minute
+        if pods is None:
+            # Where priorities grow, the first ones are known only when all are.
+            pods = waiting(scheduler_name=scheduler_name, most=None if points else most)
         found = [
             pod
-            for pod in (waiting() if pods is None else pods)
+            for pod in pods
             if pod.scheduler_name == scheduler_name
             and pod.stage not in (GATED, IN_FLIGHT)
             and not self.snapshot.knows(pod.id)
         ]
-        framework = self.framework(scheduler_name)
-        if framework is not None and (points := framework.age_points_per_minute):
+        if points:
             found.sort(key=lambda one: _aged(one, points))
         return [self.to_place(pod) for pod in found]
 

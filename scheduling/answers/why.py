@@ -42,6 +42,8 @@ NOW, THEN = "now", "then"
 DEFAULT_LIMIT: Final = 500
 MOST: Final = 10_000
 
+_LOOKED_AT: Final = 5_000
+"""Of so many waiting pods, the first of the queue, those are chosen that remedies may free."""
 _MOST_KEPT: Final = 8
 _kept: OrderedDict[str, tuple[Manifest, Explained]] = OrderedDict()
 _lock = threading.Lock()
@@ -158,7 +160,7 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
     if not decision.scheduled:
         status["preemption"] = preemption(decision)
         if asked.remedies:
-            queue = present.queue(pod.scheduler_name)
+            queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
             question = Question(to_place, queue, priorities(), present.world.go_on)
             found = remedies(snapshot, framework, question, verdicts)
             status["remedies"] = [described(one) for one in found]
