@@ -13,7 +13,7 @@ BUILD = {
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("clusterstate", "0036_gone")]
+    dependencies = [("clusterstate", "0038_canaries")]
     operations = [
         migrations.SeparateDatabaseAndState(
             database_operations=[
