@@ -62,6 +62,7 @@ class World:
         self.chance = chance
         self.now = NOW
         self._replaced: set[str] = set()
+        self._ended: set[str] = set()
         self.left: dict[str, float] = {}
         self.known: dict[str, dict[str, Any]] = {}
         self._make_nodes()
@@ -209,7 +210,7 @@ class World:
         for name, manifest in self.known.items():
             present = there.get(name)
             stays = present is not None and "deletionTimestamp" not in present["metadata"]
-            if stays or name in self._replaced:
+            if stays or name in self._replaced or name in self._ended:
                 continue
             self._replaced.add(name)
             self.left[name] = (self.now - NOW).total_seconds()
@@ -223,8 +224,14 @@ class World:
         return bool(made)
 
     def _know(self) -> None:
-        """Remember every pod that there is, by name, in the order of their coming."""
+        """Remember every pod that there is, by name, in the order of their coming.
+
+        A pod that ended, refused by its node for want of room, holds nothing: that it is collected
+        later is not told by plans.
+        """
         for one in sorted(self.pods(), key=lambda one: int(one["metadata"]["resourceVersion"])):
+            if one["status"].get("phase") in ("Failed", "Succeeded"):
+                self._ended.add(one["metadata"]["name"])
             meta = {key: one["metadata"][key] for key in _KEPT if key in one["metadata"]}
             spec = {key: one["spec"][key] for key in one["spec"] if key != "priority"}
             self.known.setdefault(
