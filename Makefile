@@ -9,13 +9,14 @@ SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test later plans fast check conformance bench soak schema browser-deps lock clean reset
+.PHONY: help up test later plans previews fast check conformance bench soak schema browser-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
 	@echo "make test         all tests, on a throw-away PostgreSQL and Redis"
 	@echo "make later        what depends on time once more, ten years on as a leap day ends"
 	@echo "make plans        PLANS=1000 random worlds: what a plan foretells is what then happens"
+	@echo "make previews     the same of PREVIEWS=200 drains and taints made by the console's pages"
 	@echo "make fast         the tests that need no database"
 	@echo "make check        style, types, import contracts, migrations, locks"
 	@echo "make conformance  the vectors, one line per area"
@@ -47,6 +48,11 @@ plans:
 	@./bootstrap.sh dev
 	@PLANS=$${PLANS:-1000} exec $(PYTHON) -m pytest -n $(WORKERS) --dist load \
 	  tests/properties/test_plans_come_true.py $(ARGS)
+
+previews:
+	@./bootstrap.sh dev
+	@PREVIEWS=$${PREVIEWS:-200} exec $(PYTHON) -m pytest -n $(WORKERS) --dist load \
+	  tests/properties/test_previews_come_true.py $(ARGS)
 
 fast:
 	@./bootstrap.sh dev
