@@ -18,10 +18,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from clusterstate import catalogue
-from clusterstate.actions import objects
+from clusterstate.actions import brakes, objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.brakes import Share
 from clusterstate.queries.plans import find_plan
 from scheduling.controllers import operations
+from scheduling.controllers.evictions import timers
 from tests.api.serve import Server
 from tests.browser.conftest import CHROMIUM, DRIVER, FLAGS, Browser
 from tests.clock import NOW
@@ -51,12 +53,13 @@ PAGES = {
     "what-if": "/console/what-if/",
     "plans": "/console/plans/",
     "evictions": "/console/evictions/",
+    "brake": "/console/evictions/brakes/zone.a/",
     "policies": "/console/policies/",
     "objects": "/console/objects/Namespace/",
     "object": "/console/objects/Namespace/-/default/",
     "audit": "/console/audit/",
 }
-PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain"}
+PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain", "what-if", "brake"}
 RUN_AXE = """
 const done = arguments[arguments.length - 1];
 axe.run({resultTypes: ['violations']}).then(found => done(found.violations
@@ -198,7 +201,7 @@ def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
 def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -> None:
     axe = gzip.decompress(AXE.read_bytes()).decode()
     found: list[Any] = []
-    for name, path in PAGES.items():
+    for name, path in {**PAGES, "operation": operation(console)}.items():
         emulate(console)
         console.open(path)
         console.find("main")
@@ -219,6 +222,32 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
         found += [one for one in loaded if not one.startswith(console._address)]
     assert found == []
     assert console.complaints() == []
+
+
+def operation(console: Browser) -> str:
+    """Fill the basket of What if, carry a part of it out, and set a brake; return the plan's page.
+
+    One of its steps fails, since the node has gone meanwhile.
+    """
+    console.open("/console/what-if/")
+    for name in ("node-01", "node-59"):
+        console.fill("form.add [name=q]", name)
+        console.click("form.add button")
+        console.sees(f"Drain {name}")
+    console.click("#share")
+    console.click("#confirm")
+    console.sees("steps done")
+    path = console.driver.current_url.removeprefix(console._address)
+    objects.delete("Node", "", "node-59", now=NOW)
+    assert operations.carry_out(find_plan(path.split("/")[3]).id, NOW)
+    console.sees("failed")
+    taint = {"key": "bad", "effect": "NoExecute"}
+    objects.update(
+        "Node", "", "node-09", lambda node: {**node, "spec": {"taints": [taint]}}, now=NOW
+    )
+    assert timers.follow(NOW)
+    brakes.settle([(Share("zone", "a", 3, 5), 40.0)], now=NOW)
+    return path
 
 
 def keep(console: Browser, name: str) -> None:
