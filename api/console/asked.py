@@ -30,9 +30,17 @@ _END: Final = "END"
 _OF_OBJECTS: Final = ("add", "pods", "import")
 
 
-def document_of(changes: Sequence[Manifest]) -> Manifest:
-    """Return a ``Plan`` that asks about changes."""
-    return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": list(changes)}}
+def document_of(changes: Sequence[Manifest], *, horizon: int | None = None) -> Manifest:
+    """Return a ``Plan`` that asks about changes, looking ``horizon`` seconds ahead if given."""
+    spec: Manifest = {"changes": list(changes)}
+    if horizon is not None:
+        spec["horizonSeconds"] = horizon
+    return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": spec}
+
+
+def horizon_of(query: QueryDict) -> int | None:
+    """Return how many seconds an address wants to look ahead, None for as far as plans do."""
+    return _seconds(query, "horizon")
 
 
 def changes_of(query: QueryDict) -> list[Manifest]:
@@ -69,12 +77,17 @@ def changes_of(query: QueryDict) -> list[Manifest]:
 
 
 def _grace(query: QueryDict) -> Manifest:
-    text = query.get("grace", "").strip()
+    seconds = _seconds(query, "grace")
+    return {} if seconds is None else {"gracePeriodSeconds": seconds}
+
+
+def _seconds(query: QueryDict, name: str) -> int | None:
+    text = query.get(name, "").strip()
     if not text:
-        return {}
+        return None
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise BadRequest("grace: must be a number of seconds")
-    return {"gracePeriodSeconds": int(text)}
+        raise BadRequest(f"{name}: must be a number of seconds")
+    return int(text)
 
 
 def _nodes(query: QueryDict) -> list[str]:

@@ -6,12 +6,17 @@ a colleague. Confirming carries out just that plan (``plans.act``). ``POST`` doe
 text: nodes, pods, a configuration, plans.
 """
 
+from typing import Final
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import plans as api_plans
 from api.console import asked, frame, plans, unforetold
-from clusterstate.objects.errors import ServiceUnavailable
+from clusterstate.objects.errors import ServiceUnavailable, TooLarge
+
+_SHORTER_SECONDS: Final = 600
+"""How far ahead it may be looked where a day takes too long to be foretold."""
 
 
 @frame.shown
@@ -32,10 +37,16 @@ def page(request: HttpRequest) -> HttpResponse:
         if not request.GET.get("do"):
             return HttpResponseRedirect(reverse("console:what-if"))
         return frame.page(request, "plan_nothing.html", "Nothing is to be changed", {})
+    horizon = asked.horizon_of(request.GET)
     try:
-        plan = api_plans.made(asked.document_of(changes), by=user)
-    except ServiceUnavailable as error:
-        context = {"failure": error, "kubectl": asked.kubectl(changes)}
+        plan = api_plans.made(asked.document_of(changes, horizon=horizon), by=user)
+    except (ServiceUnavailable, TooLarge) as error:
+        shorter = ""
+        if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):
+            query = request.GET.copy()
+            query["horizon"] = str(_SHORTER_SECONDS)
+            shorter = f"?{query.urlencode()}"
+        context = {"failure": error, "kubectl": asked.kubectl(changes), "shorter": shorter}
         title = asked.in_words(changes)
         return frame.page(request, "plan_unknown.html", title, context, status=error.code)
     return plans.show(request, plan)

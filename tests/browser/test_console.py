@@ -206,7 +206,7 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
         console.open(path)
         console.find("main")
         if name == "fleet":
-            console.find("#map[data-drawn='60']")
+            console.find("#map[data-drawn='59']")
             console.sees("Last decisions")
         console.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
         for look in ("", "-dark", "-phone"):
@@ -227,7 +227,7 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
 def operation(console: Browser) -> str:
     """Fill the basket of What if, carry a part of it out, and set a brake; return the plan's page.
 
-    One of its steps fails, since the node has gone meanwhile.
+    One of its steps fails, since node-59 has gone meanwhile.
     """
     console.open("/console/what-if/")
     for name in ("node-01", "node-59"):

@@ -22,7 +22,7 @@ from clusterstate import steady_clock
 from clusterstate.queries.plans import find_plan
 from scheduling.answers import live
 from tests.clock import after
-from tests.properties.test_plans_come_true import World, comes_true
+from tests.properties.test_plans_come_true import END, World, comes_true
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,7 +45,7 @@ def asked(world: World) -> str:
             [("do", "taint"), ("key", "shut"), ("effect", "NoSchedule")],
         )
     )
-    return f"/console/change?{urlencode([*change, *nodes])}"
+    return f"/console/change?{urlencode([*change, *nodes, ('horizon', END - 10)])}"
 
 
 def shown(page: str) -> dict[str, str]:
