@@ -28,6 +28,11 @@ MOST_NODES: Final = 500
 _MOST_NAMED: Final = 3
 _END: Final = "END"
 _OF_OBJECTS: Final = ("add", "pods", "import")
+_IMPORTED: Final = (
+    "Namespace", "PriorityClass", "RuntimeClass", "LimitRange", "PodDisruptionBudget", "Service",
+)  # fmt: skip
+_TAKEN: Final = {"Node": "add", "Pod": "pods", **dict.fromkeys(_IMPORTED, "import")}
+"""What a text may hold besides plans and a configuration, and the change that takes it."""
 
 
 def document_of(changes: Sequence[Manifest], *, horizon: int | None = None) -> Manifest:
@@ -159,7 +164,8 @@ def _triples(query: QueryDict, name: str) -> list[tuple[str, str, str]]:
 def read(text: str) -> list[Manifest]:
     """Return the changes that a YAML text asks for: of all its documents, in their order.
 
-    Nodes are added, pods posted, a configuration is put in force, a plan's changes are taken over.
+    Nodes are added, pods posted, other objects imported, a configuration is put in force, a plan's
+    changes are taken over.
 
     Raises:
         BadRequest: it is no YAML, or holds something else; the sentence says which.
@@ -167,8 +173,8 @@ def read(text: str) -> list[Manifest]:
     found: list[Manifest] = []
     for number, one in enumerate(_objects(text), 1):
         kind = one.get("kind")
-        if kind in ("Node", "Pod"):
-            what = "add" if kind == "Node" else "pods"
+        if kind in _TAKEN:
+            what = _TAKEN[kind]
             if not found or list(found[-1]) != [what]:
                 found.append({what: {"objects": []}})
             found[-1][what]["objects"].append(one)
@@ -181,7 +187,7 @@ def read(text: str) -> list[Manifest]:
                 raise BadRequest(f"object {number}: a Plan has its changes in spec.changes")
             found += changes
         else:
-            expected = "a Node, a Pod, a KubeSchedulerConfiguration or a Plan"
+            expected = f"one of {', '.join(_TAKEN)}, KubeSchedulerConfiguration, Plan"
             raise BadRequest(f"object {number}: its kind is {kind!r}; expected {expected}")
     if not found:
         raise BadRequest("there is no object in the text")

@@ -126,6 +126,15 @@ def test_a_text_leads_to_its_preview(operator: Client) -> None:
     assert "kubectl create -f - <<'END'" in page
 
 
+def test_objects_of_other_kinds_are_imported(operator: Client) -> None:
+    urgent = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: urgent}\n"
+    pod = POD.replace("spec: {", "spec: {priorityClassName: urgent, ")
+    assert operator.post(ADD, {"text": f"{urgent}value: 7\n---\n{pod}"}).status_code == 302
+    page = text(operator.get(WHAT_IF))
+    assert "Import urgent" in page
+    assert "Post fresh" in page
+
+
 def test_who_may_make_no_plans_has_no_basket(nobody: Client) -> None:
     assert nobody.get(WHAT_IF).status_code == 403
     assert nobody.post(ADD, {"do": "drain", "q": "n1"}).status_code == 403
