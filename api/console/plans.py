@@ -194,7 +194,7 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     """Return what a drain may be asked for besides, where the address asks for one."""
     if request.GET.get("do") != asked.DRAIN or request.method != "GET":
         return []
-    texts = {"force": "also pods that nobody makes again", "local": "also pods with local data"}
+    texts = {"force": "pods that nobody makes again", "local": "pods with local data"}
     found = []
     for name, text in texts.items():
         is_on = request.GET.get(name) == "on"

@@ -150,7 +150,7 @@ def test_a_pod_that_nobody_makes_again_stays_unless_forced(operator: Client) -> 
     assert bind(new_pod("alone"), "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert "no controller would make it again" in page
-    assert "With also pods that nobody makes again" in page
+    assert "With pods that nobody makes again" in page
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1&force=on"))
     assert "nobody makes it again" in page
     do(operator, "do=drain&node=n1&force=on")
