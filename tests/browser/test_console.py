@@ -59,7 +59,7 @@ PAGES = {
     "object": "/console/objects/Namespace/-/default/",
     "audit": "/console/audit/",
 }
-PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain", "what-if", "brake"}
+PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain"}
 RUN_AXE = """
 const done = arguments[arguments.length - 1];
 axe.run({resultTypes: ['violations']}).then(found => done(found.violations
