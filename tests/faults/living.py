@@ -572,7 +572,8 @@ class Living:
         for violation in checkers.history_violations(everything, audit.seen, audit.names):
             if violation not in [one for _, one in self.outcome.violations]:
                 self._found(violation)
-        if not any(one.outcome == OK for one in everything):
+        # Of the whole life: a backup that was put back in its last round begins another history.
+        if not any(one.outcome == OK for one in self._history.operations):
             self._found(Violation(checkers.ENDED, "no operation was ever acknowledged"))
 
 
