@@ -196,6 +196,27 @@ def configuration(revision: int | None = None) -> StoredConfiguration | None:
     return None if row is None else StoredConfiguration(*row)
 
 
+def configuration_at(moment: datetime) -> StoredConfiguration | None:
+    """Return the configuration that was in force at a moment, ``None`` where none was stored yet.
+
+    Queries once.
+    """
+    row = sql.fetch_one(
+        f"{_CONFIGURATION} WHERE at <= %s::timestamptz ORDER BY revision DESC LIMIT 1", (moment,)
+    )
+    return None if row is None else StoredConfiguration(*row)
+
+
+def configurations(*, limit: int, before: int | None = None) -> list[StoredConfiguration]:
+    """Return stored configurations, the latest first. Queries once."""
+    rows = sql.fetch(
+        f"{_CONFIGURATION} WHERE revision < coalesce(%s::bigint, 1::bigint << 62)"
+        " ORDER BY revision DESC LIMIT %s::bigint",
+        (before, limit),
+    )
+    return [StoredConfiguration(*row) for row in rows]
+
+
 def configuration_revision() -> int:
     """Return the revision of the configuration in force, 0 when none is stored. Queries once."""
     row = sql.fetch_one("SELECT coalesce(max(revision), 0) FROM scheduler_configuration")

@@ -20,6 +20,7 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
 
 =============  ====================================================================================
 ``frame``      what every page has: sign-in, rights, errors as pages, the policy, navigation
+``then``       the past of pages: the moment that an address asks for, and links that stay there
 ``words``      times, amounts and shares as people read them; template filters
 ``kept``       the nodes with what is asked of them, kept in memory from the change log
 ``language``   the query language of lists

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api import clock
-from api.console import frame, kept, language, words
+from api.console import frame, kept, language, then, words
 from clusterstate.objects.errors import BadRequest
-from clusterstate.queries import overview
+from clusterstate.queries import decision_search, overview
+from clusterstate.queries.decision_search import Search
 from clusterstate.queries.fleet import FleetNode
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -23,35 +24,46 @@ _GROUPS: Final = (
 )
 _CORDONED, _TAINTED, _NOT_READY, _LEAVING, _TERMINATING = 1, 2, 4, 8, 16
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_SECOND: Final = timedelta(seconds=1)
 _MOST_VALUES: Final = 60
 """A label with more values than this is a name, and no group."""
 
 
-@frame.shown
+@frame.shown_then
 def page(request: HttpRequest) -> HttpResponse:
     """Return the map's page; its columns follow by ``columns``."""
     frame.require(request, "list", "nodes")
-    found = kept.nodes()
+    items = then.nodes(request)
     by, group = _choices(request)
     context = {
-        "cards": _cards(found.items),
+        "cards": _cards(items),
         "by": by,
         "group": group,
-        "colours": _colours(found.items),
-        "groups": _groups(found.items),
+        "colours": _colours(items),
+        "groups": _groups(items),
         "query": request.GET.get("q", ""),
-        "empty": not found.items,
+        "empty": not items and then.of(request) is None,
         "may_change": frame.may(request, "patch", "nodes"),
     }
     return frame.page(request, "fleet.html", "Fleet", context)
 
 
-@frame.shown
+@frame.shown_then
 def beside(request: HttpRequest) -> HttpResponse:
     """Return what stands beside the map, and the figures above it."""
     frame.require(request, "list", "nodes")
-    context: dict[str, Any] = {"cards": _cards(kept.nodes().items)}
-    if frame.may(request, "list", "pods"):
+    context: dict[str, Any] = {"cards": _cards(then.nodes(request))}
+    past = then.of(request)
+    if past is not None and frame.may(request, "list", "pods"):
+        decided = decision_search.search(Search(until=past.at + _SECOND), limit=8).items
+        context |= {
+            "waiting": past.fleet.waiting[:12],
+            "pending": past.fleet.pending,
+            "decisions": decided
+            if frame.may(request, "get", "pods", subresource="decisions")
+            else [],
+        }
+    elif frame.may(request, "list", "pods"):
         now = clock.now()
         context |= {
             "waiting": overview.waiting(),
@@ -66,12 +78,18 @@ def beside(request: HttpRequest) -> HttpResponse:
     return frame.part(request, "fleet_beside.html", context)
 
 
-@frame.shown
+@frame.shown_then
 def columns(request: HttpRequest) -> HttpResponse:
     """Return the nodes in columns; with ``since`` those that changed after that revision."""
     frame.require(request, "list", "nodes")
-    found = kept.nodes()
     by, group = _choices(request)
+    past = then.of(request)
+    if past is not None:
+        whole_past = as_columns(past.fleet.items, by, group, request.GET.get("q", ""), now=past.at)
+        head = {"revision": past.revision, "whole": True, "gone": [], "resource": by}
+        body = msgspec.json.encode(head | whole_past)
+        return HttpResponse(body, content_type="application/json")
+    found = kept.nodes()
     items: Sequence[FleetNode] = found.items
     gone: list[str] = []
     whole = True
@@ -81,23 +99,24 @@ def columns(request: HttpRequest) -> HttpResponse:
         if changed is not None:
             whole = False
             items, gone = changed
-    body = {
+    told = {
         "revision": found.revision,
         "whole": whole,
         "gone": gone,
         "resource": by,
-        **as_columns(items, by, group, request.GET.get("q", "")),
+        **as_columns(items, by, group, request.GET.get("q", ""), now=clock.now()),
     }
-    return HttpResponse(msgspec.json.encode(body), content_type="application/json")
+    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
 
 
-def as_columns(items: Sequence[FleetNode], by: str, group: str, query: str) -> dict[str, Any]:
+def as_columns(
+    items: Sequence[FleetNode], by: str, group: str, query: str, *, now: datetime
+) -> dict[str, Any]:
     """Return nodes in columns: name, group, flags, value to colour by in thousandths, amounts.
 
     Raises:
         BadRequest: the query cannot be understood.
     """
-    now = clock.now()
     try:
         chosen = {one.name for one in language.matching(items, query)} if query else None
     except language.QueryError as error:

@@ -14,12 +14,13 @@ from django.urls import reverse
 
 from api import errors, failures
 from api.auth import require as require_right
+from api.console import then
 from clusterstate import changes, middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects.actor import current
-from clusterstate.objects.errors import Forbidden, NotFound, StatusError
+from clusterstate.objects.errors import BadRequest, Forbidden, NotFound, StatusError
 from scheduling.answers import advisor
 
 POLICY: Final = (
@@ -28,6 +29,8 @@ POLICY: Final = (
 )
 _AS_OF: Final = "stowage.as-of"
 """Where a request's META holds the revision of before its page was read."""
+_HAS_PAST: Final = "stowage.has-past"
+"""Where a request's META holds whether its page can show how it was."""
 Parameters = ParamSpec("Parameters")
 View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
@@ -50,6 +53,9 @@ PLACES: Final = (
     Place("Nodes", "nodes", "n", _NODES),
     Place("Pods", "pods", "p", _PODS),
     Place("Waiting", "waiting", "w", _PODS),
+    Place(
+        "Decisions", "decisions", "d", Attributes("get", resource="pods", subresource="decisions")
+    ),
     Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
     Place("What if", "what-if", "i", FORETELLING[0]),
     Place("Policies", "policies", "o", Attributes("list", resource="namespaces")),
@@ -59,7 +65,15 @@ PLACES: Final = (
 
 def shown(view: View[Parameters]) -> View[Parameters]:
     """Make a function a page: for people who are signed in, with its failures as pages."""
+    return _shown(view, has_past=False)
 
+
+def shown_then(view: View[Parameters]) -> View[Parameters]:
+    """Make a function a page that can also show how it was (``then.of``)."""
+    return _shown(view, has_past=True)
+
+
+def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
     @functools.wraps(view)
     def answer(
         request: HttpRequest, /, *args: Parameters.args, **kwargs: Parameters.kwargs
@@ -68,6 +82,11 @@ def shown(view: View[Parameters]) -> View[Parameters]:
             return _to_sign_in(request)
         advisor.asking(request.user.get_username())
         try:
+            if "at" in request.GET and not has_past:
+                raise BadRequest("at: this page is about the present alone")
+            if moved := then.settled(request):
+                return guarded(moved)
+            request.META[_HAS_PAST] = has_past
             if not is_part(request):
                 request.META[_AS_OF] = str(changes.watermark())
             response = view(request, *args, **kwargs)
@@ -106,7 +125,12 @@ def user_of(request: HttpRequest) -> User:
 
 
 def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
-    """Return whether the person may do that; ``about``: group, subresource, namespace, name."""
+    """Return whether the person may do that; ``about``: group, subresource, namespace, name.
+
+    On a page of the past only what reads may be done.
+    """
+    if then.forbids(request, verb):
+        return False
     user = people.user_of(request.user)
     return authorizer.decide(user, Attributes(verb, resource=resource, **about)).allowed
 
@@ -145,16 +169,24 @@ def page(
         "places": places,
         "here": here,
         "person": user.name,
-        "stream": bool(user.name),
+        "then": then.known(request),
+        "has_past": request.META.get(_HAS_PAST, False),
+        "stream": bool(user.name) and then.known(request) is None,
         "as_of": request.META.get(_AS_OF, ""),
         **context,
     }
-    return HttpResponse(render_to_string(f"console/{template}", whole, request), status=status)
+    return HttpResponse(_rendered(request, template, whole), status=status)
 
 
 def part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
     """Return a part of a page."""
-    return HttpResponse(render_to_string(f"console/{template}", context, request))
+    return HttpResponse(_rendered(request, template, {"then": then.known(request), **context}))
+
+
+def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> str:
+    html = render_to_string(f"console/{template}", context, request)
+    found = then.known(request)
+    return html if found is None else then.lead_on(html, found)
 
 
 def failure(request: HttpRequest, error: Exception) -> HttpResponse:

@@ -6,13 +6,17 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api import clock, pages, tables
-from api.console import frame, kept, nodes, words
+from api.console import frame, nodes, then, words
+from api.console.then import Then
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.matching import EFFECTS
-from clusterstate.queries import overview, trail
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import overview
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.fleet import FleetNode
-from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest, not_found
+from clusterstate.queries.past import find_at
 
 _MOST: Final = 500
 _FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
@@ -27,26 +31,27 @@ class Use(msgspec.Struct, frozen=True):
     overhead: str
 
 
-@frame.shown
+@frame.shown_then
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a node's page; as a part what changes by itself."""
     frame.require(request, "get", "nodes", name=name)
-    manifest = get_manifest("Node", "", name)
-    known = next((one for one in kept.nodes().items if one.name == name), None)
+    past = then.of(request)
+    manifest = _manifest(name, past)
+    known = next((one for one in then.nodes(request) if one.name == name), None)
     sees_pods = frame.may(request, "list", "pods")
     context: dict[str, Any] = {
         "name": name,
         "status": nodes.status_of(known) if known else (),
-        "uses": _uses(known) if known else [],
+        "uses": _uses(known, _overhead(name, past)) if known else [],
         "conditions": (manifest.get("status") or {}).get("conditions") or [],
         "created": manifest["metadata"].get("creationTimestamp"),
         "info": (manifest.get("status") or {}).get("nodeInfo") or {},
         "labels": sorted((manifest["metadata"].get("labels") or {}).items()),
         "taints": (manifest.get("spec") or {}).get("taints") or [],
         "cordoned": bool((manifest.get("spec") or {}).get("unschedulable")),
-        "pods": _pods(name) if sees_pods else None,
-        "timers": waiting_timers(node_name=name, limit=50) if sees_pods else [],
-        "steps": trail.trail_of(KINDS["Node"], "", name, limit=20).steps,
+        "pods": _pods(name, past) if sees_pods else None,
+        "timers": waiting_timers(node_name=name, limit=50) if sees_pods and past is None else [],
+        "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
         "effects": EFFECTS,
         "may_change": frame.may(request, "patch", "nodes", name=name),
@@ -58,13 +63,31 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     return frame.page(request, "node.html", name, context)
 
 
+def _manifest(name: str, past: Then | None) -> Manifest:
+    """Return the node, as it was then.
+
+    Raises:
+        NotFound: there is, or was, none.
+    """
+    if past is None:
+        return get_manifest("Node", "", name)
+    text = find_at(KINDS["Node"], "", name, past.revision)
+    if text is None:
+        raise not_found("Node", name)
+    return decode_object(text)
+
+
+def _overhead(name: str, past: Then | None) -> dict[str, int]:
+    """Return what of the requests is overhead; of the past that is not told."""
+    return overview.overhead_on(name) if past is None else {}
+
+
 def _shown(manifest: Any) -> Any:
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     return {**manifest, "metadata": metadata}
 
 
-def _uses(node: FleetNode) -> list[Use]:
-    overhead = overview.overhead_on(node.name)
+def _uses(node: FleetNode, overhead: dict[str, int]) -> list[Use]:
     plain = [
         name for name in ("cpu", "memory", "pods", "ephemeral-storage") if name in node.offered
     ]
@@ -80,10 +103,16 @@ def _uses(node: FleetNode) -> list[Use]:
     return found
 
 
-def _pods(name: str) -> list[dict[str, Any]]:
-    now = clock.now()
+def _pods(name: str, past: Then | None) -> list[dict[str, Any]]:
+    now = clock.now() if past is None else past.at
+    if past is None:
+        pods = overview.pods_of_node(name, limit=_MOST)
+    else:
+        here = f"spec.nodeName={name}"
+        page = list_page("Pod", field_selector=here, limit=_MOST, at=past.revision)
+        pods = [decode_object(text) for text in page.items]
     found = []
-    for one in overview.pods_of_node(name, limit=_MOST):
+    for one in pods:
         cells = tables.printer(KINDS["Pod"]).cells(one, now)
         requests = words.requests_of(one)
         found.append(

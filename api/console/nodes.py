@@ -1,7 +1,5 @@
 """The list of nodes: searched by the query language, sorted, in columns of choice."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,12 +9,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 from api import clock
 from api.cells import human_duration
-from api.console import frame, kept, language, words
+from api.console import downloads, frame, language, then, words
 from api.console.fleet import ZONE
 from clusterstate.queries.fleet import FleetNode
 
 PER_PAGE: Final = 60
-_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 _DEFAULT: Final = ("status", "zone", "cpu", "memory", "pods", "taints", "age")
 _TITLES: Final = {
     "status": "Status",
@@ -67,11 +64,11 @@ class Row(msgspec.Struct, frozen=True):
     cells: list[Cell]
 
 
-@frame.shown
+@frame.shown_then
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list; as a part of the page only its rows."""
     frame.require(request, "list", "nodes")
-    every = kept.nodes().items
+    every = then.nodes(request)
     query = request.GET.get("q", "")
     problem = ""
     try:
@@ -111,28 +108,18 @@ def page(request: HttpRequest) -> HttpResponse:
     return frame.page(request, "nodes.html", "Nodes", context)
 
 
-@frame.shown
+@frame.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return all nodes that the query lets through, in the chosen columns, as CSV."""
     frame.require(request, "list", "nodes")
     chosen = columns_of(request.GET)
+    order = request.GET.get("sort", "name")
     try:
-        found = language.matching(kept.nodes().items, request.GET.get("q", ""))
+        found = language.matching(then.nodes(request), request.GET.get("q", ""))
     except language.QueryError:
         found = []
-    written = io.StringIO()
-    writer = csv.writer(written)
-    writer.writerow(["name", *map(_plain, _csv_titles(chosen))])
-    for one in ordered(found, request.GET.get("sort", "name")):
-        writer.writerow([one.name, *map(_plain, _csv_cells(one, chosen))])
-    response = HttpResponse(written.getvalue(), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = 'attachment; filename="nodes.csv"'
-    return response
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that no spreadsheet takes for a formula: names of columns come by address."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
+    rows = ((one.name, *_csv_cells(one, chosen)) for one in ordered(found, order))
+    return downloads.as_csv("nodes", ["name", *_csv_titles(chosen)], rows)
 
 
 def _csv_titles(chosen: Sequence[Column]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Why: groups of waiting pods, a pod's verdicts node by node, and recorded decisions."""
+"""Why: groups of waiting pods, and a pod's verdicts node by node."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -203,22 +203,3 @@ def _verdict(statuses: list[Manifest], index: int) -> Cell:
         return Cell("fits", "", bad=False)
     status = statuses[index]
     return Cell("; ".join(status["reasons"]) or status["code"], status["code"], bad=True)
-
-
-@frame.shown
-def decision(request: HttpRequest, namespace: str, name: str, number: int) -> HttpResponse:
-    """Return a recorded decision: its outcome, the best nodes by plugin, and who rejected."""
-    from scheduling.answers import questions
-
-    frame.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
-    found = questions.decision(namespace, name, number, full=False)
-    top: list[dict[str, Any]] = found["top"]
-    plugins = list(top[0]["weighted"]) if top else []
-    context = {
-        "namespace": namespace,
-        "name": name,
-        "one": found,
-        "plugins": plugins,
-        "top": [(best, [best["weighted"].get(plugin, 0) for plugin in plugins]) for best in top],
-    }
-    return frame.page(request, "decision.html", f"Decision about {namespace}/{name}", context)

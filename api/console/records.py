@@ -9,41 +9,30 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import bodies, clock, pages, tables, wire
-from api.console import frame
-from clusterstate.access import authorizer, people
-from clusterstate.access.rules import Attributes
+from api.console import downloads, frame, merging, then
+from api.console.then import Then
 from clusterstate.actions import objects
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, Conflict, StatusError
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.queries import audit_log, overview, trail
+from clusterstate.queries import audit_log, overview
 from clusterstate.queries.audit_log import Search
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects import decode_object, get_manifest, not_found
+from clusterstate.queries.past import find_at
 
 _PER_PAGE: Final = 100
-_MOST: Final = 500
-_POLICIES: Final = (
-    ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
-    ("PriorityClass", "who makes room for whom"),
-    ("ResourceQuota", "what a namespace may ask for, and asks for"),
-    ("LimitRange", "defaults and bounds in a namespace"),
-    ("PodDisruptionBudget", "how many may leave at once"),
-    ("Namespace", ""),
-    ("ClusterRole", "what may be done"),
-    ("ClusterRoleBinding", "by whom, everywhere"),
-    ("Role", "what may be done in a namespace"),
-    ("RoleBinding", "by whom"),
-)
+_AT_ONCE: Final = 2000
+_MOST_EXPORTED: Final = 50_000
 
 
-@frame.shown
+@frame.shown_then
 def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit log: by user, verb, resource, namespace, name, code or request."""
     frame.require(request, "list", "events", group="audit.k8s.io")
-    query = request.GET
+    query, past = request.GET, then.of(request)
     code = query.get("code", "")
     before = query.get("before", "")
     wanted = Search(
@@ -54,6 +43,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         name=query.get("name", ""),
         code=int(code) if code.isascii() and code.isdigit() and len(code) < 4 else None,
         audit_id=_uuid(query.get("request", "")),
+        until=None if past is None else past.at,
     )
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
     lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
@@ -72,74 +62,27 @@ def _uuid(text: str) -> uuid.UUID | None:
         raise BadRequest(f"request: {text} is no audit id") from None
 
 
-@frame.shown
-def policies(request: HttpRequest) -> HttpResponse:
-    """Return the policies, and every other kind that the person may list."""
-    from scheduling.answers import questions
-
-    user = people.user_of(request.user)
-
-    def seen(kind: Kind) -> bool:
-        wants = Attributes("list", kind.group, kind.plural)
-        return authorizer.decide(user, wants).allowed
-
-    first = [(KINDS[name], about) for name, about in _POLICIES if seen(KINDS[name])]
-    named = {name for name, _ in _POLICIES}
-    others = sorted((k for k in ALL_KINDS if k.name not in named and seen(k)), key=_by_name)
-    configuration = None
-    if frame.may(request, "get", "schedulerconfiguration", group="stowage.dev"):
-        configuration = questions.stored_configuration()
-    context = {
-        "first": first,
-        "others": others,
-        "configuration": configuration,
-        "text": pages.as_yaml(configuration) if configuration else "",
-    }
-    return frame.page(request, "policies.html", "Policies", context)
-
-
-def _by_name(kind: Kind) -> str:
-    return kind.name
-
-
 def _kind(name: str) -> Kind:
     if name not in KINDS:
         raise BadRequest(f"there is no kind {name} here")
     return KINDS[name]
 
 
-@frame.shown
+@frame.shown_then
 def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as ``kubectl get`` prints them."""
     kind = _kind(name)
     namespace = request.GET.get("ns", "") if kind.namespaced else ""
     frame.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
-    selector = request.GET.get("l", "")
-    found = list_page(
-        kind,
-        namespace,
-        label_selector=selector,
-        limit=_PER_PAGE,
-        continue_token=request.GET.get("continue", ""),
-    )
-    now = clock.now()
-    printer = tables.printer(kind)
-    shown = [at for at, column in enumerate(printer.columns) if not column.priority]
-    rows = []
-    for text in found.items:
-        item = decode_object(text)
-        cells = printer.cells(item, now)
-        metadata = item["metadata"]
-        address = _address(kind, metadata.get("namespace", ""), metadata["name"])
-        rows.append((metadata.get("namespace", ""), address, [cells[at] for at in shown]))
-    token = found.continue_token
+    table, token = _table(request, kind, namespace, request.GET.get("continue", ""))
     context = {
         "kind": kind,
-        "columns": [printer.columns[at].name for at in shown],
-        "rows": rows,
+        "columns": table.columns,
+        "rows": table.rows,
         "namespace": namespace,
-        "selector": selector,
+        "selector": request.GET.get("l", ""),
         "after": "?" + urlencode({**request.GET.dict(), "continue": token}) if token else "",
+        "query": request.GET.urlencode(),
         "may_create": frame.may(
             request, "create", kind.plural, group=kind.group, namespace=namespace
         ),
@@ -147,6 +90,56 @@ def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     if frame.is_part(request):
         return frame.part(request, "objects_rows.html", context)
     return frame.page(request, "objects.html", kind.list_kind.removesuffix("List"), context)
+
+
+@frame.shown_then
+def objects_csv(request: HttpRequest, name: str) -> HttpResponse:
+    """Return the objects of a kind as CSV, 50,000 at most."""
+    kind = _kind(name)
+    namespace = request.GET.get("ns", "") if kind.namespaced else ""
+    frame.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
+    rows: list[Any] = []
+    token = ""
+    while True:
+        table, token = _table(request, kind, namespace, token, limit=_AT_ONCE)
+        rows += [(space, *cells) if kind.namespaced else cells for space, _, cells in table.rows]
+        if not token or len(rows) >= _MOST_EXPORTED:
+            break
+    titles = ["Namespace", *table.columns] if kind.namespaced else table.columns
+    return downloads.as_csv(kind.plural, titles, rows[:_MOST_EXPORTED])
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """A page of objects: titles, and each one's namespace, address in the console and cells."""
+
+    columns: list[str]
+    rows: list[tuple[str, str, list[Any]]]
+
+
+def _table(
+    request: HttpRequest, kind: Kind, namespace: str, token: str, *, limit: int = _PER_PAGE
+) -> tuple[_Table, str]:
+    """Return a page of the objects that the address asks for, and the token of the next one."""
+    past = then.of(request)
+    found = list_page(
+        kind,
+        namespace,
+        label_selector=request.GET.get("l", ""),
+        limit=limit,
+        continue_token=token,
+        at=None if past is None or token else past.revision,
+    )
+    now = clock.now() if past is None else past.at
+    printer = tables.printer(kind)
+    shown = [at for at, column in enumerate(printer.columns) if not column.priority]
+    rows = []
+    for text in found.items:
+        item = decode_object(text)
+        cells = printer.cells(item, now)
+        metadata = item["metadata"]
+        space = metadata.get("namespace", "")
+        rows.append((space, _address(kind, space, metadata["name"]), [cells[at] for at in shown]))
+    return _Table([printer.columns[at].name for at in shown], rows), found.continue_token
 
 
 def _address(kind: Kind, namespace: str, name: str) -> str:
@@ -157,18 +150,19 @@ def _address(kind: Kind, namespace: str, name: str) -> str:
     return reverse("console:object", args=(kind.name, namespace or "-", name))
 
 
-@frame.shown
+@frame.shown_then
 def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -> HttpResponse:
     """Return an object with its YAML, which can be edited; its history and events.
 
     What is saved replaces the version that the page showed: another person's change meanwhile is a
-    conflict, and the text stays.
+    conflict, and the text comes back with both changes.
     """
     kind = _kind(kind_name)
     namespace = "" if namespace == "-" else namespace
     about = {"group": kind.group, "namespace": namespace, "name": name}
     frame.require(request, "get", kind.plural, **about)
-    manifest = get_manifest(kind, namespace, name)
+    past = then.of(request)
+    manifest = _manifest_of(kind, namespace, name, past)
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     text = pages.as_yaml({**manifest, "metadata": metadata})
     problems: list[tuple[str, str]] = []
@@ -178,8 +172,11 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         given = request.POST.get("text", "").replace("\r\n", "\n")
         try:
             _save(kind, manifest, given, request)
+        except Conflict as error:
+            status = error.code
+            text, problems = _put_together(kind, manifest, given, error)
         except StatusError as error:
-            problems, text, status = _problems(error), given, error.code
+            problems, text, status = problems_of(error), given, error.code
         else:
             return HttpResponseRedirect(request.get_full_path())
     context = {
@@ -189,9 +186,9 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "text": text,
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
-        "steps": trail.trail_of(kind, namespace, name, limit=20).steps,
+        "steps": then.steps(kind, namespace, name, past, limit=20),
         "events": overview.events_of(kind.name, namespace, name, limit=20)
-        if frame.may(request, "list", "events", namespace=namespace)
+        if past is None and frame.may(request, "list", "events", namespace=namespace)
         else [],
         "may_change": frame.may(request, "update", kind.plural, **about),
         "as_api": pages.path_of(kind, namespace, name),
@@ -199,7 +196,50 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     return frame.page(request, "object.html", f"{kind.name} {name}", context, status=status)
 
 
-def _problems(error: StatusError) -> list[tuple[str, str]]:
+def _put_together(
+    kind: Kind, stored: Manifest, given: str, error: Conflict
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return a text with what a person edited and what others changed meanwhile, and words on it.
+
+    Nothing is saved by that: the person looks at it, and saves again. Where the version that the
+    person began with is not known any more, the text stays as it is.
+    """
+    try:
+        mine = read_yaml(given)
+        version = str(bodies.metadata_of(mine).get("resourceVersion", ""))
+        if not version.isascii() or not version.isdigit() or len(version) > 18:
+            return given, problems_of(error)
+        space, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
+        began = find_at(kind, space, name, int(version))
+    except StatusError:
+        return given, problems_of(error)
+    if began is None:
+        return given, problems_of(error)
+    merged = merging.merge(decode_object(began), mine, stored)
+    words = [("", "Somebody else changed this object meanwhile. Nothing is saved yet; save again.")]
+    words += [(path, "was changed by others, and is taken over") for path in merged.taken]
+    for clash in merged.clashes:
+        theirs = "removed" if clash.theirs is None else f"set to {clash.theirs}"
+        words.append((clash.path, f"was {theirs} by others; yours stays in the text"))
+    return pages.as_yaml(merged.manifest), words
+
+
+def _manifest_of(kind: Kind, namespace: str, name: str, past: Then | None) -> Manifest:
+    """Return an object, as it was then.
+
+    Raises:
+        NotFound: there is, or was, none. Expired: the kind has no past, or that is not known.
+    """
+    if past is None:
+        return get_manifest(kind, namespace, name)
+    text = find_at(kind, namespace, name, past.revision)
+    if text is None:
+        raise not_found(kind, name)
+    return decode_object(text)
+
+
+def problems_of(error: StatusError) -> list[tuple[str, str]]:
+    """Return what is wrong: the field's path, empty for the whole, and words, each."""
     causes = error.details.get("causes") or ()
     return [(one["field"], one["message"]) for one in causes] or [("", error.message)]
 

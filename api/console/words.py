@@ -64,6 +64,23 @@ def ago(moment: datetime | str | None) -> SafeString | str:
 
 
 @register.filter
+def exact(moment: datetime) -> str:
+    """Return a time in full, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@register.simple_tag(takes_context=True)
+def time_query(context: template.Context, at: str) -> str:
+    """Return the parameters of this page at another moment; empty: now."""
+    query = context["request"].GET.copy()
+    for name in ("at", "start", "continue", "before"):
+        query.pop(name, None)
+    if at:
+        query["at"] = at
+    return str(query.urlencode())
+
+
+@register.filter
 def age(moment: datetime | str | None) -> SafeString | str:
     """Return how old something is, with the exact time on hover."""
     if isinstance(moment, str):

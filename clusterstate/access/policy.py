@@ -43,6 +43,18 @@ class Grant(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """Who may do something, by which binding; ``names``: only to these objects, if there are any.
+
+    ``kind``: User or Group; an account of a service is a user.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    names: tuple[str, ...]
+
+
 class _Answer(msgspec.Struct, frozen=True):
     """What a subject may do, whatever the name of the object, and what for some names."""
 
@@ -128,6 +140,32 @@ class Policy:
         if kind == "ClusterRole":
             return self._cluster_roles.get(name)
         return self._roles.get((namespace, name))
+
+    def holders(self, wants: Attributes) -> list[Holder]:
+        """Return every subject of a binding that allows that, by kind and name.
+
+        Who is allowed without a binding is not among them: ``system:masters``, and nodes.
+        """
+        found: dict[tuple[str, str, str], set[str] | None] = {}
+        for (kind, name), grants in self._grants.items():
+            for grant in grants:
+                if grant.namespace and grant.namespace != wants.namespace:
+                    continue
+                for rule in grant.rules:
+                    if not rule.reaches(wants):
+                        continue
+                    if wants.name and rule.names and wants.name not in rule.names:
+                        continue
+                    key = (kind, name, grant.reason)
+                    known = found.setdefault(key, set())
+                    if not rule.names:
+                        found[key] = None
+                    elif known is not None:
+                        known.update(rule.names)
+        return [
+            Holder(kind, name, reason, tuple(sorted(names or ())))
+            for (kind, name, reason), names in sorted(found.items(), key=lambda one: one[0])
+        ]
 
     def decide(self, user: str, groups: tuple[str, ...], wants: Attributes) -> Decision:
         """Return whether a binding allows that to a user with these groups."""

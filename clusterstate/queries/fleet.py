@@ -102,7 +102,7 @@ def _node(row: Sequence[Any], asked: dict[str, int], leaving: int) -> FleetNode:
         labels=_decode_labels(labels),
         taints=tuple((one.key, one.value, one.effect) for one in lens.spec.taints),
         ready=next((one.status for one in conditions if one.type == "Ready"), ""),
-        conditions=tuple(one.type for one in conditions if _worries(one)),
+        conditions=tuple(one.type for one in conditions if worries(one)),
         offered={
             "cpu": cpu,
             "memory": memory,
@@ -115,5 +115,6 @@ def _node(row: Sequence[Any], asked: dict[str, int], leaving: int) -> FleetNode:
     )
 
 
-def _worries(condition: NodeCondition) -> bool:
+def worries(condition: NodeCondition) -> bool:
+    """Return whether a condition says that something is wrong with the node."""
     return condition.type != "Ready" and condition.status == "True"

@@ -240,9 +240,12 @@ def decision_table(found: Manifest) -> str:
 _CONFIGURATION_NAME = "default"
 
 
-def stored_configuration() -> Manifest:
-    """Return the ``KubeSchedulerConfiguration`` in force; revision 0 is the default one."""
-    stored = decisions.configuration()
+def stored_configuration(at: datetime | None = None) -> Manifest:
+    """Return the ``KubeSchedulerConfiguration`` in force, or that was in force at a moment.
+
+    Revision 0 is the default one.
+    """
+    stored = decisions.configuration() if at is None else decisions.configuration_at(at)
     metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}
     if stored is None:
         return _as_configuration(profiles.default().document, metadata)
@@ -251,6 +254,24 @@ def stored_configuration() -> Manifest:
     if stored.by:
         metadata["annotations"] = {f"{GROUP}/stored-by": stored.by}
     return _as_configuration(msgspec.json.decode(stored.document), metadata)
+
+
+def configurations(*, limit: int) -> list[decisions.StoredConfiguration]:
+    """Return the stored configurations, the latest first. Queries once."""
+    return decisions.configurations(limit=limit)
+
+
+def configuration_of(revision: int) -> Manifest:
+    """Return the document of a stored configuration. Queries once.
+
+    Raises:
+        NotFound: there is no such revision.
+    """
+    found = decisions.configuration(revision)
+    if found is None:
+        raise NotFound(f"there is no revision {revision} of the configuration")
+    document: Manifest = msgspec.json.decode(found.document)
+    return document
 
 
 def _as_configuration(document: Manifest, metadata: Manifest) -> Manifest:

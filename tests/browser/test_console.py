@@ -4,7 +4,6 @@
 docs/console.md anew.
 """
 
-import gzip
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from api import clock
 from clusterstate import catalogue
 from clusterstate.actions import brakes, objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -26,13 +26,13 @@ from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
 from tests.api.serve import Server
 from tests.browser.conftest import CHROMIUM, DRIVER, FLAGS, Browser
-from tests.clock import NOW
+from tests.browser.looks import LOOKS, emulate, load_axe, serious
+from tests.clock import NOW, moment
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
 
 PASSWORD = "pass word 123"
 PICTURES = os.environ.get("CONSOLE_PICTURES")
 ZONE = "topology.kubernetes.io/zone"
-AXE = Path(__file__).parent / "vendor/axe-4.14.1.min.js.gz"
 REFUSAL = "0/60 nodes are available: 60 Insufficient cpu."
 OWNER = {
     "apiVersion": "apps/v1",
@@ -47,6 +47,12 @@ PAGES = {
     "node": "/console/nodes/node-07/",
     "pods": "/console/pods/",
     "pod": "/console/pods/default/web-0/",
+    "submit": "/console/pods/new",
+    "submit-yaml": "/console/pods/new?by=yaml&example=spread",
+    "decisions": "/console/decisions/",
+    "past": f"/console/nodes/node-07/?at={moment()}",
+    "who-can": "/console/policies/who-can",
+    "revisions": "/console/policies/revisions",
     "waiting": "/console/waiting/",
     "why": "/console/pods/default/big-0/why",
     "drain": "/console/change?do=drain&node=node-07",
@@ -60,12 +66,6 @@ PAGES = {
     "audit": "/console/audit/",
 }
 PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain"}
-RUN_AXE = """
-const done = arguments[arguments.length - 1];
-axe.run({resultTypes: ['violations']}).then(found => done(found.violations
-  .filter(one => one.impact === 'serious' || one.impact === 'critical')
-  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 160))])));
-"""
 
 
 def owned(name: str, node: str) -> None:
@@ -125,15 +125,6 @@ def console(server: Server, cluster: None, tmp_path: Path) -> Iterator[Browser]:
         yield found
     finally:
         driver.quit()
-
-
-def emulate(console: Browser, *, dark: bool = False, phone: bool = False) -> None:
-    """Let the browser be in the dark, or a phone."""
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    console.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    width, height = (390, 844) if phone else (1440, 900)
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
-    console.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def press(console: Browser, *keys: str) -> None:
@@ -198,8 +189,47 @@ def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
     assert console.complaints() == []
 
 
+def test_the_past_is_seen_and_left_again(console: Browser) -> None:
+    objects.delete("Node", "", "node-00", now=clock.now())
+    console.open("/console/nodes/?q=node-00")
+    console.sees("No node matches")
+    console.click(".past-of summary")
+    console.fill("#time-at", moment())
+    console.click("#time-form button")
+    console.sees("This is the past")
+    console.sees("node-00")
+    assert not console.driver.find_elements(By.CSS_SELECTOR, "td.tick input, [data-change]")
+    console.click("table.list th a")
+    console.sees("how it was")
+    assert f"at={moment().replace(':', '%3A')}" in console.driver.current_url
+    console.driver.find_element(By.TAG_NAME, "body").send_keys("gf")
+    console.find("#map[data-drawn='60']")
+    console.click("#back-to-now")
+    console.find("#map[data-drawn='59']")
+    assert console.complaints() == []
+
+
+def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
+    console.driver.find_element(By.TAG_NAME, "body").send_keys("gp")
+    console.click("form .button[href$='/pods/new']")
+    console.fill("#f-name", "No Name")
+    console.fill("#f-gate", "example.com/ok")
+    console.click("button[value=create]")
+    console.sees("Nothing was created")
+    assert console.find("#f-gate").get_attribute("value") == "example.com/ok"
+    console.fill("#f-name", "fresh")
+    console.click("button[value=create]")
+    console.sees("it is not tried while it has this gate")
+    console.click("#gates button")
+    console.sees("gates changed")
+    console.sees("Nothing holds it back")
+    assert "schedulingGates" not in manifest("Pod", "default", "fresh")["spec"]
+    console.click("[data-export]")
+    # The form that was refused is the only thing that the browser may report.
+    assert [one for one in console.complaints() if "422" not in one] == []
+
+
 def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -> None:
-    axe = gzip.decompress(AXE.read_bytes()).decode()
     found: list[Any] = []
     for name, path in {**PAGES, "operation": operation(console)}.items():
         emulate(console)
@@ -208,11 +238,11 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
         if name == "fleet":
             console.find("#map[data-drawn='59']")
             console.sees("Last decisions")
-        console.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
-        for look in ("", "-dark", "-phone"):
-            emulate(console, dark=look == "-dark", phone=look == "-phone")
+        load_axe(console)
+        for look in LOOKS:
+            emulate(console, look)
             keep(console, f"{name}{look}")
-            found += [(name + look, *one) for one in console.driver.execute_async_script(RUN_AXE)]
+            found += [(name + look, *one) for one in serious(console)]
             width = console.driver.execute_script("return document.documentElement.scrollWidth")
             if look == "-phone" and width > 390:
                 found.append((name, "wider than the screen", width))

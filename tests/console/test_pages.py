@@ -29,6 +29,9 @@ PAGES = {
     "/console/pods/default/web-1/": "3.5 cpu",
     "/console/pods/default/big/": REFUSAL,
     "/console/pods/default/big/why": "Insufficient cpu",
+    "/console/pods/new": "Node labels",
+    "/console/pods/new?by=yaml": "kind: Pod",
+    "/console/decisions/": "No decision is like that",
     "/console/waiting/": "Insufficient cpu",
     "/console/evictions/": "No pod has to leave",
     "/console/plans/": "No plan was made",
@@ -157,6 +160,27 @@ def test_yaml_is_saved_and_what_is_wrong_is_told_with_nothing_lost(operator: Cli
     for wrong, code in (("a: [", 400), ("[]", 400), ("kind: Pod", 400)):
         assert operator.post(path, {"text": wrong}).status_code == code
     assert signed_in("reader").post(path, {"text": labelled}).status_code == 403
+
+
+def test_what_others_changed_meanwhile_is_put_together_with_an_edit(operator: Client) -> None:
+    path = "/console/objects/Namespace/-/default/"
+    given = operator.get(path).context["text"]
+
+    def label(stored: Any) -> Any:
+        labels = {**stored["metadata"].get("labels", {}), "theirs": "yes"}
+        return {**stored, "metadata": {**stored["metadata"], "labels": labels}}
+
+    objects.update("Namespace", "", "default", label, now=NOW)
+    edited = given.replace("  labels:\n", "  labels:\n    mine: yes-too\n", 1)
+    answer = operator.post(path, {"text": edited})
+    assert answer.status_code == 409
+    assert "metadata.labels.theirs" in text(answer)
+    merged = answer.context["text"]
+    assert "theirs:" in merged
+    assert "mine: yes-too" in merged
+    assert operator.post(path, {"text": merged}).status_code == 302
+    labels = manifest("Namespace", "", "default")["metadata"]["labels"]
+    assert (labels["mine"], labels["theirs"]) == ("yes-too", "yes")
 
 
 def test_yaml_is_checked_like_the_body_of_a_put(operator: Client, cluster: None) -> None:

@@ -245,7 +245,8 @@ function pick(number) {
   item?.scrollIntoView({ block: "nearest" });
 }
 if (palette) {
-  field.addEventListener("input", search);
+  let typed = 0;
+  field.addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(search, 150); });
   palette.addEventListener("keydown", (event) => {
     const items = [...list.querySelectorAll("[role=option]")];
     const now = items.findIndex((one) => one.getAttribute("aria-selected") === "true");
@@ -256,7 +257,51 @@ if (palette) {
 }
 document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }));
 
+// ------------------------------------------------------------------ tables as files
+// Long lists have a file of all rows from the server; of the others what is shown can be had.
+function plain(text) { const one = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text; return /[",\n]/.test(one) ? `"${one.replaceAll('"', '""')}"` : one; }
+function offer_files() {
+  document.querySelectorAll("table[data-rows]").forEach((table) => {
+    const box = table.closest(".scrolls") || table;
+    if (box.nextElementSibling?.matches("[data-export]") || document.querySelector("a.button[href*='csv']")) return;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "export", textContent: "CSV" });
+    button.dataset.export = "";
+    button.title = "these rows as a file";
+    box.after(button);
+  });
+}
+function save(button) {
+  const table = button.previousElementSibling.querySelector?.("table") || button.previousElementSibling;
+  const lines = [...table.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("th, td")].map((cell) => plain(cell.querySelector("time")?.dateTime || cell.innerText.trim().replace(/\s+/g, " "))).join(","));
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([lines.join("\r\n")], { type: "text/csv" })), download: `${document.title.split(" · ")[0].replace(/[^\w.-]+/g, "-")}.csv` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+document.addEventListener("click", (event) => { const button = event.target.closest?.("[data-export]"); if (button) save(button); });
+document.addEventListener("htmx:afterSwap", offer_files);
+
+// ------------------------------------------------------------------ the past
+// The slider's steps in minutes before now: fine at first, a week at most.
+const STEPS = [0, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 240, 480, 1440, 2880, 4320, 10080];
+const slider = document.getElementById("time");
+if (slider) {
+  const out = document.getElementById("time-said");
+  const text = document.getElementById("time-at");
+  const words = () => { const minutes = STEPS[slider.value]; out.textContent = minutes ? `${spell(minutes * 60)} ago` : "now"; slider.setAttribute("aria-valuetext", out.textContent); };
+  const iso = (minutes) => new Date(Date.now() - minutes * 60000).toISOString().replace(/\.\d+Z$/, "Z");
+  const travel = (at) => go(with_({ at, start: "", continue: "", before: "" }));
+  if (slider.dataset.at) {
+    const minutes = (Date.now() - Date.parse(slider.dataset.at)) / 60000;
+    slider.value = STEPS.reduce((best, step, i) => (Math.abs(step - minutes) < Math.abs(STEPS[best] - minutes) ? i : best), 0);
+  }
+  words();
+  slider.addEventListener("input", words);
+  slider.addEventListener("change", () => travel(STEPS[slider.value] ? iso(STEPS[slider.value]) : ""));
+  document.getElementById("time-form").addEventListener("submit", (event) => { event.preventDefault(); travel(text.value.trim()); });
+}
+
 // ------------------------------------------------------------------ start
 document.querySelectorAll("[data-load]").forEach(refresh);
+offer_files();
 follow();
 times();

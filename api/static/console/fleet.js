@@ -26,6 +26,8 @@ function start() {
   let at = -1;
   let asking = false;
 
+  const then = new URLSearchParams(location.search).get("at");
+  const of_then = (address) => (then ? `${address}${address.includes("?") ? "&" : "?"}at=${encodeURIComponent(then)}` : address);
   const choice = () => Object.fromEntries(new FormData(form));
   const paint = () => getComputedStyle(document.documentElement);
   const colour = (name) => paint().getPropertyValue(name).trim();
@@ -160,7 +162,7 @@ function start() {
     const x = event.clientX - box.left, y = event.clientY - box.top;
     return places.findIndex((spot) => x >= spot.x && x < spot.x + size && y >= spot.y && y < spot.y + size);
   }
-  function open() { if (places[at]) location.assign(`${map.dataset.nodes}${encodeURIComponent(places[at].one.name)}/`); }
+  function open() { if (places[at]) location.assign(of_then(`${map.dataset.nodes}${encodeURIComponent(places[at].one.name)}/`)); }
 
   map.addEventListener("mousemove", (event) => { const found = under(event); if (found !== at) select(found); });
   map.addEventListener("mouseleave", () => { if (document.activeElement !== map) select(-1); });
@@ -181,7 +183,7 @@ function start() {
     const given = new URLSearchParams([...Object.entries(choice())].filter(([name, value]) => value && !(name === "by" && value === "fullness") && !(name === "group" && value === form.elements.group.options[0]?.value)));
     history.replaceState(null, "", `${map.dataset.page}${given.size ? "?" + given : ""}`);
     const query = choice().q;
-    document.getElementById("as-table").href = map.dataset.nodes + (query ? `?q=${encodeURIComponent(query)}` : "");
+    document.getElementById("as-table").href = of_then(map.dataset.nodes + (query ? `?q=${encodeURIComponent(query)}` : ""));
   }
   let later = 0;
   form.addEventListener("input", () => { clearTimeout(later); later = setTimeout(() => { remember(); ask(true); }, 200); });

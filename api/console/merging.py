@@ -1,0 +1,74 @@
+"""Two changes of one object put together: what a person edited, and what others changed meanwhile.
+
+Members of objects are merged one by one; a list is one value. Where both changed the same, the
+person's stays in the text, and the path is told with what the others wrote.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+
+_MISSING: Final = object()
+_OF_SERVER: Final = frozenset({"resourceVersion", "managedFields", "generation", "uid"})
+
+
+class Clash(msgspec.Struct, frozen=True):
+    """A path that both changed; ``theirs`` is what is stored, None where they removed it."""
+
+    path: str
+    theirs: Any
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An object with both changes; what others alone changed, and what both did."""
+
+    manifest: Manifest
+    taken: tuple[str, ...]
+    clashes: tuple[Clash, ...]
+
+
+def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> Merged:
+    """Return what a person made of ``base``, with what others made of it meanwhile.
+
+    What the server keeps in metadata (``resourceVersion`` and such) is theirs.
+    """
+    taken: list[str] = []
+    clashes: list[Clash] = []
+    merged = _merge(_plain(base), _plain(mine), _plain(theirs), "", taken, clashes)
+    assert isinstance(merged, dict)
+    metadata = dict(merged.get("metadata") or {})
+    for field in ("uid", "generation", "resourceVersion"):
+        if field in theirs["metadata"]:
+            metadata[field] = theirs["metadata"][field]
+    return Merged({**merged, "metadata": metadata}, tuple(taken), tuple(clashes))
+
+
+def _plain(manifest: Manifest) -> Manifest:
+    """Return an object without what the server keeps in its metadata."""
+    metadata = manifest.get("metadata") or {}
+    return {**manifest, "metadata": {k: v for k, v in metadata.items() if k not in _OF_SERVER}}
+
+
+def _merge(
+    base: Any, mine: Any, theirs: Any, path: str, taken: list[str], clashes: list[Clash]
+) -> Any:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        before = base if isinstance(base, dict) else {}
+        found = {}
+        for key in dict.fromkeys([*mine, *theirs]):
+            value = _merge(
+                before.get(key, _MISSING), mine.get(key, _MISSING), theirs.get(key, _MISSING),
+                f"{path}.{key}" if path else key, taken, clashes,
+            )  # fmt: skip
+            if value is not _MISSING:
+                found[key] = value
+        return found
+    if mine == theirs or theirs == base:
+        return mine
+    if mine == base:
+        taken.append(path)
+        return theirs
+    clashes.append(Clash(path, None if theirs is _MISSING else theirs))
+    return mine

@@ -1,0 +1,190 @@
+"""Policies: kinds, quotas with their use, who can do what, the scheduler's configuration."""
+
+import difflib
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api import pages
+from api.console import frame, then
+from api.console.then import Then
+from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+
+_MOST_QUOTAS: Final = 200
+_REVISIONS: Final = 50
+_POLICIES: Final = (
+    ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
+    ("PriorityClass", "who makes room for whom"),
+    ("ResourceQuota", "what a namespace may ask for, and asks for"),
+    ("LimitRange", "defaults and bounds in a namespace"),
+    ("PodDisruptionBudget", "how many may leave at once"),
+    ("Namespace", ""),
+    ("ClusterRole", "what may be done"),
+    ("ClusterRoleBinding", "by whom, everywhere"),
+    ("Role", "what may be done in a namespace"),
+    ("RoleBinding", "by whom"),
+)
+
+
+@frame.shown_then
+def page(request: HttpRequest) -> HttpResponse:
+    """Return the policies, and every other kind that the person may list."""
+    from scheduling.answers import questions
+
+    user = people.user_of(request.user)
+
+    def seen(kind: Kind) -> bool:
+        wants = Attributes("list", kind.group, kind.plural)
+        return authorizer.decide(user, wants).allowed
+
+    first = [(KINDS[name], about) for name, about in _POLICIES if seen(KINDS[name])]
+    named = {name for name, _ in _POLICIES}
+    others = sorted((k for k in ALL_KINDS if k.name not in named and seen(k)), key=_by_name)
+    configuration = None
+    if frame.may(request, "get", "schedulerconfiguration", group="stowage.dev"):
+        past = then.of(request)
+        configuration = questions.stored_configuration(None if past is None else past.at)
+    context = {
+        "first": first,
+        "others": others,
+        "quotas": _quotas(request),
+        "may_see_roles": frame.may(
+            request, "list", "clusterroles", group="rbac.authorization.k8s.io"
+        ),
+        "configuration": configuration,
+        "text": pages.as_yaml(configuration) if configuration else "",
+    }
+    return frame.page(request, "policies.html", "Policies", context)
+
+
+def _by_name(kind: Kind) -> str:
+    return kind.name
+
+
+class Used(msgspec.Struct, frozen=True):
+    """How much of a quota is used of one resource; ``share`` is above 1 where it is exceeded."""
+
+    namespace: str
+    name: str
+    resource: str
+    used: str
+    hard: str
+    share: float
+
+
+def _quotas(request: HttpRequest) -> list[Used]:
+    """Return what quotas allow and what is used of it, the fullest first. Queries twice."""
+    if not frame.may(request, "list", "resourcequotas"):
+        return []
+    past: Then | None = then.of(request)
+    revision = None if past is None else past.revision
+    found = []
+    for text in list_page("ResourceQuota", limit=_MOST_QUOTAS, at=revision).items:
+        quota = decode_object(text)
+        metadata, status = quota["metadata"], quota.get("status") or {}
+        used = status.get("used") or {}
+        for resource, hard in (status.get("hard") or quota["spec"].get("hard") or {}).items():
+            given = used.get(resource, "0")
+            share = _share(given, hard)
+            found.append(
+                Used(metadata["namespace"], metadata["name"], resource, given, hard, share)
+            )
+    found.sort(key=lambda one: (-one.share, one.namespace, one.name, one.resource))
+    return found
+
+
+def _share(used: str, hard: str) -> float:
+    try:
+        part, whole = Quantity.parse(used).milli_value(), Quantity.parse(hard).milli_value()
+    except QuantityError:
+        return 0.0
+    if whole <= 0:
+        return 1.0 if part > 0 else 0.0
+    return part / whole
+
+
+@frame.shown
+def who_can(request: HttpRequest) -> HttpResponse:
+    """Return who may do something, by which binding: verb, group, resource, namespace, name."""
+    frame.require(request, "list", "clusterrolebindings", group="rbac.authorization.k8s.io")
+    frame.require(request, "list", "rolebindings", group="rbac.authorization.k8s.io")
+    query = request.GET
+    verb, resource = query.get("verb", "get").strip(), query.get("resource", "pods").strip()
+    plural, _, subresource = resource.partition("/")
+    wants = Attributes(
+        verb, query.get("group", "").strip(), plural, subresource,
+        namespace=query.get("ns", "").strip(), name=query.get("name", "").strip(),
+    )  # fmt: skip
+    known = {(kind.group, kind.plural) for kind in ALL_KINDS}
+    context = {
+        "wants": wants,
+        "resource": resource,
+        "holders": authorizer.current().holders(wants),
+        "verbs": ("get", "list", "watch", "create", "update", "patch", "delete"),
+        "known": (wants.group, plural) in known,
+        "groups": sorted({kind.group for kind in ALL_KINDS if kind.plural == plural}),
+    }
+    return frame.page(request, "who_can.html", "Who can", context)
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a difference: ``sign`` is +, - or a space."""
+
+    sign: str
+    text: str
+
+
+@frame.shown
+def revisions(request: HttpRequest) -> HttpResponse:
+    """Return the revisions of the scheduler's configuration, and how two of them differ."""
+    from scheduling.answers import questions
+
+    frame.require(request, "get", "schedulerconfiguration", group="stowage.dev")
+    stored = questions.configurations(limit=_REVISIONS)
+    numbers = [one.revision for one in stored]
+    new = _number(request, "new") or (numbers[0] if numbers else 0)
+    old = _number(request, "old") or next((one for one in numbers if one < new), 0)
+    context = {
+        "stored": stored,
+        "current": numbers[0] if numbers else 0,
+        "new": new,
+        "old": old,
+        "lines": _difference(_text(old), _text(new)) if stored else [],
+    }
+    return frame.page(request, "revisions.html", "Configuration revisions", context)
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    text = request.GET.get(name, "")
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BadRequest(f"{name}: must be the number of a revision")
+    return int(text)
+
+
+def _text(revision: int) -> str:
+    """Return a revision as YAML, nothing for revision 0.
+
+    Raises:
+        NotFound: there is no such revision.
+    """
+    from scheduling.answers import questions
+
+    return pages.as_yaml(questions.configuration_of(revision)) if revision else ""
+
+
+def _difference(old: str, new: str) -> list[Line]:
+    """Return the lines of both, marked by which of the two has them."""
+    lines: list[Any] = list(difflib.ndiff(old.splitlines(), new.splitlines()))
+    shown = (Line(one[0], one[2:]) for one in lines if not one.startswith("?"))
+    return list(islice(shown, 5000))

@@ -1,0 +1,38 @@
+"""How a page looks: light, dark or on a phone, and what axe finds wrong with it."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+from tests.browser.conftest import Browser
+
+LOOKS = ("", "-dark", "-phone")
+_AXE = Path(__file__).parent / "vendor/axe-4.14.1.min.js.gz"
+_RUN = """
+const done = arguments[arguments.length - 1];
+axe.run({resultTypes: ['violations']}).then(found => done(found.violations
+  .filter(one => one.impact === 'serious' || one.impact === 'critical')
+  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 160))])));
+"""
+
+
+def emulate(browser: Browser, look: str = "") -> None:
+    """Let the browser be in the dark, or a phone."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if look == "-dark" else "light"}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    phone = look == "-phone"
+    width, height = (390, 844) if phone else (1440, 900)
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def load_axe(browser: Browser) -> None:
+    """Put axe into the page, past its policy."""
+    axe = gzip.decompress(_AXE.read_bytes()).decode()
+    browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+
+
+def serious(browser: Browser) -> list[Any]:
+    """Return the serious findings of a page that has axe: the rule and the elements, each."""
+    found: list[Any] = browser.driver.execute_async_script(_RUN)
+    return found

@@ -1,0 +1,129 @@
+"""Policies: quotas with their use, who can do what, and how revisions differ."""
+
+import csv
+import html
+import io
+import re
+from typing import Any
+
+from django.test import Client
+
+from clusterstate.access.policy import Policy
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import objects, scheduler_configuration
+from tests.clock import NOW
+from tests.clusterstate.support import new_pod
+from tests.console.conftest import text
+
+RBAC = "rbac.authorization.k8s.io"
+CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+"""
+
+
+def test_quotas_show_how_much_of_them_is_used(operator: Client) -> None:
+    quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "4", "requests.cpu": "1"}}}
+    objects.create("ResourceQuota", "default", quota, now=NOW)
+    new_pod("web", cpu="950m")
+    page = text(operator.get("/console/policies/"))
+    assert page.index("requests.cpu") < page.index("<td>pods</td>"), "the fullest first"
+    assert 'class="bar full"' in page
+    assert 'aria-label="95 %"' in page
+
+
+def role(name: str, *rules: dict[str, list[str]]) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "rules": list(rules)}
+
+
+def binding(name: str, role_name: str, *subjects: tuple[str, str], **metadata: str) -> Any:
+    return {
+        "metadata": {"name": name, **metadata},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role_name},
+        "subjects": [{"kind": kind, "name": who, "apiGroup": RBAC} for kind, who in subjects],
+    }
+
+
+READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+ONE = {**READ, "resourceNames": ["web"]}
+
+
+def test_holders_are_those_whom_a_binding_reaches() -> None:
+    policy = Policy(
+        {
+            "ClusterRole": [role("reader", READ), role("one", ONE)],
+            "ClusterRoleBinding": [binding("all", "reader", ("Group", "ops"))],
+            "RoleBinding": [
+                binding("here", "reader", ("User", "ann"), namespace="a"),
+                binding("few", "one", ("User", "bob"), namespace="a"),
+            ],
+        }
+    )
+
+    def who(verb: str, namespace: str = "", name: str = "") -> list[tuple[str, tuple[str, ...]]]:
+        wants = Attributes(verb, resource="pods", namespace=namespace, name=name)
+        return [(one.name, one.names) for one in policy.holders(wants)]
+
+    assert who("get") == [("ops", ())]
+    assert who("get", "a") == [("ops", ()), ("ann", ()), ("bob", ("web",))]
+    assert who("get", "a", "web") == [("ops", ()), ("ann", ()), ("bob", ("web",))]
+    assert who("get", "a", "api") == [("ops", ()), ("ann", ())]
+    assert who("get", "b") == [("ops", ())]
+    assert who("delete", "a") == []
+
+
+def test_the_page_tells_who_can_and_by_which_binding(operator: Client, nobody: Client) -> None:
+    objects.create("ClusterRole", "", role("reader", READ), now=NOW)
+    objects.create("ClusterRoleBinding", "", binding("all", "reader", ("User", "pia")), now=NOW)
+    page = html.unescape(text(operator.get("/console/policies/who-can?verb=list&resource=pods")))
+    assert 'ClusterRoleBinding "all"' in page
+    assert ">pia<" in page
+    page = text(operator.get("/console/policies/who-can?verb=delete&resource=deployments"))
+    assert "are of the group apps" in page
+    assert nobody.get("/console/policies/who-can").status_code == 403
+
+
+def test_revisions_of_the_configuration_are_compared(operator: Client, nobody: Client) -> None:
+    path = "/console/policies/revisions"
+    assert "the default configuration holds" in text(operator.get(path))
+    for kind in ("MostAllocated", "LeastAllocated"):
+        document, _ = scheduler_configuration.check(CONFIGURATION.replace("MostAllocated", kind))
+        scheduler_configuration.store(document=document, by="anna", now=NOW)
+    page = text(operator.get(path))
+    assert re.search(r'<span class="bad">-[^<]*MostAllocated', page), page
+    assert re.search(r'<span class="ok">\+[^<]*LeastAllocated', page)
+    assert "in force" in page
+    assert operator.get(path, {"old": "99999"}).status_code == 404
+    assert operator.get(path, {"old": "x"}).status_code == 400
+    assert nobody.get(path).status_code == 403
+
+
+def test_objects_of_a_kind_are_had_as_a_file(operator: Client, nobody: Client) -> None:
+    for name in ("web-1", "web-2"):
+        new_pod(name)
+    answer = operator.get("/console/objects/Pod/csv", {"ns": "default"})
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [(row["Namespace"], row["Name"]) for row in rows] == [
+        ("default", "web-1"),
+        ("default", "web-2"),
+    ]
+    assert nobody.get("/console/objects/Pod/csv").status_code == 403
+
+
+def test_the_palette_finds_pods_by_how_they_begin_and_else_by_a_part(operator: Client) -> None:
+    for name in ("web-1", "web", "my-web"):
+        new_pod(name)
+
+    def found(typed: str) -> list[str]:
+        items = operator.get("/console/find", {"q": typed}).json()["items"]
+        return [one["text"] for one in items if one["about"] == "pod"]
+
+    assert found("web") == ["default/web", "default/web-1"]
+    assert found("default/web-") == ["default/web-1"]
+    assert found("y-we") == ["default/my-web"]
+    assert found("other/web") == []
