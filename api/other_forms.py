@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from api import parsers, replies, routes, wire
 from api.negotiation import PARTIAL, TABLE
 from api.requests import Request
-from clusterstate.objects import event_names, first_autoscalers
+from clusterstate.objects import event_names, event_rules, first_autoscalers
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -26,7 +26,8 @@ class Form(msgspec.Struct, frozen=True):
 
     ``stored`` changes bodies and, unless ``patches_shown`` says that they are about the form that
     is shown, patches. ``kept`` returns a changed object with what this form does not know of the
-    old one.
+    old one. ``require`` refuses an object, new or instead of an old one, that this form does not
+    take; both are as they are stored.
     """
 
     kind: Kind
@@ -36,6 +37,7 @@ class Form(msgspec.Struct, frozen=True):
     stored_selector: Callable[[str], str] = lambda text: text
     kept: Callable[[Manifest, Manifest], Manifest] = lambda new, old: new
     patches_shown: bool = False
+    require: Callable[[Manifest, Manifest | None], None] = lambda new, old: None
 
     def target(self, target: routes.Target) -> routes.Target:
         """Return what the same path of the stored form names."""
@@ -88,6 +90,7 @@ EVENTS: Final = Form(
     event_names.stored,
     event_names.shown,
     event_names.stored_selector,
+    require=event_rules.require,
 )
 AUTOSCALERS: Final = Form(
     KINDS["HorizontalPodAutoscaler"],

@@ -214,6 +214,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         manifest, warnings = self._manifest(request, value)
         metadata = metadata_of(manifest)
         put_namespace(metadata, target.namespace)
+        if self.form is not None:
+            self.form.require(manifest, None)
         warnings += advice.about(kind.name, manifest, time.monotonic())
         if kind.names_creators or "fieldManager" in request.query_params:
             managed_fields.claim(kind, manifest, options.field_manager(request))
@@ -245,6 +247,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         )
         manager = options.field_manager(request)
         for manifest in manifests:
+            if self.form is not None:
+                self.form.require(manifest, None)
             managed_fields.claim(kind, manifest, manager)
         done = objects.create_all(
             [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
@@ -371,15 +375,22 @@ class ObjectViewSet(ActionsMixin, StatusView):
         by_apply: bool = False,
     ) -> Response:
         """Write what ``change`` makes of the object; an apply says itself who owns what then."""
-        target = self.target
+        target, form = self.target, self.form
         manager = None
         if not by_apply:
             manager = Manager(options.field_manager(request), target.subresource)
+
+        def required(current: Manifest) -> Manifest:
+            new = change(current)
+            if form is not None:
+                form.require(new, current)
+            return new
+
         stored = objects.update(
             target.kind,
             target.namespace,
             target.name,
-            change,
+            required,
             manager=manager,
             subresource=target.subresource,
             now=clock.now(),

@@ -81,9 +81,11 @@ def test_selectors_and_patches_use_its_names(api):
     assert [item["metadata"]["name"] for item in found] == ["f"]
     by = "fieldSelector=reportingController%3Dexample.org/scheduler"
     assert len(api.get(f"{NEWER}?{by}").ok()["items"]) == 2
-    assert api.patch(f"{NEWER}/e", {"note": "changed"}).ok()["note"] == "changed"
-    step = [{"op": "replace", "path": "/note", "value": "again"}]
-    assert api.patch(f"{NEWER}/e", step, content_type=JSON_PATCH).ok()["note"] == "again"
+    series = {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"}
+    assert api.patch(f"{NEWER}/e", {"series": series}).ok()["series"] == series
+    step = [{"op": "replace", "path": "/series/count", "value": 3}]
+    patched = api.patch(f"{NEWER}/e", step, content_type=JSON_PATCH).ok()
+    assert patched["series"]["count"] == 3
     series = {"count": 4, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}
     replaced = {**api.get(f"{NEWER}/e").ok(), "series": series}
     assert api.put(f"{NEWER}/e", replaced).ok()["series"] == series
@@ -128,3 +130,48 @@ def test_a_watch_shows_them_by_its_names(server):
     assert [event["type"] for event in seen] == ["ADDED", "MODIFIED"]
     assert [event["object"]["note"] for event in seen] == ["all is well", "changed"]
     assert {event["object"]["apiVersion"] for event in seen} == {"events.k8s.io/v1"}
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["eventTime", "reportingController", "reportingInstance", "action", "reason", "type"],
+)
+def test_the_newer_group_wants_to_know_who_reports_what_and_when(api, missing):
+    body = newer()
+    del body[missing]
+    refused = api.post(NEWER, body).fails(422, "Invalid")
+    assert [cause["field"] for cause in refused["details"]["causes"]] == [missing]
+    several = {"apiVersion": "events.k8s.io/v1", "kind": "EventList", "items": [body]}
+    api.post(NEWER, several).fails(422, "Invalid")
+    core = event_names.stored({**body, "apiVersion": "events.k8s.io/v1"})
+    api.post(CORE, core).ok(201)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"type": "Odd"}, "type"),
+        ({"action": "a" * 129}, "action"),
+        ({"note": "a" * 1025}, "note"),
+        ({"deprecatedCount": 2}, "deprecatedCount"),
+        ({"series": {"count": 1, "lastObservedTime": "2026-01-02T03:04:05.000006Z"}},
+         "series.count"),
+        ({"series": {"count": 2}}, "series.lastObservedTime"),
+    ],
+)  # fmt: skip
+def test_the_newer_group_refuses_what_kubernetes_refuses(api, fields, wrong):
+    refused = api.post(NEWER, newer(**fields)).fails(422, "Invalid")
+    assert [cause["field"] for cause in refused["details"]["causes"]] == [wrong]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [{"note": "other"}, {"reason": "Other"}, {"action": None}, {"type": "Warning"},
+     {"regarding": {"name": "q"}}, {"eventTime": "2026-01-02T03:04:06.000000Z"}],
+)  # fmt: skip
+def test_an_event_of_the_newer_group_changes_in_its_series_alone(api, patch):
+    api.post(NEWER, newer()).ok(201)
+    refused = api.patch(f"{NEWER}/e", patch).fails(422, "Invalid")
+    assert [cause["field"] for cause in refused["details"]["causes"]] == list(patch)
+    same = {"eventTime": "2026-01-02T03:04:05.000006+00:00", "metadata": {"labels": {"a": "b"}}}
+    api.patch(f"{NEWER}/e", same).ok()
