@@ -1,6 +1,7 @@
 """The subresource ``scale``: how many replicas an object wants and has."""
 
 from api.cells import NONE, format_selector
+from clusterstate.objects.errors import Conflict
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
@@ -24,3 +25,23 @@ def scale_of(kind: Kind, item: Manifest) -> Manifest:
             "selector": "" if text == NONE else text,
         },
     }
+
+
+def with_replicas(current: Manifest, scale: Manifest) -> Manifest:
+    """Return an object with as many replicas as a ``Scale`` of it wants.
+
+    Raises:
+        Conflict: the ``Scale`` is of another object of that name.
+    """
+    metadata, own = scale["metadata"], current["metadata"]
+    if metadata.get("uid", own.get("uid")) != own["uid"]:
+        raise Conflict(
+            f"Precondition failed: UID in precondition: {metadata['uid']}, "
+            f"UID in object meta: {own['uid']}"
+        )
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    result = {**current, "metadata": dict(own)}
+    result["spec"] = {**(current.get("spec") or {}), "replicas": replicas}
+    if metadata.get("resourceVersion"):
+        result["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    return result

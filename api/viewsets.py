@@ -36,7 +36,7 @@ from api.pagination import ContinuePagination, Page
 from api.replies import Stored as StoredObject
 from api.replies import StoredList
 from api.requests import Request
-from api.scale import scale_of
+from api.scale import scale_of, with_replicas
 from api.views import ActionsMixin, Afterwards, StatusView
 from clusterstate import advice, lineage, tracing
 from clusterstate.access import authorizer
@@ -49,7 +49,6 @@ from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import (
     BadRequest,
-    Conflict,
     NotFound,
     TooLarge,
 )
@@ -272,11 +271,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         manifest, warnings = self._manifest(request, value)
         metadata = metadata_of(manifest)
         put_namespace(metadata, target.namespace)
-        if metadata.setdefault("name", target.name) != target.name:
-            raise BadRequest(
-                f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
-                f"match the name on the URL ({target.name})"
-            )
+        self._require_name(metadata)
         form = self.form
 
         def replaced(current: Manifest) -> Manifest:
@@ -547,18 +542,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 wire_types.Scale,
                 "autoscaling/v1",
             )
-            metadata = metadata_of(scale)
-            replicas = (scale.get("spec") or {}).get("replicas", 0)
-            result = {**current, "spec": {**(current.get("spec") or {}), "replicas": replicas}}
-            result["metadata"] = dict(current["metadata"])
-            if metadata.get("resourceVersion"):
-                result["metadata"]["resourceVersion"] = metadata["resourceVersion"]
-            if metadata.get("uid", current["metadata"].get("uid")) != current["metadata"]["uid"]:
-                raise Conflict(
-                    f"Precondition failed: UID in precondition: {metadata['uid']}, "
-                    f"UID in object meta: {current['metadata']['uid']}"
-                )
-            return result
+            self._require_name(metadata_of(scale))
+            return with_replicas(current, scale)
 
         stored = objects.update(
             target.kind,
@@ -577,6 +562,15 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Return the object in a body, whose value is ``value``, and warnings about its fields."""
         mode = request.query_params.get("fieldValidation", "")
         return wire.manifest(value, self.target.kind, mode, self._twice(request))
+
+    def _require_name(self, metadata: Manifest) -> None:
+        """Refuse a body that is about another object than the path."""
+        name = self.target.name
+        if metadata.setdefault("name", name) != name:
+            raise BadRequest(
+                f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
+                f"match the name on the URL ({name})"
+            )
 
     def _twice(self, request: Request) -> Texts:
         """Return the fields that stand twice in the body, where the client wants to know them."""

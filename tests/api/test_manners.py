@@ -351,3 +351,35 @@ def test_the_address_of_a_balancer_has_a_mode(api):
     assert told["loadBalancer"]["ingress"] == [
         {"ip": "203.0.113.1", "ipMode": "VIP"}, {"hostname": "a.example.org"},
     ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ contradictions
+
+
+def test_a_scale_is_that_of_the_object_on_its_path(api):
+    api.post(DEPLOYMENTS, deployment("d")).ok(201)
+    scale = {"metadata": {"name": "e", "namespace": "ns"}, "spec": {"replicas": 2}}
+    refused = api.put(f"{DEPLOYMENTS}/d/scale", scale).fails(400, "BadRequest")
+    assert "does not match the name on the URL (d)" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [("127.0.0.1", "loopback"), ("0.0.0.0", "unspecified"), ("169.254.1.2", "link-local range"),
+     ("224.0.0.9", "link-local multicast"), ("::1", "loopback"), ("fe80::1", "link-local range"),
+     ("ff02::1", "link-local multicast"), ("10.1.2.3", ""), ("fd00::1", "")],
+)  # fmt: skip
+def test_an_endpoint_is_where_others_reach_it(api, address, why):
+    family = "IPv6" if ":" in address else "IPv4"
+    subsets = [{"addresses": [{"ip": address}], "ports": [{"port": 80}]}]
+    metadata = {"name": "e"}
+    for path, body in (
+        ("/api/v1/namespaces/ns/endpoints", {"metadata": metadata, "subsets": subsets}),
+        ("/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices",
+         {"metadata": metadata, "addressType": family, "endpoints": [{"addresses": [address]}]}),
+    ):  # fmt: skip
+        answer = api.post(path, body)
+        if why:
+            assert why in answer.fails(422, "Invalid")["message"]
+        else:
+            answer.ok(201)

@@ -195,6 +195,26 @@ def ip_address(text: str, *, strict: bool = False) -> Problems:
     return tuple(problems)
 
 
+def reachable_address(text: str) -> Problems:
+    """Return what keeps an IP address from being that of something on another host.
+
+    Rule: pkg/apis/core/validation/validation.go ``ValidateEndpointIP``.
+    """
+    address = ipaddress.ip_address(_without_leading_zeros(text))
+    problems = []
+    if address.is_unspecified:
+        problems.append(f"may not be unspecified ({address})")
+    if address.is_loopback:
+        problems.append("may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        problems.append("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    link_local = ("224.0.0.", "ff02:")
+    if address.is_multicast and address.compressed.startswith(link_local):
+        detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        problems.append(detail)
+    return tuple(problems)
+
+
 def cidr(text: str, *, strict: bool = False) -> Problems:
     """Return what keeps ``text`` from being an IP block such as ``10.0.0.0/8``."""
     address, slash, length = text.partition("/")

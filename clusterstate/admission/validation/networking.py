@@ -40,9 +40,8 @@ def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
         for name in ("addresses", "notReadyAddresses"):
             for position, address in enumerate(subset.get(name) or ()):
                 given = address.get("ip") or ""
-                errors += invalid_each(
-                    f"{path}.{name}[{position}].ip", given, formats.ip_address(given)
-                )
+                problems = formats.ip_address(given) or formats.reachable_address(given)
+                errors += invalid_each(f"{path}.{name}[{position}].ip", given, problems)
         for position, port in enumerate(subset.get("ports") or ()):
             at, number = f"{path}.ports[{position}]", port.get("port") or 0
             errors += invalid_each(f"{at}.port", number, formats.port_number(number))
@@ -71,7 +70,10 @@ def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
             errors.append(too_many(path, len(addresses), _MOST_ADDRESSES))
         check = formats.dns_subdomain if type_ == "FQDN" else formats.ip_address
         for position, address in enumerate(addresses[:_MOST_ADDRESSES]):
-            errors += invalid_each(f"{path}[{position}]", address, check(address))
+            problems = check(address)
+            if not problems and type_ in ("IPv4", "IPv6"):
+                problems = formats.reachable_address(address)
+            errors += invalid_each(f"{path}[{position}]", address, problems)
             if type_ in ("IPv4", "IPv6") and (":" in address) is not (type_ == "IPv6"):
                 detail = f"must be an {type_} address"
                 errors.append(invalid(f"{path}[{position}]", address, detail))
