@@ -92,16 +92,10 @@ def manifest(
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
             field when ``field_validation`` is ``Strict``.
     """
-    result = typed(value, kind.name, kind.api_version)
-    for field in ("spec", "status"):
-        # Where a kind has none of its own, nothing else would look at what the field holds.
-        if field in result and not isinstance(result[field], dict):
-            raise BadRequest(f"{field}: expected an object")
-    if not twice and field_validation in _VALIDATIONS and is_plain(kind.name, result):
+    result = _of_kind(value, kind)
+    if _is_plain(result, kind, field_validation, twice):
         return result, []
-    check_types(kind.name, result)
-    quantities_as_text(result, kind.wire_type)
-    return result, validate_fields(result, kind, field_validation, twice)
+    return result, validate_fields(_checked(result, kind), kind, field_validation, twice)
 
 
 def patched(
@@ -112,7 +106,10 @@ def patched(
     ``twice`` are the fields that stand twice in the patch. An unknown field that is stored already
     is not the patch's fault.
     """
-    result, _ = manifest(value, kind, "Ignore")
+    result = _of_kind(value, kind)
+    if _is_plain(result, kind, field_validation, twice):
+        return result, []
+    _checked(result, kind)
     if field_validation == "Ignore":
         return result, []
     told = [f'duplicate field "{path}"' for path in twice]
@@ -121,6 +118,26 @@ def patched(
         stored = set(unknown_fields(kind.name, current))
         told += [f'unknown field "{path}"' for path in unknown if path not in stored]
     return result, _tell(told, kind, field_validation)
+
+
+def _of_kind(value: Any, kind: Kind) -> Manifest:
+    result = typed(value, kind.name, kind.api_version)
+    for field in ("spec", "status"):
+        # Where a kind has none of its own, nothing else would look at what the field holds.
+        if field in result and not isinstance(result[field], dict):
+            raise BadRequest(f"{field}: expected an object")
+    return result
+
+
+def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Sequence[str]) -> bool:
+    """Return whether there is nothing to check or to say: the usual case, which is fast to see."""
+    return not twice and field_validation in _VALIDATIONS and is_plain(kind.name, value)
+
+
+def _checked(value: Manifest, kind: Kind) -> Manifest:
+    check_types(kind.name, value)
+    quantities_as_text(value, kind.wire_type)
+    return value
 
 
 def typed(value: Any, name: str, *api_versions: str) -> Manifest:
