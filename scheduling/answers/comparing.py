@@ -16,7 +16,6 @@ from clusterstate.objects.errors import INVALID, REQUIRED, FieldError, Invalid, 
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import recorded
 from scheduling.answers.live import World
-from scheduling.engine import deciding
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError
@@ -135,7 +134,6 @@ def compared(
         StatusError: a plugin cannot be made, or an object of the past is wrong.
         TooLarge: it takes too long.
     """
-    deciding.warm()
     outcomes = [recorded.outcome(script, progress=lambda *_: world.go_on())]
     watches: list[Stopwatch | None] = [None]
     for title, configuration in chosen:

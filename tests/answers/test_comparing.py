@@ -73,7 +73,6 @@ def test_a_configuration_of_ones_own_is_played_and_its_plugins_are_watched() -> 
     [
         ({}, "spec.policies"),
         ({"policies": [{"name": "none such"}]}, "spec.policies[0].name"),
-        ({"policies": [{"name": "fragmentation"}]}, "spec.policies[0].name"),
         ({"policies": [{"name": "default"}] * 5}, "spec.policies"),
         ({"policies": [{"name": "default"}], "hours": 0}, "spec.hours"),
         ({"policies": [{"name": "default"}], "hours": 1e9}, "spec.hours"),

@@ -11,6 +11,7 @@ from clusterstate import decisions, progress, shards
 from clusterstate.actions import canaries as actions
 from clusterstate.queries.canaries import find_canary
 from scheduling.controllers import canaries as controller
+from scheduling.engine import deciding
 from tests.api.conftest import Api, Runner, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import NOW
@@ -30,6 +31,12 @@ PACKING = {
         }
     ],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """Have the loops compiled before a transaction is open, which would be ended as idle."""
+    deciding.warm()
 
 
 @pytest.fixture
