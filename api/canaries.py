@@ -59,6 +59,7 @@ class CanariesViewSet(OwnViewSet):
 
     kind = KIND
     resource = PLURAL
+    asks = True
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to canaries; to change what is in force also that to do so."""
