@@ -1,55 +1,85 @@
 """Everybody who follows the log, and every page, one after the other over the same rows."""
 
 import json
+import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from importlib import import_module
+from inspect import isfunction
+from itertools import product
+from pkgutil import walk_packages
+from typing import Any
+from urllib.parse import quote as quoted
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.test import Client
+from django.urls import reverse
 
-from api import hub
+from api import decision_search, events_stream, hub, metrics, resources, state_metrics
+from api.console import urls as console
 from clusterstate import changes, sql
-from clusterstate.objects.kinds import KINDS
+from clusterstate.actions import past, seals
+from clusterstate.objects.actor import acting
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.meta import Manifest
 from clusterstate.queries.eviction_timers import unforeseen
-from scheduling.answers import questions
-from scheduling.controllers import (
-    cluster_roles,
-    garbage,
-    manager,
-    namespace_defaults,
-    runtime_classes,
-)
-from scheduling.controllers.budgets import statuses
-from scheduling.controllers.endpoints import follower as endpoints
-from scheduling.controllers.evictions import timers
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from scheduling import controllers
+from scheduling.answers import questions, registry
+from scheduling.controllers import manager, operations
+from scheduling.controllers.evictions import brake, timekeeper, timers
 from scheduling.controllers.nodes import lifecycle
-from scheduling.controllers.pods import deletion, podgc
-from scheduling.controllers.workloads import follower as workloads
+from scheduling.controllers.pods import deletion
+from scheduling.controllers.webhooks import delivery
+from scheduling.processes import loops
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+BY_THEMSELVES = (timers, lifecycle, operations, delivery)
+"""Followers that the manager does not run; ``follow`` calls each. `timekeeper` runs `timers`."""
+
+
+def followers() -> set[str]:
+    """Return the modules of controllers that look at the cluster, the manager's but for itself."""
+    found = set()
+    for module in walk_packages(controllers.__path__, f"{controllers.__name__}."):
+        loaded = import_module(module.name)
+        for one in ("follow", "run", "collect", "settle", "deliver_due"):
+            function = getattr(loaded, one, None)
+            if isfunction(function) and function.__module__ == module.name:
+                found.add(module.name)
+    return found - {manager.__name__, timekeeper.__name__}
 
 
 def follow(now: datetime) -> None:
     """Let every controller look, and fire what is due; what fails, raises."""
     timers.follow(now)
+    brake.judge(now, changed=True)
     if unforeseen(now + timedelta(seconds=30), limit=1):
         questions.foresee(now)
     support.fire(now)
     deletion.finish(now)
-    statuses.follow(now)
-    runtime_classes.follow(now)
-    namespace_defaults.follow(now)
-    cluster_roles.follow(now)
-    workloads.follow(now)
-    endpoints.follow(now)
-    garbage.follow(now)
-    podgc.collect(now)
-    manager.run(now)
+    for one in manager.CONTROLLERS.values():
+        with acting(one.actor):
+            one.look(now)
     lifecycle.run(now)
+    operations.run(lambda: now)
+    delivery.deliver_due(now)
     timers.follow(now)
+
+
+def remember(now: datetime) -> None:
+    """Seal decisions, pack the past, count what waits, and drop what is old."""
+    seals.seal()
+    while past.pack(now=now, until=changes.watermark()).changes:
+        pass
+    loops.trim()
 
 
 def schedule(now: datetime) -> None:
@@ -81,15 +111,175 @@ def set_aside() -> list[tuple[str, str, str, str]]:
 
 
 def read_everything(client: Client, token: str) -> list[str]:
-    """Read every list, as JSON and as a table; return what was answered with an error."""
+    """Read every list, now and in the past, and every object; return what failed."""
     failed = []
-    for kind in KINDS.values():
+    at = f"?at={changes.watermark()}"
+    for kind in ALL_KINDS:
         path = f"{'/api' if not kind.group else '/apis'}/{kind.api_version}/{kind.plural}"
-        for accept in ("application/json", TABLE):
-            answer = client.get(path, HTTP_ACCEPT=accept, HTTP_AUTHORIZATION=f"Bearer {token}")
+        for place, accept in product((path, path + at), ("application/json", TABLE)):
+            answer = client.get(place, HTTP_ACCEPT=accept, HTTP_AUTHORIZATION=f"Bearer {token}")
             if answer.status_code >= 500:
-                failed.append(f"{path} ({accept[:24]}): {answer.content[:300]!r}")
+                failed.append(f"{place} ({accept[:24]}): {answer.content[:300]!r}")
+    for path in own_paths():
+        answer = client.get(path, HTTP_AUTHORIZATION=f"Bearer {token}")
+        if answer.status_code >= 500:
+            failed.append(f"{path}: {answer.content[:300]!r}")
     return failed
+
+
+def named(kind: Kind) -> list[tuple[str, str]]:
+    """Return namespace and name of the objects of a kind."""
+    found = [decode_object(one)["metadata"] for one in list_page(kind).items]
+    return [(one.get("namespace", ""), one["name"]) for one in found]
+
+
+def stored() -> Iterator[tuple[str, str, str]]:
+    """Yield kind, namespace and name of every object."""
+    for kind in ALL_KINDS:
+        for namespace, name in named(kind):
+            yield kind.name, namespace, name
+
+
+def decided() -> list[tuple[str, str, int]]:
+    """Return namespace, name and number of decisions."""
+    return sql.fetch("SELECT namespace, name, id FROM decision ORDER BY id LIMIT 60")
+
+
+def filled(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield values for what a path leaves open: every object that it can be about.
+
+    A path with a name that is not known here fails: say here what it is the name of.
+    """
+    wanted = set(names)
+    nodes = [name for _, name in named(KINDS["Node"])]
+    pods = named(KINDS["Pod"])
+    known: dict[frozenset[str], Iterable[dict[str, Any]]] = {
+        frozenset(): [{}],
+        frozenset({"namespace"}): [{"namespace": "default"}],
+        frozenset({"node"}): [{"node": one} for one in nodes],
+        frozenset({"name"}): [{"name": one} for one in (*nodes, *(k.plural for k in ALL_KINDS))],
+        frozenset({"runtimeclass"}): [{"runtimeclass": "any"}],
+        frozenset({"namespace", "name"}): [{"namespace": a, "name": b} for a, b in pods],
+        frozenset({"namespace", "pod"}): [{"namespace": a, "pod": b} for a, b in pods],
+        frozenset({"namespace", "pod", "name"}): [
+            {"namespace": a, "pod": b, "name": "1"} for a, b in pods
+        ],
+        frozenset({"namespace", "name", "decision"}): [
+            {"namespace": a, "name": b, "decision": c} for a, b, c in decided()
+        ],
+        frozenset({"node", "name"}): [{"node": one, "name": "1"} for one in nodes],
+        frozenset({"namespace", "name", "number"}): [
+            {"namespace": a, "name": b, "number": c} for a, b, c in decided()
+        ],
+        frozenset({"kind_name", "namespace", "name"}): [
+            {"kind_name": kind, "namespace": namespace or "-", "name": name}
+            for kind, namespace, name in stored()
+        ],
+    }
+    yield from known[frozenset(wanted)]
+
+
+def own_paths() -> Iterator[str]:
+    """Yield every path that is read and is no kind's: answers of advisors, trails, searches."""
+    for path, _, actions in resources.router.served(""):
+        if "get" not in actions:
+            continue
+        for values in filled(re.findall(r"\{(\w+)\}", path)):
+            filling = {name: quoted(str(value), safe="") for name, value in values.items()}
+            yield f"/{path.format(**filling)}"
+    for kind, namespace, name in stored():
+        yield f"/apis/stowage.dev/v1/changes?kind={kind}&namespace={namespace}&name={quoted(name)}"
+
+
+def export_everything() -> None:
+    """Write every export and every scrape: metrics, state, decisions, events."""
+    assert metrics.text()
+    whole = state_metrics.Request(
+        list(state_metrics.FAMILIES.values()), state_metrics.Selection(), compressed=True
+    )
+    stream = state_metrics._Stream(whole)
+    for family in whole.families:
+        after: int | None = 0
+        while after is not None:
+            after, _ = stream.page(family, after)
+    for form in decision_search.FORMS.values():
+        before = 1
+        while before:
+            export = decision_search._Export(decision_search.read({}), form())
+            _, before = decision_search._page(export, 0 if before == 1 else before)
+    teller = events_stream.Teller(events_stream.read({"types": ",".join(events_stream.TYPES)}), "s")
+    read = changes.read_since(0, documents=None, previous=None, limit=100_000)
+    assert teller.messages(hub.events_of(read.items))
+
+
+def ask_everything(pods: list[Manifest], nodes: list[Manifest]) -> list[str]:
+    """Ask an advisor every question, about these objects; return what it failed to answer."""
+    imagined = [_renamed(one, f"imagined-{number}") for number, one in enumerate(pods)]
+    added = [_renamed(one, f"added-{number}") for number, one in enumerate(nodes)]
+    names = [name for _, name in named(KINDS["Node"])]
+    of_nodes = ({"cordon": {"nodes": names}}, {"drain": {"nodes": names, "force": True}},
+                {"delete": {"nodes": names[:1]}})  # fmt: skip
+    simulated = {"base": "live", "explain": "full", "preemption": "perform"}
+    shapes = [{"name": f"s{i}", "price": 1, "node": one} for i, one in enumerate(nodes)]
+    asked: dict[str, list[Any]] = {
+        "simulation": [
+            *({"spec": {**simulated, "pods": [one]}} for one in imagined),
+            *({"spec": {**simulated, "objects": [one], "pods": imagined[:1]}} for one in added),
+        ],
+        "placement": [{"spec": {**simulated, "pods": [one]}} for one in imagined],
+        "headroom": [{"spec": {"base": "live", "pod": one}} for one in imagined],
+        "room": [{}],
+        "node-advice": [{"spec": {"catalogue": [one]}} for one in shapes],
+        "landings": [named(KINDS["Pod"])],
+        "why": [
+            {"namespace": a, "name": b, "world": world}
+            for a, b in named(KINDS["Pod"])
+            for world in ("now", "then")
+        ],
+        "waiting-groups": [{"remedies": True}, {"namespace": "default"}],
+        "plan": [
+            {"spec": {"changes": [one]}}
+            for one in (
+                *of_nodes,
+                *({"pods": {"objects": [one]}} for one in imagined),
+                *({"add": {"objects": [one]}} for one in added),
+            )
+        ],
+        "decision": [{"namespace": a, "name": b, "id": c} for a, b, c in decided()],
+    }
+    assert asked.keys() == registry.QUESTIONS.keys(), "say here what an advisor is asked"
+    failed = []
+    for question, documents in asked.items():
+        for document in documents:
+            try:
+                registry.answer(question, json.loads(json.dumps(document)))
+            except StatusError as error:
+                if error.code >= 500:
+                    failed.append(f"{question} {document}: {error}")
+            except Exception as error:  # noqa: BLE001  # told with all others
+                failed.append(f"{question} {document}: {error!r}")
+    return failed
+
+
+def _renamed(manifest: Manifest, name: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "name": name}}
+
+
+def open_console(client: Client) -> list[str]:
+    """Open every page of the console, about everything; return what answered an error."""
+    failed = []
+    for entry in console.urlpatterns:
+        converters = entry.pattern.converters
+        for values in filled(converters):
+            path = reverse(f"console:{entry.name}", kwargs=values)
+            for query in ("", *QUERIES.get(entry.name, ())):
+                answer = client.get(path + query)
+                if answer.status_code >= 500:
+                    failed.append(f"{path}{query}: {answer.status_code}")
+    return failed
+
+
+QUERIES = {"change": tuple(f"?do={do}&node=n1" for do in ("cordon", "drain", "delete", "edit"))}
 
 
 def open_every_page(client: Client) -> list[str]:

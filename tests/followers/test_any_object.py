@@ -13,6 +13,7 @@ import pytest
 from api import clock
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
+from scheduling.controllers import manager
 from tests.admin.conftest import person
 from tests.followers import everybody
 from tests.followers.test_extremes import TAINT, api, create, node, pod, tolerates
@@ -109,6 +110,13 @@ def path_of(kind: str) -> str:
     return f"{'/apis' if found.group else '/api'}/{found.api_version}/{namespace}{found.plural}"
 
 
+def test_everybody_is_really_everybody() -> None:
+    """A controller that is added is run by the manager, or stands in `everybody`."""
+    run = {one.look.__module__ for one in manager.CONTROLLERS.values()}
+    known = run | {one.__name__ for one in everybody.BY_THEMSELVES}
+    assert everybody.followers() - known == set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
@@ -147,8 +155,14 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     assert "deletionTimestamp" in neighbour["metadata"], let_in
     everybody.follow(began + timedelta(seconds=70))  # a minute on, so that CronJobs are due
     assert everybody.set_aside() == [], let_in
+    everybody.export_everything()
+    everybody.remember(began + timedelta(seconds=71))
     assert everybody.read_everything(api.client, api.token) == []
-    assert everybody.open_every_page(person("anna", superuser=True)) == []
+    anna = person("anna", superuser=True)
+    assert everybody.open_every_page(anna) == []
+    assert everybody.open_console(anna) == []
+    of_kind = {one: [m for kind, _, m in let_in if kind == one] for one in ("Pod", "Node")}
+    assert everybody.ask_everything(of_kind["Pod"], of_kind["Node"]) == []
     for kind, name, manifest in let_in:
         answer = api.delete(f"{path_of(kind)}/{name}")
         assert answer.status < 500, (manifest, answer.raw)
