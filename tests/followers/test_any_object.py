@@ -1,6 +1,7 @@
 """Any object that is let in, extremes of every field included, stops no follower and no page."""
 
 import copy
+import os
 import random
 import types
 import typing
@@ -20,6 +21,7 @@ from tests.followers.test_extremes import TAINT, api, create, node, pod, tolerat
 
 __all__ = ["api"]
 
+SEEDS = int(os.environ.get("STOWAGE_OBJECT_SEEDS", "2"))
 TIMES = ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
 TEXTS = ["", "a", "x" * 63, "a" * 253, "kubernetes.io/hostname", "key", "100%", "Exists", "Never"]
 QUANTITIES = ["0", "1n", "100Ei", "9223372036854775807", "1e30", "-1", "0.000000001"]
@@ -118,7 +120,7 @@ def test_everybody_is_really_everybody() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     rng = random.Random(seed)
     create(api, node("n1", taints=[TAINT]), plural="nodes", base="/api/v1")
