@@ -111,20 +111,28 @@ def set_aside() -> list[tuple[str, str, str, str]]:
 
 
 def read_everything(client: Client, token: str) -> list[str]:
-    """Read every list, now and in the past, and every object; return what failed."""
-    failed = []
+    """Read every list, as JSON and as a table; return what was answered with an error."""
+    paths = (list_path(kind) for kind in ALL_KINDS)
+    return [*_failed(client, token, product(paths, ("application/json", TABLE)))]
+
+
+def read_past_and_answers(client: Client, token: str) -> list[str]:
+    """Read every list as of a revision, and what else is read; return what failed."""
     at = f"?at={changes.watermark()}"
-    for kind in ALL_KINDS:
-        path = f"{'/api' if not kind.group else '/apis'}/{kind.api_version}/{kind.plural}"
-        for place, accept in product((path, path + at), ("application/json", TABLE)):
-            answer = client.get(place, HTTP_ACCEPT=accept, HTTP_AUTHORIZATION=f"Bearer {token}")
-            if answer.status_code >= 500:
-                failed.append(f"{place} ({accept[:24]}): {answer.content[:300]!r}")
-    for path in own_paths():
-        answer = client.get(path, HTTP_AUTHORIZATION=f"Bearer {token}")
+    paths = (*(f"{list_path(kind)}{at}" for kind in ALL_KINDS), *own_paths())
+    return [*_failed(client, token, ((path, "application/json") for path in paths))]
+
+
+def list_path(kind: Kind) -> str:
+    """Return where all objects of a kind are listed."""
+    return f"{'/api' if not kind.group else '/apis'}/{kind.api_version}/{kind.plural}"
+
+
+def _failed(client: Client, token: str, wanted: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for path, accept in wanted:
+        answer = client.get(path, HTTP_ACCEPT=accept, HTTP_AUTHORIZATION=f"Bearer {token}")
         if answer.status_code >= 500:
-            failed.append(f"{path}: {answer.content[:300]!r}")
-    return failed
+            yield f"{path} ({accept[:24]}): {answer.content[:300]!r}"
 
 
 def named(kind: Kind) -> list[tuple[str, str]]:

@@ -160,6 +160,7 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     everybody.export_everything()
     everybody.remember(began + timedelta(seconds=71))
     assert everybody.read_everything(api.client, api.token) == []
+    assert everybody.read_past_and_answers(api.client, api.token) == []
     anna = person("anna", superuser=True)
     assert everybody.open_every_page(anna) == []
     assert everybody.open_console(anna) == []
