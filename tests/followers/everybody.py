@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from importlib import import_module
-from inspect import isfunction
+from inspect import isfunction, signature
 from itertools import product
 from pkgutil import walk_packages
 from typing import Any
@@ -52,7 +52,9 @@ def followers() -> set[str]:
         loaded = import_module(module.name)
         for one in ("follow", "run", "collect", "settle", "deliver_due"):
             function = getattr(loaded, one, None)
-            if isfunction(function) and function.__module__ == module.name:
+            if not isfunction(function) or function.__module__ != module.name:
+                continue
+            if next(iter(signature(function).parameters), "") == "now":  # others are frames
                 found.add(module.name)
     return found - {manager.__name__, timekeeper.__name__}
 
