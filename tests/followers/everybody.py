@@ -168,6 +168,7 @@ def filled(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         frozenset({"namespace"}): [{"namespace": "default"}],
         frozenset({"node"}): [{"node": one} for one in nodes],
         frozenset({"name"}): [{"name": one} for one in (*nodes, *(k.plural for k in ALL_KINDS))],
+        frozenset({"key"}): [{"key": "zone.a"}],
         frozenset({"runtimeclass"}): [{"runtimeclass": "any"}],
         frozenset({"namespace", "name"}): [{"namespace": a, "name": b} for a, b in pods],
         frozenset({"namespace", "pod"}): [{"namespace": a, "pod": b} for a, b in pods],
@@ -255,6 +256,7 @@ def ask_everything(pods: list[Manifest], nodes: list[Manifest]) -> list[str]:
                 *({"add": {"objects": [one]}} for one in added),
             )
         ],
+        "comparison": [{"spec": {"hours": 1}}],
         "decision": [{"namespace": a, "name": b, "id": c} for a, b, c in decided()],
     }
     assert asked.keys() == registry.QUESTIONS.keys(), "say here what an advisor is asked"
