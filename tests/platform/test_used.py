@@ -35,6 +35,9 @@ CALLED_BY_NOBODY_HERE = {
 }
 """Names that somebody outside looks for, and who."""
 
+READ_BY_DJANGO = {"clusterstate/settings.py", "clusterstate/formats/en/formats.py"}
+"""Modules of which Django reads all names."""
+
 SILENT = {
     "ABC", "Enum", "Exception", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol",
     "RuntimeError", "Sequence", "StrEnum", "Struct", "TypedDict", "ValueError", "object",
@@ -122,7 +125,7 @@ def dead(modules: Mapping[str, ast.Module], templates: str = "") -> list[str]:
     return [
         f"{path}:{line} {name}"
         for path, tree in modules.items()
-        if path != "clusterstate/settings.py"  # Django reads all of it
+        if path not in READ_BY_DJANGO
         for line, name in defined(tree, outside)
         if not names[name] and name not in CALLED_BY_NOBODY_HERE
     ]
