@@ -27,9 +27,11 @@ from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import errors
-from api.scopes import CONNECTION
 from clusterstate.objects.errors import StatusError
 
+CONNECTION = "stowage.connection"
+"""Where a scope holds the connection that the request came on. It stands here, since uvicorn reads
+this module before Django is set up, so that it can import nothing that has models below it."""
 HEADER_SECONDS: Final = 10.0
 HEADER_BYTES: Final = 64 << 10
 BODY_SECONDS: Final = 60.0

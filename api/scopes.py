@@ -19,9 +19,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 COMPLETE = "stowage.complete"
 """Set in the scope of a request whose body has been read."""
 
-CONNECTION = "stowage.connection"
-"""Where a scope holds the connection that the request came on (``protocol.Protocol``)."""
-
 
 def parameters(scope: Scope) -> dict[str, str]:
     """Return the query parameters, the last of each name."""

@@ -9,7 +9,8 @@ from django.http.response import HttpResponseBase
 
 from api.batches import Deferred
 from api.budget import SMALL_BYTES
-from api.scopes import COMPLETE, CONNECTION, Receive, Scope, Send, announced, raw_header
+from api.protocol import CONNECTION
+from api.scopes import COMPLETE, Receive, Scope, Send, announced, raw_header
 
 Headers = list[tuple[bytes, bytes]]
 Answer = tuple[int, Headers, bytes]

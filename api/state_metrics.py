@@ -21,7 +21,8 @@ import structlog
 
 from api import auth, connections, errors, exposition, failures, wire
 from api.impersonation import claim_of_headers
-from api.scopes import CONNECTION, Receive, Scope, Send, header, parameters
+from api.protocol import CONNECTION
+from api.scopes import Receive, Scope, Send, header, parameters
 from api.watch import Client, OnThread
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, TooManyRequests

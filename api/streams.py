@@ -24,7 +24,8 @@ import msgspec
 
 from api import connections, errors, wire
 from api.hub import Event, digested, hub
-from api.scopes import CONNECTION, Scope, Send
+from api.protocol import CONNECTION
+from api.scopes import Scope, Send
 from api.watch import AT_ONCE, CATCH_UP_LIMIT, SLOW_SECONDS, Client, OnThread, wait
 from clusterstate import changes
 from clusterstate.objects.errors import StatusError

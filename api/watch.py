@@ -34,8 +34,9 @@ from api import (
 )
 from api.hub import Event, digested, hub
 from api.impersonation import claim_of_headers
+from api.protocol import CONNECTION
 from api.routes import Target
-from api.scopes import CONNECTION, Receive, Scope, Send, header, parameters
+from api.scopes import Receive, Scope, Send, header, parameters
 from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change

@@ -282,3 +282,12 @@ def test_what_a_scheduler_holds_and_reports_under_has_its_number() -> None:
     unnumbered = re.compile(r'stowage:scheduler|("queue":|"-Q",) "scheduling"')
     places = [path for path in sources() if unnumbered.search(path.read_text())]
     assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/shards.py"]
+
+
+def test_what_the_web_server_imports_first_needs_no_models() -> None:
+    """uvicorn imports the protocol and the loop before the application, which sets Django up."""
+    settings = {"DJANGO_SETTINGS_MODULE": "clusterstate.settings"}
+    subprocess.run(
+        [sys.executable, "-c", "import api.protocol"],
+        cwd=ROOT, env={**os.environ, **settings}, check=True, timeout=120,
+    )  # fmt: skip
