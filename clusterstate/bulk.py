@@ -139,6 +139,22 @@ def bound_pods() -> BoundPods:
     )
 
 
+def preempted_pods(ids: list[int]) -> list[int]:
+    """Return which of these pods end because the scheduler made room. Queries once.
+
+    Their condition DisruptionTarget says so (``PreemptionByScheduler``).
+    """
+    return [
+        row[0]
+        for row in sql.fetch(
+            "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
+            " WHERE p.id = ANY(%s) AND p.deletion_at IS NOT NULL"
+            """ AND strpos(d.text, '"PreemptionByScheduler"') > 0""",
+            (sql.Int8s(ids),),
+        )
+    ]
+
+
 def node_names_of_pods(ids: list[int]) -> dict[int, str]:
     """Return the node names of these pods. Queries once."""
     return dict(sql.fetch("SELECT id, node_name FROM pod WHERE id = ANY(%s)", (sql.Int8s(ids),)))

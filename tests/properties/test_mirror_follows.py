@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 from clusterstate import changes, memory, sql
 from clusterstate.actions import bootstrap, objects, reservations
 from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.reservations import WAITING
@@ -89,7 +90,12 @@ def told(mirror: Mirror, pod_ids: list[int]) -> dict[str, Any]:
             name: [int(counter.rows[row]) for counter in counters] for name, row in rows.items()
         },
         "pods": {
-            record.key: (record.info.digest, snapshot.node_of(record.key), record.terminating)
+            record.key: (
+                record.info.digest,
+                snapshot.node_of(record.key),
+                record.terminating,
+                record.preempted,
+            )
             for record in snapshot.pods()
         },
         "since": {one.key: one.start_time for one in snapshot.pods() if one.row >= 0},
@@ -225,6 +231,18 @@ class Following(RuleBasedStateMachine):
             objects.delete("Pod", "default", name, {"gracePeriodSeconds": grace}, now=NOW)
             self.follow()
             self._take_back(name)  # as the scheduler does when it sees that the pod goes
+
+    @rule(data=st.data())
+    def a_pod_makes_room(self, data: st.DataObject) -> None:
+        names = [name for name in self.pods if _bound(name)]
+        if names:
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+            }
+            delete_pod("default", data.draw(st.sampled_from(names)), condition=condition, now=NOW)
+            self.follow()
 
     @rule(data=st.data())
     def a_pod_finishes(self, data: st.DataObject) -> None:

@@ -28,10 +28,24 @@ def worker() -> Iterator[Worker]:
     made.binder.close()
 
 
-def create(*names: str, cpu: str = "1") -> list[int]:
+def make_priority(name: str, value: int) -> None:
+    objects.create(
+        "PriorityClass",
+        "",
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        },
+        now=NOW,
+    )
+
+
+def create(*names: str, cpu: str = "1", **spec: object) -> list[int]:
     resources = {"requests": {"cpu": cpu}}
     containers = [{"name": "main", "image": "nginx:1", "resources": resources}]
-    create_pods([pod_manifest(name, containers=containers) for name in names], now=NOW)
+    create_pods([pod_manifest(name, containers=containers, **spec) for name in names], now=NOW)
     return [cast(int, find_pod_id("default", name)) for name in names]
 
 
@@ -115,3 +129,38 @@ def test_a_pod_that_was_placed_drops_its_refusal(worker: Worker) -> None:
     assert submit(worker) == 1
     assert worker.binder.write_refused(SECONDS) == 0
     assert nodes_of([pod_id]) == ["n1"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_made_room_once_waits_until_the_room_is_there(worker: Worker, restarted: bool) -> None:
+    """Rule: PodEligibleToPreemptOthers, default_preemption.go, v1.36."""
+    make_node("n2")
+    for name in ("n1", "n2"):
+        offer(name, "1")
+    low = create("a", "b")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    assert sorted(nodes_of(low)) == ["n1", "n2"]
+    make_priority("high", 10)
+    (high,) = create("high", priorityClassName="high")
+
+    def ending() -> list[str]:
+        return [row.name for row in pods_by_id(low).values() if row.deletion_at is not None]
+
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    (victim,) = ending()
+    used = worker
+    try:
+        if restarted:
+            used = Worker()
+        else:
+            worker.mirror.refresh(SECONDS)
+        used.mirror.queue.activate([high], SECONDS)
+        (again,) = used.decide().unplaced()
+        assert again.key == high
+        assert "not eligible due to a terminating pod on the nominated node" in again.message
+        used.binder.refuse([again], SECONDS)
+    finally:
+        if restarted:
+            used.binder.close()
+    assert ending() == [victim]

@@ -27,10 +27,18 @@ class Worker:
         self.mirror.refresh(SECONDS)
         batch = self.mirror.queue.pop_batch(SECONDS, 1000)
         self.seed += 1
+        snapshot = self.mirror.snapshot
         decisions = schedule_batch(
-            self.mirror.snapshot,
+            snapshot,
             self.framework,
-            [PodToPlace(pod.pod_id, self.mirror.info(pod.class_id)) for pod in batch],
+            [
+                PodToPlace(
+                    pod.pod_id,
+                    self.mirror.info(pod.class_id),
+                    snapshot.nominated_node_of(pod.pod_id),
+                )
+                for pod in batch
+            ],
             Options(seed=self.seed),
         )
         self.binder.recorder.note(decisions, self.mirror.snapshot, profile_revision=0, now=SECONDS)

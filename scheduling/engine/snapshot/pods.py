@@ -127,6 +127,12 @@ class PodColumns(NominatedPods):
             self.start_version += 1
         return True
 
+    def mark_preempted(self, key: Hashable) -> None:
+        """Note that a pod ends because the scheduler made room. Unknown: nothing happens."""
+        slot = self._slot_of.get(key)
+        if slot is not None and self._pod_terminating.item(slot):
+            self._preempted.add(slot)
+
     def remove_pod(self, key: Hashable) -> None:
         """Forget a pod. Unknown: nothing happens."""
         slot = self._slot_of.pop(key, None)

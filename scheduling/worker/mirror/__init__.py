@@ -72,7 +72,9 @@ class Mirror(Loading, ManyChanges):
         super().__init__(registrations, backoff, sort_key=sort_key, pre_enqueue=pre_enqueue)
 
     def refresh(self, now: float, *, mark: int | None = None) -> int:
-        """Apply what was committed since the cursor; return how many changes. Queries twice.
+        """Apply what was committed since the cursor; return how many changes.
+
+        Queries twice, and once more if pods began to end.
 
         Up to the present watermark, or to ``mark``, one that the caller knows.
         When the log no longer reaches back to the cursor, everything is loaded again.
@@ -97,6 +99,7 @@ class Mirror(Loading, ManyChanges):
                 self._apply_many(many, now)
                 self.snapshot.revision = self.cursor = many.cursor
                 more = many.more
+            self._note_preempted()
         except Expired:
             logger.warning("mirror_behind_history", cursor=self.cursor)
             self.load(now)

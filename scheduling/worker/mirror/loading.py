@@ -56,6 +56,7 @@ class Loading(RefusedPods):
                     with self._noting_failures(kind, manifest):
                         self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
+            self._note_preempted()
             self._count_reserved(reservations.everything())
             self._load_pending(now, revision)
             self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
@@ -99,6 +100,7 @@ class Loading(RefusedPods):
             started=bound.started[known],
             terminating=bound.terminating[known],
         )
+        self._ending = bound.ids[bound.terminating].tolist()
         others = np.flatnonzero(~known).tolist()
         if others:
             names = bulk.node_names_of_pods(bound.ids[others].tolist())

@@ -177,6 +177,8 @@ class SingleChanges(WarmState):
             terminating=terminating,
             name=change.name,
         )
+        if terminating:
+            self._ending.append(pod_id)
         self._leave_queue(pod_id)
         if change.phase != "Pending":
             self._drop_arrival(pod_id)

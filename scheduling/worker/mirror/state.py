@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from clusterstate import bulk
 from clusterstate.actions.aside import Which, is_an_objects_fault
 from clusterstate.changes import Change
 from clusterstate.objects.node import Node
@@ -68,6 +69,8 @@ class WarmState:
         self._confirmed: dict[int, PodInfo] = {}
         self.of_unknown_nodes: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
+        # Pods on nodes that began to end, until it is asked why.
+        self._ending: list[int] = []
         self.failed_objects: list[tuple[Which, Exception]] = []
         """Objects that could not be applied, and why, until the scheduler sets them aside."""
         self._unread: dict[int, Exception] = {}
@@ -80,6 +83,17 @@ class WarmState:
             sort_key=self._sort_key,
             pre_enqueue=self._pre_enqueue,
         )
+
+    def _note_preempted(self) -> None:
+        """Mark those of the pods that began to end which the scheduler ends, to make room.
+
+        While one of them is there, the pod that it makes room for preempts no others
+        (``default_preemption.eligible``). Queries once if there are any that end.
+        """
+        ending, self._ending = self._ending, []
+        if ending:
+            for pod_id in bulk.preempted_pods(ending):
+                self.snapshot.mark_preempted(pod_id)
 
     @property
     def loaded(self) -> bool:
