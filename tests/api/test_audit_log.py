@@ -284,6 +284,7 @@ def test_a_line_that_the_table_refuses_is_left_out_and_counted(
     assert counted.figures == [2]
 
 
+@pytest.mark.real_clock  # files have the system's time
 def test_the_file_is_private_and_rotated_by_size_and_age(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     file = audit_file.File(path, most_bytes=200, days=1, files=2)
