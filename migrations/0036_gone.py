@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="decision",
             index=django.contrib.postgres.indexes.BrinIndex(
-                fields=["at"], pages_per_range=16, autosummarize=True, name="decision_at"
+                fields=["at"], pages_per_range=16, name="decision_at"
             ),
         ),
         migrations.AddField(

@@ -56,7 +56,7 @@ class Decision(models.Model):
         ]
         indexes = [
             models.Index(fields=["namespace", "name", "-id"], name="decision_pod"),
-            BrinIndex(fields=["at"], pages_per_range=16, autosummarize=True, name="decision_at"),
+            BrinIndex(fields=["at"], pages_per_range=16, name="decision_at"),
         ]
 
     def __str__(self) -> str:
