@@ -19,8 +19,8 @@ from scheduling.controllers.endpoints.slices import (
     is_mine,
     key_of,
     owned_by,
+    ports_in,
 )
-from scheduling.controllers.endpoints.targets import Ports
 
 CONTROLLER: Final = "endpointslicemirroring-controller.k8s.io"
 SKIP: Final = "endpointslice.kubernetes.io/skip-mirror"
@@ -75,7 +75,7 @@ def plan(endpoints: Manifest, present: Iterable[Manifest], family: str) -> Plan:
     """Return what brings the slices of a family to what the Endpoints say."""
     wanted: Wanted = {}
     for subset in endpoints.get("subsets") or ():
-        shown = wanted.setdefault(_ports_of(subset), {})
+        shown = wanted.setdefault(ports_in(subset), {})
         room = MOST
         for field, ready in (("addresses", True), ("notReadyAddresses", False)):
             for address in (subset.get(field) or ())[:room]:
@@ -85,20 +85,6 @@ def plan(endpoints: Manifest, present: Iterable[Manifest], family: str) -> Plan:
                     shown.setdefault(key_of(endpoint), endpoint)
     filled = {ports: shown for ports, shown in wanted.items() if shown}
     return arrange(filled, present, marks_of(endpoints), family, keeps_empty=False)
-
-
-def _ports_of(subset: Manifest) -> Ports:
-    return tuple(
-        sorted(
-            (
-                port.get("name") or "",
-                port.get("port") or 0,
-                port.get("protocol") or "TCP",
-                port.get("appProtocol") or "",
-            )
-            for port in subset.get("ports") or ()
-        )
-    )
 
 
 def _endpoint(address: Manifest, *, ready: bool) -> Manifest:

@@ -160,7 +160,7 @@ def arrange(
     by_ports: dict[Ports, list[Manifest]] = {}
     for one in present:
         if one.get("addressType") == family:
-            by_ports.setdefault(_ports_in(one), []).append(one)
+            by_ports.setdefault(ports_in(one), []).append(one)
     made = Plan()
     number = 0
     for ports in sorted({*wanted, *by_ports}):
@@ -177,7 +177,7 @@ def arrange(
         for one in slices:
             same = one["metadata"]["uid"] in seen
             if not same and changed(one, {}, marks)["metadata"] != one["metadata"]:
-                made.update.append((one, content(_ports_in(one), one.get("endpoints") or [])))
+                made.update.append((one, content(ports_in(one), one.get("endpoints") or [])))
     return made
 
 
@@ -197,7 +197,8 @@ def content(ports: Ports, endpoints: Sequence[Manifest]) -> Manifest:
     }
 
 
-def _ports_in(one: Manifest) -> Ports:
+def ports_in(one: Manifest) -> Ports:
+    """Return the ports of a slice, or of a subset of Endpoints, in an order of their own."""
     return tuple(
         sorted(
             (
