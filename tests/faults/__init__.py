@@ -11,6 +11,7 @@ built like Jepsen, which `make soak` runs for as long as wanted::
     world      nodes and pods          clients    users, an agent     watchers   those who watch
     wire       HTTP and JSON           history    what clients did and were told
     probe      easy pods all the time
+    asked      what the advisor and the console answer
     replay     events into states      arithmetic, rules   Kubernetes' words, worked out again
     checkers   what must not happen    tables     what they read from PostgreSQL
     report     the table

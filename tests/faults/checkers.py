@@ -48,11 +48,13 @@ READY = "ready untrue"
 BOUNDS = "unbounded"
 ENDED = "ended"
 COPIES = "copies"
+ADVICE = "advice"
+CONSOLE = "console"
 ANSWERED_500 = "answered 500"
 COLUMNS = (
     LOST, REFUSED_YET_DONE, BOUND_TWICE, OVERCOMMITTED, WRONG_NODE, QUEUE, TIMERS, WATCH, REVISIONS,
     BUDGETS, PREEMPTION, EVICTED_TWICE, REPLICAS, STUCK, HEAL, READY, BOUNDS, ENDED, ANSWERED_500,
-    COPIES,
+    COPIES, ADVICE, CONSOLE,
 )  # fmt: skip
 """The columns of the report: what must stay at zero."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from tests.faults import checkers, clients, replay, tables, world
+from tests.faults import asked, checkers, clients, replay, tables, world
 from tests.faults.checkers import Audit, Violation
 from tests.faults.history import OK, UNKNOWN, History
 from tests.faults.nemeses import Nemeses
@@ -35,6 +35,7 @@ REST_SECONDS = 25.0
 """So long what follows may take to catch up with what was written."""
 REDIS_SECONDS = 3.0
 """So long an easy pod may take while Redis alone is away (2 s, and the polling of the probe)."""
+_NEVER_ENDED_BY_CLIENTS = ("http", "https", "advisor", "console")
 _ENOUGH = 40
 # In KiB and rows. Decisions and events are kept for an hour and more, in partitions.
 _FLOOR = {
@@ -137,6 +138,10 @@ class Living:
         self._probes = [self._wire(seconds=5), self._wire(secure=True, seconds=5)]
         self._prober = Probe("steady", self._probes, self._gate)
         self._easy = Probe("healed", [self._control], self._gate)  # asked, never started
+        self._asking = asked.Asking(
+            self._wire(seconds=asked.ANSWER_SECONDS),
+            asked.Visitor(system.http_port, system.password),
+        )
         if not self._until(lambda: self._prober.ready(self._control), START_SECONDS):
             log = (system.folder / "up.log").read_text(errors="replace")[-3000:]
             raise RuntimeError(f"the service did not become ready:\n{log}")
@@ -249,7 +254,7 @@ class Living:
             if not thread.is_alive():
                 raise RuntimeError(f"the fault machine itself failed: {thread.name} ended")
         looks = len(self._prober.looks)
-        pids = {part: self._system.pids(part) for part in ("http", "https")}
+        pids = {part: self._system.pids(part) for part in _NEVER_ENDED_BY_CLIENTS}
         self._faults(faults)
         healed = time.monotonic()
         ready, easy = self._heal()
@@ -330,6 +335,8 @@ class Living:
             self._found(Violation(checkers.HEAL, told))
         self.outcome.ready_after.append(ready)
         self.outcome.easy_after.append(easy)
+        for told in self._asking.silent(limit):
+            self._found(Violation(checkers.HEAL, told))
         for kept in self._system.kept.values():
             for text in kept.ended_alone:
                 self._found(Violation(checkers.ENDED, text))
@@ -490,6 +497,7 @@ class Living:
             now = time.time() + self._system.clock.offset
             found += checkers.room_violations(state)
             found += checkers.stuck_violations(state)
+            found += self._asking.violations(state)
             try:
                 found += checkers.replica_violations(state, self._replicas())
             except NoAnswer as error:
@@ -554,6 +562,8 @@ class Living:
     # Bounds
 
     def _sample(self) -> None:
+        if unknown := self._system.unknown_processes():
+            raise RuntimeError(f"no fault harms {', '.join(sorted(unknown))}: list it in the parts")
         series = self.outcome.series
         for part, size in self._system.memory().items():
             series.setdefault(f"memory of {part} (KiB)", []).append(size)

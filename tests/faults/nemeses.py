@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 
-from clusterstate import heartbeats
 from tests.faults.hostile import Hostile
 from tests.faults.schedule import Fault
 from tests.faults.system import System
@@ -63,11 +62,7 @@ class Nemeses:
     def _targets(self, part: str) -> list[int]:
         if part == "backend":
             return self._backend()
-        found = self._system.pids(part)
-        if part == "scheduler":  # the one that works, not the one that stands by
-            standing_by = heartbeats.beating(self._system.state, "standby")
-            return [pid for pid in found if pid not in standing_by] or found
-        return found
+        return self._system.pids(part)
 
     def _backend(self) -> list[int]:
         """Return a backend of the service, in the middle of a transaction if there soon is one."""

@@ -4,13 +4,14 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.faults.system import APART, OWN
+from tests.faults.system import APART, OWN, PROCESSES, SERVERS
 
 Round = list["Fault"]
 
-PARTS = ("http", "https", "scheduler", "timers", "worker", "beat", "redis", "postmaster",
-          "backend", "all-postgres", "supervisor")  # fmt: skip
-_PROXIED = ("http", "https", "scheduler", "timers", "worker", "")
+PARTS = (*PROCESSES, *SERVERS)
+"""What is killed and stopped: whatever the supervisor runs, and itself."""
+_PROXIED = (*(part for part in PROCESSES if part not in ("beat", "standby")), "")
+"""By whose sessions a proxy tells them: beat has none, and those of all schedulers look alike."""
 
 
 @dataclass(frozen=True)

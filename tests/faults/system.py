@@ -9,6 +9,7 @@ by hand. Only processes that belong to this folder are ever touched.
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -22,14 +23,24 @@ from typing import Any
 
 import psycopg
 
-from clusterstate.local import places
+from clusterstate import heartbeats
+from clusterstate.local import parts, places
 from tests.faults.clock import Clock
 from tests.faults.proxy import Proxy
 from tests.live import ROOT, free_ports
 from tests.waiting import running
 
 OWN, APART = "own", "apart"
-PROCESSES = ("http", "https", "scheduler", "timers", "worker", "beat")
+PROCESSES = {
+    part.name: part.process
+    for part in parts.parts(
+        parts.Wanted(
+            http_port=0, https_port=0, host="", certificate=Path(), key=Path(), console=Path()
+        )
+    )
+}  # fmt: skip
+"""What the supervisor itself says that it runs: names, and what stands in STOWAGE_PROCESS."""
+SERVERS = ("redis", "postmaster", "backend", "all-postgres", "supervisor")
 _SYNCHRONOUS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
 _DISK_BYTES = 1500 << 20
 _SETTINGS = {
@@ -341,6 +352,12 @@ class System:
                 self._token = (self.state / "token").read_text().strip()
         return self._token
 
+    def password(self) -> str:
+        """Return the administrator's password, empty before the first start."""
+        with contextlib.suppress(OSError):
+            return (self.state / "admin-password").read_text().strip()
+        return ""
+
     def postmaster(self) -> int:
         """Return the pid of PostgreSQL's first process, 0 while there is none."""
         if self.topology == APART:
@@ -373,8 +390,21 @@ class System:
                 for folder in Path("/proc").glob("[0-9]*")
                 if b"-server" in _read(folder / "cmdline") and self._inside(folder)
             ]
-        wanted = f"STOWAGE_PROCESS={part}\0".encode()
-        return [pid for pid, found in self._ours() if wanted in found]
+        wanted = f"STOWAGE_PROCESS={PROCESSES[part]}\0".encode()
+        found = [pid for pid, environment in self._ours() if wanted in environment]
+        if PROCESSES[part] != "scheduler":
+            return found
+        # Of several schedulers one works, and the others say that they stand by.
+        waiting = heartbeats.beating(self.state, "standby")
+        if part == "scheduler":
+            return [pid for pid in found if pid not in waiting] or found
+        return [pid for pid in found if pid in waiting]
+
+    def unknown_processes(self) -> set[str]:
+        """Return what runs for this service under a name that no fault harms."""
+        told = re.compile(rb"STOWAGE_PROCESS=([^\0]+)\0")
+        names = {match[1].decode() for _, found in self._ours() if (match := told.search(found))}
+        return names - set(PROCESSES.values())
 
     def _ours(self) -> Iterator[tuple[int, bytes]]:
         state = f"STOWAGE_STATE={self.state}\0".encode()

@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -35,7 +36,7 @@ _numbers = iter(range(1_000_000))
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with started() as service:
+    with started(STOWAGE_ADVISORS="1", STOWAGE_CONSOLE="") as service:
         assert service.request("POST", "/api/v1/nodes", node("n", cpu="64"))[0] == 201
         place(service)
         yield service
@@ -152,6 +153,37 @@ def test_a_stopped_web_process_is_replaced(service: Service, part: str) -> None:
     os.kill(old, signal.SIGSTOP)
     until(lambda: not running(old), seconds=15, what=f"the stopped {part} to be killed")
     until(service.ready, seconds=60, what="both servers again")
+
+
+def advised(service: Service) -> int:
+    """Ask how many more pods of a shape fit; return the status."""
+    path = "/apis/stowage.dev/v1/headroom"
+    return service.request("POST", path, pod("asked", cpu="1m"), seconds=90)[0]
+
+
+def shown(service: Service) -> int:
+    """Ask the console for a page that everybody may see; return the status."""
+    return service.request("GET", "/console/sign-in", seconds=90)[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "ask", "fine"), [("advisor", advised, 201), ("console", shown, 200)]
+)
+def test_a_stopped_helper_holds_up_no_pod_and_is_replaced(
+    service: Service, part: str, ask: Callable[[Service], int], fine: int
+) -> None:
+    """Who asked meanwhile has an answer or is told to come again."""
+    until(lambda: ask(service) == fine, seconds=90, what=f"the {part}")
+    until_ready(service)
+    old = service.pid(part)
+    os.kill(old, signal.SIGSTOP)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(ask, service) for _ in range(4)]
+        assert place(service) < SOON + SLACK
+        assert readiness(service)[0] == 200
+        until(lambda: not running(old), seconds=15, what=f"the stopped {part} to be killed")
+        assert {one.result(90) for one in asked} <= {fine, 503}
+    until(lambda: ask(service) == fine, seconds=90, what=f"another {part}")
 
 
 @pytest.fixture

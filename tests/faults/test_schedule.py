@@ -2,12 +2,17 @@
 
 import json
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from clusterstate.local import parts
 from tests.faults import schedule, world
 from tests.faults.schedule import Fault, Life
 from tests.faults.shrink import shrink
+from tests.faults.system import OWN, System
 
 
 def test_a_seed_gives_the_same_life_again_and_another_seed_another() -> None:
@@ -30,6 +35,39 @@ def test_every_fault_of_a_topology_is_drawn(number: int, only: set[str]) -> None
     assert kinds == {"kill", "stop", "flush", "prepare", "hostile", "clock", "restore"} | only
     killed = {fault.part for faults in life.rounds for fault in faults if fault.kind == "kill"}
     assert killed == set(schedule.PARTS)
+
+
+def test_every_process_of_the_supervisor_is_killed_stopped_and_cut_off() -> None:
+    """A process that is added to the supervisor's list is harmed without another word."""
+    wanted = parts.Wanted(
+        http_port=1, https_port=2, host="h", certificate=Path("c"), key=Path("k"), console=Path("s")
+    )
+    names = {part.name for part in parts.parts(wanted)}
+    assert names >= {"http", "https", "scheduler", "standby", "timers", "worker", "advisor", "beat"}
+    assert "console" in names
+    life = schedule.life("s", 1, 120, small_disk=True, clock=True)
+    faults = [fault for faults in life.rounds for fault in faults]
+    for kind in ("kill", "stop"):
+        assert {fault.part for fault in faults if fault.kind == kind} >= names
+    cut = {fault.part for fault in faults if fault.kind in ("silent", "cut")}
+    told = names - {"beat", "standby"}  # without sessions, or with the scheduler's name
+    assert cut == {"redis", "postgres", *(f"postgres {name}" for name in told)}
+
+
+def test_a_process_that_no_fault_harms_is_told_of() -> None:
+    system = System(OWN, say=lambda _: None)
+    started = []
+    try:
+        for name in ("advisor", "newcomer"):
+            environment = system.environment() | {"STOWAGE_PROCESS": name}
+            command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+            started.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE))
+        assert system.pids("advisor") == [started[0].pid]
+        assert system.unknown_processes() == {"newcomer"}
+    finally:
+        for one in started:
+            one.communicate()
+        system.stop()
 
 
 def test_what_is_not_possible_is_not_drawn() -> None:

@@ -24,13 +24,14 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import heartbeats, private_files, shards
+from clusterstate import heartbeats, private_files
 from clusterstate.actions import tokens, users
 from clusterstate.local import (
     account,
     credentials,
     embedded,
     first_token,
+    parts,
     places,
     preparation,
     renewal,
@@ -42,8 +43,6 @@ _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0
 """After so long it is said what the start waits for."""
 _HOPELESS_FAILURES = 4
-# From the first to stop to the last: who makes work, who takes it in, who does it, who keeps it.
-_DATABASE, _QUEUE, _WORKERS, _WEB, _BEAT = range(5)
 
 
 class Command(BaseCommand):
@@ -124,21 +123,26 @@ class _Start:
                 self._state, host=settings.HOST, now=now
             )
         if not os.environ.get("DATABASE_URL"):
-            self._serve(embedded.Postgres(self._state), _DATABASE, "PostgreSQL")
+            self._serve(embedded.Postgres(self._state), parts.DATABASE, "PostgreSQL")
         if not os.environ.get("REDIS_URL"):
-            self._serve(embedded.Redis(self._state), _QUEUE, "Redis")
+            self._serve(embedded.Redis(self._state), parts.QUEUE, "Redis")
         else:
             _require_redis(settings.REDIS_URL)
         with self._step("tables"):
             self._prepare_database()
         with self._step("administrator, token and kubeconfig"), preparation.alone():
             self._access(now)
+        processes = self._wanted(certificate, key)
         with self._step("web servers, workers and beat"):
-            self._start_processes(certificate, key)
+            for part in processes:
+                if not part.late:
+                    self._start_part(part)
             self._wait_until_ready()
         if not settings.CONSOLE:
-            self._start_console()
-        self._start_standbys()
+            embedded.make_private(self._console.parent, account.Account())
+        for part in processes:
+            if part.late:
+                self._start_part(part)
         self._supervisor.on_renew = self._renew
         self._summary()
 
@@ -184,85 +188,33 @@ class _Start:
         first_token.ensure(self._state, now=now)
         connection.close()  # the supervisor itself needs no database
 
-    def _start_processes(self, certificate: Path, key: Path) -> None:
-        worker = [
-            "-m",
-            "celery",
-            "-A",
-            "scheduling",
-            "--quiet",
-            "--skip-checks",
-            "worker",
-            "-l",
-            "WARNING",
-        ]
-        worker += ["--without-mingle", "--without-gossip"]
-        web = ["-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning"]
-        web += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--ws", "none"]
-        web += ["--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"]
-        web += ["--timeout-graceful-shutdown", "3"]
-        self._web = web
-        web = [*web, "--workers", str(settings.WEB_WORKERS)]
-        secure = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
-        schedule = ["--pidfile", ""]
-        self._python(
-            "http",
-            _WEB,
-            *(*web, "--host", "127.0.0.1", "--port", str(settings.HTTP_PORT)),
-            "api.asgi:application",
+    def _wanted(self, certificate: Path, key: Path) -> list[parts.Part]:
+        return list(
+            parts.parts(
+                parts.Wanted(
+                    http_port=settings.HTTP_PORT,
+                    https_port=settings.HTTPS_PORT,
+                    host=settings.HOST,
+                    certificate=certificate,
+                    key=key,
+                    console=None if settings.CONSOLE else self._console,
+                    web_workers=settings.WEB_WORKERS,
+                    advisors=settings.ADVISORS,
+                    schedulers=settings.SCHEDULERS,
+                )
+            )
         )
-        self._python(
-            "https",
-            _WEB,
-            *(*web, *secure, "--host", settings.HOST, "--port", str(settings.HTTPS_PORT)),
-            "api.asgi:application",
-        )
-        self._scheduler = [*worker, "-Q", shards.queue(shards.FIRST), "-P", "solo", "-c", "1", "-n"]
-        self._python("scheduler", _WORKERS, *self._scheduler, "scheduler@%h")
-        timers = ["-Q", "timers", "-P", "solo", "-c", "1", "-n", "timers@%h"]
-        self._python("timers", _WORKERS, *worker, *timers)
-        self._python(
-            "worker",
-            _WORKERS,
-            *worker,
-            "-Q",
-            "celery",
-            "-P",
-            "threads",
-            "-c",
-            "16",
-            "-n",
-            "worker@%h",
-        )
-        for number in range(settings.ADVISORS):
-            name = "advisor" if number == 0 else f"advisor{number + 1}"
-            advisor = ["-Q", "advisor", "-P", "solo", "-c", "1", "-n", f"{name}@%h"]
-            self._python(name, _WORKERS, *worker, *advisor, process="advisor")
-        beat = ["-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "beat", *schedule]
-        self._python("beat", _BEAT, *beat)
 
-    def _start_console(self) -> None:
-        """Start the process of the console, to which the web servers hand its requests over."""
-        embedded.make_private(self._console.parent, account.Account())
-        place = ["--uds", str(self._console)]
-        self._python("console", _WEB, *self._web, *place, "api.asgi:application")
-
-    def _start_standbys(self) -> None:
-        """Start the schedulers that follow warm, once they take no time from the start."""
-        for number in range(1, settings.SCHEDULERS):
-            name = "standby" if number == 1 else f"standby{number}"
-            self._python(name, _WORKERS, *self._scheduler, f"{name}@%h", process="scheduler")
-
-    def _python(self, name: str, stage: int, *arguments: str, process: str = "") -> None:
+    def _start_part(self, part: parts.Part) -> None:
         """Start a Python process that is restarted when it ends."""
-        environment = self._environment | {"STOWAGE_PROCESS": process or name}
+        environment = self._environment | {"STOWAGE_PROCESS": part.process}
         # A web server's main process must end its own workers; the others have none, so that when
         # the supervisor is killed they go at once. Nothing is lost by it: the rows are the truth.
-        with_parent = signal.SIGTERM if stage == _WEB else signal.SIGKILL
+        with_parent = signal.SIGTERM if part.stage == parts.WEB else signal.SIGKILL
 
         def spawn(output: int) -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603  # our own arguments
-                [sys.executable, *arguments],
+                [sys.executable, *part.arguments],
                 cwd=settings.BASE_DIR,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -273,7 +225,7 @@ class _Start:
                 preexec_fn=embedded.die_with_parent(with_parent),  # noqa: PLW1509  # one thread
             )
 
-        self._supervisor.start(Child(name=name, stage=stage, spawn=spawn, beats=True))
+        self._supervisor.start(Child(name=part.name, stage=part.stage, spawn=spawn, beats=True))
 
     def _renew(self) -> None:
         """Replace the processes that run plugins; schedulers last, the one that works at the end.

@@ -1,0 +1,117 @@
+"""Which Python processes `manage.py up` keeps running, as data, in the order in which they start.
+
+``up`` starts what is listed here and nothing else. The fault machine (``tests.faults``) kills and
+stops what is listed here, so that a process which is added is harmed there as well.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterstate import shards
+
+DATABASE, QUEUE, WORKERS, WEB, BEAT = range(5)
+"""From the last to stop to the first: who keeps the work, who passes it on, who does it, who takes
+it in, who makes some."""
+
+_CELERY_WORKER = (
+    *("-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "worker", "-l", "WARNING"),
+    *("--without-mingle", "--without-gossip"),
+)
+_CELERY_BEAT = (
+    "-m",
+    "celery",
+    "-A",
+    "scheduling",
+    "--quiet",
+    "--skip-checks",
+    "beat",
+    "--pidfile",
+    "",
+)
+_UVICORN = (
+    *("-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning", "--no-access-log"),
+    *("--no-server-header", "--no-proxy-headers", "--ws", "none"),
+    *("--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"),
+    *("--timeout-graceful-shutdown", "3"),
+)
+_APPLICATION = "api.asgi:application"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A process: its name in the log, when it stops, and the arguments of the interpreter.
+
+    ``process`` is what it finds in STOWAGE_PROCESS: several parts may do the same work. A part that
+    is ``late`` starts once the service is ready.
+    """
+
+    name: str
+    stage: int
+    arguments: tuple[str, ...]
+    process: str
+    late: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How many there are of those parts that may be several, and where the web servers listen.
+
+    ``console`` is the socket of the console's own process, ``None`` where the pages are served by
+    others.
+    """
+
+    http_port: int
+    https_port: int
+    host: str
+    certificate: Path
+    key: Path
+    console: Path | None
+    web_workers: int = 1
+    advisors: int = 1
+    schedulers: int = 2
+
+
+def parts(wanted: Wanted) -> Iterator[Part]:
+    """Return every process, in the order in which they start."""
+    web = (*_UVICORN, "--workers", str(wanted.web_workers))
+    yield _part(
+        "http",
+        WEB,
+        *(*web, "--host", "127.0.0.1", "--port", str(wanted.http_port), _APPLICATION),
+    )
+    secure = ("--ssl-certfile", str(wanted.certificate), "--ssl-keyfile", str(wanted.key))
+    yield _part(
+        "https",
+        WEB,
+        *(*web, *secure, "--host", wanted.host, "--port", str(wanted.https_port), _APPLICATION),
+    )
+    yield _scheduler("scheduler")
+    yield _part("timers", WORKERS, *_CELERY_WORKER, "-Q", "timers", *_alone("timers"))
+    threads = ("-P", "threads", "-c", "16", "-n", "worker@%h")
+    yield _part("worker", WORKERS, *_CELERY_WORKER, "-Q", "celery", *threads)
+    for number in range(wanted.advisors):
+        name = f"advisor{number + 1}" if number else "advisor"
+        arguments = (*_CELERY_WORKER, "-Q", "advisor", *_alone(name))
+        yield _part(name, WORKERS, *arguments, process="advisor")
+    yield _part("beat", BEAT, *_CELERY_BEAT)
+    if wanted.console is not None:
+        # The web servers hand its requests over to it.
+        arguments = (*_UVICORN, "--uds", str(wanted.console), _APPLICATION)
+        yield _part("console", WEB, *arguments, late=True)
+    for number in range(1, wanted.schedulers):
+        # They follow warm, and take no time from the start.
+        yield _scheduler(f"standby{number}" if number > 1 else "standby", late=True)
+
+
+def _part(name: str, stage: int, *arguments: str, process: str = "", late: bool = False) -> Part:
+    return Part(name=name, stage=stage, arguments=arguments, process=process or name, late=late)
+
+
+def _alone(name: str) -> tuple[str, ...]:
+    return ("-P", "solo", "-c", "1", "-n", f"{name}@%h")
+
+
+def _scheduler(name: str, *, late: bool = False) -> Part:
+    arguments = (*_CELERY_WORKER, "-Q", shards.queue(shards.FIRST), *_alone(name))
+    return _part(name, WORKERS, *arguments, process="scheduler", late=late)
