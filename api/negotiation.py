@@ -40,7 +40,8 @@ def forms(accept: str) -> tuple[str, ...]:
     """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
 
     An empty header takes anything. Protobuf comes last, and never as a ``Table``, which has no
-    message there. Each distinct header is read once.
+    message there; metadata alone comes in the order in which they are named, since the items of a
+    list name their kind in JSON and not in protobuf. Each distinct header is read once.
     """
     if not accept.strip():
         return (PLAIN,)
@@ -63,20 +64,21 @@ def forms(accept: str) -> tuple[str, ...]:
         elif media == MEDIA_TYPE and shape is None:
             protobuf.append(PROTOBUF)
         elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL:
-            protobuf.append(PARTIAL_PROTOBUF)
+            found.append(PARTIAL_PROTOBUF)
     return tuple(dict.fromkeys([*found, *protobuf]))
 
 
-def form(accept: str) -> str:
+def form(accept: str, *, tables: bool = True) -> str:
     """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for what is sent as lines: watches and waits.
 
-    Where protobuf alone is taken the form is ``PLAIN`` or ``PARTIAL`` as well.
+    Where protobuf alone is taken the form is ``PLAIN`` or ``PARTIAL`` as well. Without ``tables``
+    no line is a ``Table``, as in a watch that begins with what there is.
 
     Raises:
         NotAcceptable: nothing in it can be given.
     """
     for found in forms(accept):
-        if found in (PLAIN, TABLE, PARTIAL):
+        if found in (PLAIN, PARTIAL) or (found == TABLE and tables):
             return found
         if found == PROTOBUF:
             return PLAIN

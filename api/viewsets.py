@@ -572,10 +572,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 f"match the name on the URL ({name})"
             )
 
-    def _twice(self, request: Request) -> Texts:
-        """Return the fields that stand twice in the body, where the client wants to know them."""
+    def _twice(self, request: Request) -> wire.Twice:
+        """Return what stands twice in the body, where the client wants to know it."""
         mode = request.query_params.get("fieldValidation", "")
-        return wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode) if mode else []
+        return wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
 
     def _limit(self, request: Request) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:

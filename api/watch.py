@@ -143,7 +143,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     cursor = int(version or 0) or None
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
     accept = header(scope, b"accept")
-    form = negotiation.form(accept)
+    form = negotiation.form(accept, tables=not initial)
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
         target=target if other is None else other.target(target),

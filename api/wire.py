@@ -6,9 +6,8 @@ object in storage would break every typed list that contains it. Unknown fields 
 warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
 """
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -61,32 +60,47 @@ def integer(text: str | None, name: str) -> int | None:
     return int(text)
 
 
-def repeated(raw: bytes, content_type: str | None, mode: str) -> list[str]:
-    """Return the paths of fields that stand twice in a body in JSON, if ``mode`` asks for them.
+class Twice(msgspec.Struct, frozen=True):
+    """What stands twice in a body.
+
+    ``fields`` are paths, of a body in JSON; ``keys`` is what Go's reader says of a body in YAML.
+    """
+
+    fields: tuple[str, ...] = ()
+    keys: str = ""
+
+
+NOT_TWICE: Final = Twice()
+
+
+def repeated(raw: bytes, content_type: str | None, mode: str) -> Twice:
+    """Return what stands twice in a body, if ``mode`` asks for it.
 
     An apply may be JSON, too, which is YAML. Without the parameter this check is skipped, since it
     takes longer than all other reading.
     """
     if mode not in ("Strict", "Warn"):
-        return []
+        return NOT_TWICE
     media_type = parsers.media_type(content_type)
-    if media_type == parsers.APPLY and not raw.lstrip().startswith(b"{"):
-        return []
-    if media_type not in _IN_JSON:
-        return []
-    try:
-        return reading.repeated_fields(raw)
-    except ValueError:
-        return []  # YAML that begins with a brace
+    if media_type in _IN_JSON and (media_type != parsers.APPLY or raw.lstrip().startswith(b"{")):
+        try:
+            return Twice(tuple(reading.repeated_fields(raw)))
+        except ValueError:
+            return NOT_TWICE  # YAML that begins with a brace
+    if not media_type.endswith("yaml"):
+        return NOT_TWICE
+    found = reading.repeated_keys(raw)
+    lines = "".join(f'\n  line {line}: key "{key}" already set in map' for line, key in found)
+    return Twice(keys=f"yaml: unmarshal errors:{lines}" if found else "")
 
 
 def manifest(
-    value: Any, kind: Kind, field_validation: str = "", twice: Sequence[str] = ()
+    value: Any, kind: Kind, field_validation: str = "", twice: Twice = NOT_TWICE
 ) -> tuple[Manifest, list[str]]:
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
-    ``kind`` and ``apiVersion`` are filled in when absent. ``twice`` are the fields that stand twice
-    in the body (``repeated``), reported together with unknown ones.
+    ``kind`` and ``apiVersion`` are filled in when absent. ``twice`` is what stands twice in the
+    body (``repeated``), reported together with unknown fields.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
@@ -99,7 +113,7 @@ def manifest(
 
 
 def patched(
-    value: Any, kind: Kind, field_validation: str, twice: Sequence[str], current: Manifest
+    value: Any, kind: Kind, field_validation: str, twice: Twice, current: Manifest
 ) -> tuple[Manifest, list[str]]:
     """Return what a patch made of ``current`` as a manifest of ``kind``, and warnings.
 
@@ -112,7 +126,7 @@ def patched(
     _checked(result, kind)
     if field_validation == "Ignore":
         return result, []
-    told = [f'duplicate field "{path}"' for path in twice]
+    told = [f'duplicate field "{path}"' for path in twice.fields]
     unknown = unknown_fields(kind.name, result)
     if unknown:
         stored = set(unknown_fields(kind.name, current))
@@ -129,9 +143,9 @@ def _of_kind(value: Any, kind: Kind) -> Manifest:
     return result
 
 
-def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Sequence[str]) -> bool:
+def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Twice) -> bool:
     """Return whether there is nothing to check or to say: the usual case, which is fast to see."""
-    return not twice and field_validation in _VALIDATIONS and is_plain(kind.name, value)
+    return twice == NOT_TWICE and field_validation in _VALIDATIONS and is_plain(kind.name, value)
 
 
 def _checked(value: Manifest, kind: Kind) -> Manifest:
@@ -245,7 +259,7 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Sequence[str] = ()) -> list[str]:
+def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_TWICE) -> list[str]:
     """Return a warning for each unknown field and each in ``twice``; none if ``mode`` is Ignore.
 
     They stand in the order of the fields, as kube-apiserver names them.
@@ -256,11 +270,11 @@ def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Sequence[str]
     if mode == "Ignore":
         return []
     told = {path: f'unknown field "{path}"' for path in unknown_fields(kind.name, value)}
-    if twice:
-        for path in twice:
+    if twice.fields:
+        for path in twice.fields:
             told.setdefault(path, f'duplicate field "{path}"')
         told = {path: told[path] for path in paths_of(value) if path in told} | told
-    return _tell(list(told.values()), kind, mode)
+    return _tell([*told.values(), *([twice.keys] if twice.keys else [])], kind, mode)
 
 
 def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:

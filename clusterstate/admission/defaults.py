@@ -42,6 +42,9 @@ def default_pod(pod: Manifest) -> None:
     spec = pod.get("spec")
     if spec is None:
         spec = pod["spec"] = {}
+    # What a pod says, and no template: pkg/apis/core/v1/conversion.go.
+    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     default_pod_only(pod)
     default_pod_spec(spec)
 
@@ -299,7 +302,17 @@ def _downward_items(items: Iterable[Manifest]) -> None:
 
 
 def default_node(node: Manifest) -> None:
-    """Fill in a node: what it may hand out is what it has, unless it says otherwise."""
+    """Fill in a node: what it may hand out is what it has, unless it says otherwise.
+
+    ``podCIDR`` is the first of ``podCIDRs``, and counts where the two differ
+    (pkg/apis/core/v1/conversion.go).
+    """
+    spec = node.get("spec")
+    if spec and (spec.get("podCIDR") or spec.get("podCIDRs")):
+        first, several = spec.get("podCIDR"), spec.get("podCIDRs") or []
+        if first and several[:1] != [first]:
+            several = [first]
+        spec["podCIDR"], spec["podCIDRs"] = several[0], several
     status = node.get("status")
     if not status:
         return

@@ -83,11 +83,16 @@ def _source(manifest: Manifest) -> str:
     return source.get("component") or manifest.get("reportingComponent") or ""
 
 
+def _name(manifest: Manifest) -> str:
+    return str((manifest.get("metadata") or {}).get("name") or "")
+
+
 def _replicas(manifest: Manifest) -> str:
     return str((manifest.get("status") or {}).get("replicas") or 0)
 
 
 _SPECIAL: Final[dict[str, Callable[[Manifest], str]]] = {
+    "name": _name,
     "source": _source,
     "status.replicas": _replicas,
 }

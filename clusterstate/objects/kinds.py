@@ -103,7 +103,7 @@ _ALL: Final = (
         subresources=("status", "finalize"),
         in_catalogue=True,
         columns=(Column("phase", "text", columns.namespace_phase),),
-        selectable={"status.phase": "t.phase"},
+        selectable={"status.phase": "t.phase", "name": "t.name"},
         strategy=NamespaceStrategy(),
     ),
     Kind(

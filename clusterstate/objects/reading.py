@@ -204,6 +204,40 @@ def _refuse_nul(value: Any) -> None:
             waiting += each
 
 
+def repeated_keys(raw: bytes) -> list[tuple[int, str]]:
+    """Return the keys that stand again in a map of a YAML text that ``read_yaml`` reads.
+
+    Each with its line, counted from 1. The last of such keys counts, as in JSON.
+    """
+    found: list[tuple[int, str]] = []
+    # A map's keys and whether a key comes next; None for a list.
+    stack: list[tuple[set[str], list[bool]] | None] = []
+    loader = yaml.CSafeLoader(raw.decode("utf-8-sig"))
+    try:
+        next_event: Callable[[], Any] = loader.get_event
+        while (event := next_event()) is not None:
+            kind = type(event)
+            if kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                stack.pop()
+                continue
+            if kind is yaml.ScalarEvent or kind is yaml.AliasEvent or kind in _STARTS:
+                above = stack[-1] if stack else None
+                if above is not None:
+                    keys, expects_key = above
+                    if expects_key[0] and kind is yaml.ScalarEvent:
+                        if event.value in keys:
+                            found.append((event.start_mark.line + 1, event.value))
+                        keys.add(event.value)
+                    expects_key[0] = not expects_key[0]
+            if kind in _STARTS:
+                stack.append((set(), [True]) if kind is yaml.MappingStartEvent else None)
+    finally:
+        loader.dispose()
+    return found
+
+
+_STARTS: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+
 # YAML -----------------------------------------------------------------------------------------
 
 

@@ -246,6 +246,16 @@ def test_metadata_alone_is_given_to_those_who_ask(api):
     )  # fmt: skip
 
 
+def test_metadata_alone_comes_in_the_form_that_is_named_first(api):
+    api.post(PODS, pod()).ok(201)
+    protobuf = PARTIALS.replace("application/json", "application/vnd.kubernetes.protobuf")
+    found = api.get(PODS, accept=f"{protobuf},{PARTIALS},application/json")
+    assert found.headers["Content-Type"].startswith("application/vnd.kubernetes.protobuf")
+    assert api.get(PODS, accept=f"{PARTIALS},{protobuf}").ok()["kind"] == (
+        "PartialObjectMetadataList"
+    )
+
+
 # --------------------------------------------------------------------------- null terms
 
 
@@ -328,6 +338,35 @@ def test_what_stands_twice_in_a_patch_is_told(api, content_type):
     assert "paused" not in api.get(f"{DEPLOYMENTS}/d").ok()["spec"]
 
 
+IN_YAML = b"""\
+metadata:
+  name: y
+  labels: {a: b, a: c}
+data:
+  key: one
+  list: |
+    key: not one
+  key: two
+"""
+
+
+def test_a_key_that_stands_again_in_yaml_is_told_by_its_line(api):
+    told = (
+        'yaml: unmarshal errors:\n  line 3: key "a" already set in map'
+        '\n  line 8: key "key" already set in map'
+    )
+    maps = "/api/v1/namespaces/ns/configmaps"
+    strict = {"content_type": "application/yaml"}
+    refused = api.post(f"{maps}?fieldValidation=Strict", IN_YAML, **strict).fails(400, "BadRequest")
+    assert refused["message"].endswith(f"strict decoding error: {told}")
+    query = f"{maps}/y?fieldManager=test&fieldValidation=Strict"
+    refused = api.patch(query, IN_YAML, content_type=APPLY).fails(400, "BadRequest")
+    assert refused["message"].endswith(told)
+    warned = api.post(f"{maps}?fieldValidation=Warn", IN_YAML, **strict)
+    assert warned.ok(201)["data"]["key"] == "two"
+    assert 'line 3: key \\"a\\" already set' in warned.headers["Warning"]
+
+
 def test_a_patch_is_not_refused_for_an_unknown_field_that_was_there_before(api):
     body = deployment("d")
     body["spec"]["ours"] = 1
@@ -383,3 +422,32 @@ def test_an_endpoint_is_where_others_reach_it(api, address, why):
             assert why in answer.fails(422, "Invalid")["message"]
         else:
             answer.ok(201)
+
+
+# ------------------------------------------------------------------------ older fields' rules
+
+
+def test_a_negative_grace_period_of_a_pod_is_one_second(api):
+    made = api.post(PODS, pod(terminationGracePeriodSeconds=-1)).ok(201)
+    assert made["spec"]["terminationGracePeriodSeconds"] == 1
+    made["spec"]["terminationGracePeriodSeconds"] = -1
+    assert api.put(f"{PODS}/p", made).ok()["spec"]["terminationGracePeriodSeconds"] == 1
+
+
+def test_a_nodes_network_is_one_however_it_is_said(api):
+    one = f"{NODES}/n"
+    api.post(NODES, node()).ok(201)
+    spec = api.patch(one, {"spec": {"podCIDR": "10.0.0.0/24"}}).ok()["spec"]
+    assert (spec["podCIDR"], spec["podCIDRs"]) == ("10.0.0.0/24", ["10.0.0.0/24"])
+    for change in ({"podCIDR": "10.0.1.0/24"}, {"podCIDRs": ["10.0.1.0/24"]}):
+        refused = api.patch(one, {"spec": {"podCIDR": None, **change}}).fails(422, "Invalid")
+        assert 'may not change podCIDR except from \\"\\" to valid' in refused["message"] or (
+            'may not change podCIDR except from "" to valid' in refused["message"]
+        )
+    assert api.patch(one, {"spec": {"podCIDR": "10.0.0.0/24"}}).ok()["spec"]["podCIDRs"]
+
+
+def test_namespaces_are_selected_by_name_as_well(api):
+    found = api.get("/api/v1/namespaces?fieldSelector=name=ns").ok()
+    assert [one["metadata"]["name"] for one in found["items"]] == ["ns"]
+    assert "ns" not in str(api.get("/api/v1/namespaces?fieldSelector=name=other").ok()["items"])
