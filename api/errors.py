@@ -145,7 +145,10 @@ def success(code: int = 200, details: dict[str, Any] | None = None) -> dict[str,
 
 def as_status(error: errors.StatusError) -> dict[str, Any]:
     """Return the ``Status`` manifest of an expected failure."""
-    return failure(error.code, error.reason, error.message, error.details)
+    status = failure(error.code, error.reason, error.message, error.details)
+    if isinstance(error, errors.Expired) and error.rest:
+        status["metadata"] = {"continue": error.rest}
+    return status
 
 
 _UNFIT_STATES = ("22", "54", "23502", "23514")

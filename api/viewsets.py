@@ -32,6 +32,7 @@ from api import (
 )
 from api.bindings import bind
 from api.bodies import items_of, metadata_of, put_namespace
+from api.negotiation import PAGE
 from api.pagination import ContinuePagination, Page
 from api.replies import Stored as StoredObject
 from api.replies import StoredList
@@ -47,11 +48,7 @@ from clusterstate.actions.deletion import DeleteOptions
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
-from clusterstate.objects.errors import (
-    BadRequest,
-    NotFound,
-    TooLarge,
-)
+from clusterstate.objects.errors import BadRequest, NotFound, TooLarge
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
@@ -132,6 +129,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         version = options.list_version(query)
         if version.least:
             lineage.require(version.least)
+        # A person may take any time over a page.
+        now = None if request.accepted_renderer.format == PAGE else clock.now().timestamp()
         at = None
         if moment is not None and not query.get("continue"):
             at = past.revision_at(moment, now=clock.now())
@@ -147,6 +146,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 exact=version.exact,
                 at=at,
                 acknowledged=True,
+                now=now,
             )
             return Page(page.items, page.revision, page.continue_token, page.remaining)
 

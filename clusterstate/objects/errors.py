@@ -101,9 +101,18 @@ class Conflict(StatusError):
 
 
 class Expired(StatusError):
-    """The revision asked for is no longer kept."""
+    """The revision asked for is no longer kept.
+
+    ``rest``: the token by which a list of which a part was read can go on in the present.
+    """
 
     code, reason = 410, "Expired"
+
+    def __init__(
+        self, message: str, details: dict[str, Any] | None = None, *, rest: str = ""
+    ) -> None:
+        super().__init__(message, details)
+        self.rest = rest
 
 
 class TooLarge(StatusError):

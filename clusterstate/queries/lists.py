@@ -40,8 +40,14 @@ MAX_REMAINING: Final = 200_000
 _EXPIRED_EXACT = "The resourceVersion for the provided list is too old."
 _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start"
-    " a new list without the continue parameter."
+    " a new list without the continue parameter, or use the continue token in this response to"
+    " retrieve the remainder of the results. Continuing with the provided token results in an"
+    " inconsistent list - objects that were created, modified, or deleted between the time the"
+    " first chunk was returned and now may show up in the list."
 )
+CONTINUE_SECONDS: Final = 300.0
+"""How long a client may take over the pages of a list before it is told that what it reads is old:
+kube-apiserver's ``--etcd-compaction-interval``."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -150,6 +156,7 @@ def list_page(
     exact: int | None = None,
     at: int | None = None,
     acknowledged: bool = False,
+    now: float | None = None,
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
 
@@ -159,12 +166,14 @@ def list_page(
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page. ``acknowledged``: for a client, who
     expects to find the writes that were answered to it; waits about a second at most for
-    transactions that are open meanwhile (`changes.settled`), and answers without it then.
+    transactions that are open meanwhile (`changes.settled`), and answers without it then. ``now``,
+    in seconds since the epoch, lets tokens grow too old after ``CONTINUE_SECONDS``; without it they
+    last as long as their state is kept.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
-        Expired: the token's revision, or ``exact``, is no longer kept, or belongs to another
-            history.
+        Expired: the token is too old, or its revision, or ``exact``, is no longer kept or belongs
+            to another history. For a token, ``rest`` goes on behind its page in the present.
     """
     kind = kind_of(kind)
     labels = parse_labels(label_selector) if isinstance(label_selector, str) else label_selector
@@ -173,12 +182,18 @@ def list_page(
         if isinstance(field_selector, str)
         else field_selector
     )
-    after = _START
-    if continue_token:
-        after = _read_token(continue_token)
+    after = _read_token(continue_token) if continue_token else _START
+    if not after.began and now is not None:
+        after = msgspec.structs.replace(after, began=int(now))
+    if continue_token and after.revision != _PRESENT:
         revision = after.revision
         if not after.past:
-            lineage.require(revision)
+            if now is not None and now - after.began > CONTINUE_SECONDS:
+                raise Expired(_EXPIRED_CONTINUE, rest=_rest(after))
+            try:
+                lineage.require(revision)
+            except Expired as error:
+                raise Expired(error.message, rest=_rest(after)) from None
     elif acknowledged:
         revision = changes.settled((kind.name,)).mark
     else:
@@ -197,7 +212,11 @@ def list_page(
     try:
         return _list_events(listing) if kind.is_composed else _list_objects(listing)
     except Expired as error:
-        raise error if exact is None else Expired(_EXPIRED_EXACT) from None
+        if exact is not None:
+            raise Expired(_EXPIRED_EXACT) from None
+        if continue_token and not after.past:
+            raise Expired(error.message, rest=_rest(after)) from None
+        raise
 
 
 def list_at(kind: Kind | str, revision: int) -> list[bytes]:
@@ -276,16 +295,25 @@ def _matching_events(
 class _After(msgspec.Struct, frozen=True):
     """Where a page ended; ``remaining`` is how many objects followed, where that was counted.
 
-    ``past``: the revision was found for a moment, and may be of another history.
+    ``past``: the revision was found for a moment, and may be of another history. ``began``: when
+    the first page was read, in seconds since the epoch; 0 if that was not said.
     """
 
     revision: int = 0
     key: tuple[str, str] | None = None
     remaining: int | None = None
     past: bool = False
+    began: int = 0
 
 
 _START: Final = _After()
+_PRESENT: Final = -1
+"""The revision of a token that goes on in the present, whatever that is when it is used."""
+
+
+def _rest(after: _After) -> str:
+    """Return a token that goes on behind a page in the present."""
+    return _write_token(_After(_PRESENT, after.key))
 
 
 class _Listing(msgspec.Struct, frozen=True):
@@ -310,12 +338,13 @@ class _Listing(msgspec.Struct, frozen=True):
         """Return a page that is not the last one; ``behind`` counts what follows it, if known."""
         remaining = None
         if not self.selects and behind is not None:
-            if self.after.key is None:
+            if self.after.key is None or self.after.revision == _PRESENT:
                 counted = behind()
                 remaining = counted if counted <= MAX_REMAINING else None
             elif self.after.remaining is not None:
                 remaining = self.after.remaining - len(items)
-        token = _write_token(_After(self.revision, last, remaining, self.after.past))
+        after = _After(self.revision, last, remaining, self.after.past, self.after.began)
+        token = _write_token(after)
         return Page(items, self.revision, token, remaining)
 
 
@@ -485,11 +514,14 @@ class _Token(msgspec.Struct, frozen=True):
     start: tuple[str, str]
     remaining: int | None = None
     past: bool = False
+    began: int = 0
 
 
 def _write_token(after: _After) -> str:
     assert after.key is not None
-    text = msgspec.json.encode(_Token(after.revision, after.key, after.remaining, after.past))
+    text = msgspec.json.encode(
+        _Token(after.revision, after.key, after.remaining, after.past, after.began)
+    )
     return base64.urlsafe_b64encode(text).decode()
 
 
@@ -498,4 +530,4 @@ def _read_token(token: str) -> _After:
         value = msgspec.json.decode(base64.urlsafe_b64decode(token.encode()), type=_Token)
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise BadRequest("continue key is not valid: it was not given out by this server") from None
-    return _After(value.rv, value.start, value.remaining, value.past)
+    return _After(value.rv, value.start, value.remaining, value.past, value.began)

@@ -1,0 +1,49 @@
+"""Lists that are read in pages, and how long a client may take over them."""
+
+import pytest
+
+from api import clock
+from clusterstate.queries.lists import CONTINUE_SECONDS
+from tests.clock import after
+
+TEMPLATES = "/api/v1/namespaces/ns/podtemplates"
+
+
+@pytest.fixture
+def made(api):
+    """Six objects; the API."""
+    for number in range(6):
+        body = {"metadata": {"name": f"t{number}"}}
+        body["template"] = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        api.post(TEMPLATES, body).ok(201)
+    return api
+
+
+def _names(page):
+    return [item["metadata"]["name"] for item in page["items"]]
+
+
+def test_a_list_that_took_too_long_goes_on_in_the_present(made, monkeypatch):
+    first = made.get(f"{TEMPLATES}?limit=2").ok()
+    token = first["metadata"]["continue"]
+    made.delete(f"{TEMPLATES}/t3").ok()
+    monkeypatch.setattr(clock, "now", lambda: after(CONTINUE_SECONDS - 5))
+    assert _names(made.get(f"{TEMPLATES}?limit=2&continue={token}").ok()) == ["t2", "t3"]
+
+    monkeypatch.setattr(clock, "now", lambda: after(CONTINUE_SECONDS + 5))
+    gone = made.get(f"{TEMPLATES}?limit=2&continue={token}").fails(410, "Expired")
+    assert "results in an inconsistent list" in gone["message"]
+    loose = gone["metadata"]["continue"]
+    second = made.get(f"{TEMPLATES}?limit=2&continue={loose}").ok()
+    assert _names(second) == ["t2", "t4"]
+    assert second["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
+    assert second["metadata"]["remainingItemCount"] == 1
+
+    # From here on the list is that of one revision again, and grows old again.
+    made.delete(f"{TEMPLATES}/t5").ok()
+    token = second["metadata"]["continue"]
+    third = made.get(f"{TEMPLATES}?limit=2&continue={token}").ok()
+    assert _names(third) == ["t5"]
+    assert third["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+    monkeypatch.setattr(clock, "now", lambda: after(2 * CONTINUE_SECONDS + 10))
+    made.get(f"{TEMPLATES}?limit=2&continue={token}").fails(410, "Expired")
