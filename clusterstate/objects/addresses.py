@@ -20,6 +20,12 @@ NODE_PORTS: Final = range(30000, 32768)
 HEADLESS: Final = "None"
 _ADDRESSED: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 _WITH_PORTS: Final = ("NodePort", "LoadBalancer")
+_OF_TYPES: Final = {
+    "allocateLoadBalancerNodePorts": ("LoadBalancer",),
+    "loadBalancerClass": ("LoadBalancer",),
+    "externalTrafficPolicy": _WITH_PORTS,
+}
+"""Fields that only these types have."""
 
 
 def has_address(spec: Manifest) -> bool:
@@ -54,6 +60,10 @@ def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if spec.get(name) == old.get(name):
                 spec.pop(name, None)
+    for name, types in _OF_TYPES.items():
+        is_left = spec.get("type") not in types and old.get("type") in types
+        if is_left and spec.get(name) == old.get(name):
+            spec.pop(name, None)
     given = {
         (one.get("protocol") or "TCP", one.get("port")): one.get("nodePort")
         for one in old.get("ports") or ()

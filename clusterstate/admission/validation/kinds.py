@@ -38,10 +38,10 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
-from clusterstate.admission.validation.ports import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.scheduling import validate_tolerations
+from clusterstate.admission.validation.services import validate_service
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -203,69 +203,6 @@ def _event(new: Manifest, old: Manifest | None) -> Errors:
         detail = "does not match event.namespace"
         return [invalid("involvedObject.namespace", own, detail)]
     return []
-
-
-# Services -------------------------------------------------------------------------------------
-
-_SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-
-
-def _service(new: Manifest, old: Manifest | None) -> Errors:
-    spec = new.get("spec") or {}
-    errors: Errors = []
-    type_ = spec.get("type") or ""
-    if not type_:
-        errors.append(required("spec.type"))
-    elif type_ not in _SERVICE_TYPES:
-        errors.append(not_supported("spec.type", type_, _SERVICE_TYPES))
-    ports = spec.get("ports") or []
-    headless = spec.get("clusterIP") == "None"
-    if not ports and not headless and type_ != "ExternalName":
-        errors.append(required("spec.ports"))
-    names: set[str] = set()
-    for index, port in enumerate(ports):
-        errors += _service_port(port, f"spec.ports[{index}]", names, named=len(ports) > 1)
-    if selector := spec.get("selector"):
-        errors += validate_labels(selector, "spec.selector")
-    affinity = spec.get("sessionAffinity") or ""
-    if not affinity:
-        errors.append(required("spec.sessionAffinity"))
-    elif affinity not in ("ClientIP", "None"):
-        errors.append(not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
-    if type_ == "ExternalName":
-        name = (spec.get("externalName") or "").removesuffix(".")
-        if not name:
-            errors.append(required("spec.externalName"))
-        else:
-            errors += invalid_each("spec.externalName", name, formats.dns_subdomain(name))
-    old_ip = ((old or {}).get("spec") or {}).get("clusterIP")
-    if old_ip and old_ip != spec.get("clusterIP") and type_ != "ExternalName":
-        errors.append(
-            invalid("spec.clusterIPs[0]", spec.get("clusterIP"), "may not change once set")
-        )
-    return errors
-
-
-def _service_port(port: Manifest, path: str, names: set[str], *, named: bool) -> Errors:
-    errors: Errors = []
-    name = port.get("name") or ""
-    if named and not name:
-        errors.append(required(f"{path}.name"))
-    elif name:
-        errors += invalid_each(f"{path}.name", name, formats.dns_label(name))
-        if name in names:
-            errors.append(duplicate(f"{path}.name", name))
-        names.add(name)
-    number = port.get("port", 0)
-    errors += invalid_each(f"{path}.port", number, formats.port_number(number))
-    protocol = port.get("protocol") or ""
-    if not protocol:
-        errors.append(required(f"{path}.protocol"))
-    elif protocol not in PROTOCOLS:
-        errors.append(not_supported(f"{path}.protocol", protocol, PROTOCOLS))
-    if (target := port.get("targetPort")) is not None:
-        errors += validate_port_number_or_name(target, f"{path}.targetPort")
-    return errors
 
 
 # Workloads ------------------------------------------------------------------------------------
@@ -469,7 +406,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "Role": lambda new, old: access.validate_role(new),
     "RoleBinding": access.validate_role_binding,
     "RuntimeClass": _runtime_class,
-    "Service": _service,
+    "Service": validate_service,
     "StatefulSet": _stateful_set,
 }
 _STATUS_RULES: Final[dict[str, _Rule]] = {

@@ -198,10 +198,14 @@ def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     return errors
 
 
+_COUNTED: Final = {"allocatable"}
+"""What a driver may change of its entry (``MutableCSINodeAllocatableCount``)."""
+
+
 def _csi_node(new: Manifest, old: Manifest | None) -> Errors:
-    del old
     errors: Errors = []
     seen: set[str] = set()
+    before = {one.get("name"): one for one in ((old or {}).get("spec") or {}).get("drivers") or ()}
     for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
         path, name = f"spec.drivers[{index}]", driver.get("name") or ""
         errors += _driver_name(name, f"{path}.name")
@@ -214,6 +218,9 @@ def _csi_node(new: Manifest, old: Manifest | None) -> Errors:
         if count is not None and count < 0:
             detail = "must be greater than or equal to 0"
             errors.append(invalid(f"{path}.allocatable.count", count, detail))
+        former = before.get(name)
+        if former is not None and _without(former, _COUNTED) != _without(driver, _COUNTED):
+            errors.append(invalid(path, driver, "field is immutable"))
     return errors
 
 
