@@ -205,6 +205,10 @@ class Index:
         columns = self._columns
         return columns.words[columns.namespaces[place]], columns.words[columns.names[place]]
 
+    def node_name(self, place: int) -> str:
+        """Return a pod's node after the change; a pod on a node leaves it only with its end."""
+        return self._columns.words[self._columns.node_names[place]]
+
     def entry(self, place: int, body: bytes | None = None) -> Entry:
         """Return an entry, with the body that is given."""
         columns = self._columns

@@ -10,10 +10,10 @@ from api.console import frame, nodes, then, words
 from api.console.then import Then
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.matching import EFFECTS
-from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.fleet import FleetNode
+from clusterstate.queries.fleet_past import node_at
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
 from clusterstate.queries.past import find_at
@@ -36,8 +36,13 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a node's page; as a part what changes by itself."""
     frame.require(request, "get", "nodes", name=name)
     past = then.of(request)
-    manifest = _manifest(name, past)
-    known = next((one for one in then.nodes(request) if one.name == name), None)
+    if past is None:
+        manifest, of_then = get_manifest("Node", "", name), []
+        known = next((one for one in then.nodes(request) if one.name == name), None)
+    else:
+        text = _text_at(name, past)
+        manifest, of_then = decode_object(text), _pods_at(name, past)
+        known = node_at(past.revision, text, of_then)
     sees_pods = frame.may(request, "list", "pods")
     context: dict[str, Any] = {
         "name": name,
@@ -49,7 +54,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         "labels": sorted((manifest["metadata"].get("labels") or {}).items()),
         "taints": (manifest.get("spec") or {}).get("taints") or [],
         "cordoned": bool((manifest.get("spec") or {}).get("unschedulable")),
-        "pods": _pods(name, past) if sees_pods else None,
+        "pods": _rows(name, past, of_then) if sees_pods else None,
         "timers": waiting_timers(node_name=name, limit=50) if sees_pods and past is None else [],
         "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
@@ -63,18 +68,22 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     return frame.page(request, "node.html", name, context)
 
 
-def _manifest(name: str, past: Then | None) -> Manifest:
-    """Return the node, as it was then.
+def _text_at(name: str, past: Then) -> bytes:
+    """Return the node as it was then.
 
     Raises:
-        NotFound: there is, or was, none.
+        NotFound: there was none.
     """
-    if past is None:
-        return get_manifest("Node", "", name)
     text = find_at(KINDS["Node"], "", name, past.revision)
     if text is None:
         raise not_found("Node", name)
-    return decode_object(text)
+    return text
+
+
+def _pods_at(name: str, past: Then) -> list[bytes]:
+    """Return the pods that were on the node then."""
+    here = f"spec.nodeName={name}"
+    return list_page("Pod", field_selector=here, at=past.revision).items
 
 
 def _overhead(name: str, past: Then | None) -> dict[str, int]:
@@ -103,14 +112,12 @@ def _uses(node: FleetNode, overhead: dict[str, int]) -> list[Use]:
     return found
 
 
-def _pods(name: str, past: Then | None) -> list[dict[str, Any]]:
+def _rows(name: str, past: Then | None, of_then: list[bytes]) -> list[dict[str, Any]]:
     now = clock.now() if past is None else past.at
     if past is None:
         pods = overview.pods_of_node(name, limit=_MOST)
     else:
-        here = f"spec.nodeName={name}"
-        page = list_page("Pod", field_selector=here, limit=_MOST, at=past.revision)
-        pods = [decode_object(text) for text in page.items]
+        pods = [decode_object(text) for text in of_then[:_MOST]]
     found = []
     for one in pods:
         cells = tables.printer(KINDS["Pod"]).cells(one, now)

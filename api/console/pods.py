@@ -8,13 +8,13 @@ from django.http import HttpRequest, HttpResponse
 from api import clock, tables
 from api.console import frame, then, words
 from api.console.then import Then
+from clusterstate.objects.fields import FieldRequirement
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries import finding
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 
 PER_PAGE: Final = 100
-_AT_ONCE: Final = 2000
 
 
 @frame.shown_then
@@ -56,25 +56,19 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _pods_at(past: Then, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
-    """Return pods as they were. Reads on until it has found enough."""
-    chosen = (("spec.nodeName", search.node_name), ("status.phase", search.phase))
-    fields = ",".join(f"{path}={value}" for path, value in chosen if value)
-    found: list[Any] = []
-    token = ""
-    while True:
-        page = list_page(
-            "Pod", search.namespace, field_selector=fields, limit=_AT_ONCE,
-            **({"continue_token": token} if token else {"at": past.revision}),
-        )  # fmt: skip
-        for text in page.items:
-            pod = decode_object(text)
-            if search.part in pod["metadata"]["name"] and not (
-                search.waiting and pod["spec"].get("nodeName")
-            ):
-                found.append(pod)
-        token = page.continue_token
-        if not token or len(found) >= start + limit:
-            return found[start : start + limit]
+    """Return pods as they were, those that are shown decoded."""
+    chosen = [
+        FieldRequirement(path, value)
+        for path, value in (("spec.nodeName", search.node_name), ("status.phase", search.phase))
+        if value
+    ]
+    if search.waiting:
+        chosen.append(FieldRequirement("spec.nodeName", ""))
+    page = list_page(
+        "Pod", search.namespace, field_selector=chosen, limit=start + limit, at=past.revision,
+        part=search.part,
+    )  # fmt: skip
+    return [decode_object(text) for text in page.items[start:]]
 
 
 def _row(pod: Any, now: Any) -> dict[str, Any]:

@@ -157,13 +157,15 @@ def list_page(
     at: int | None = None,
     acknowledged: bool = False,
     now: float | None = None,
+    part: str = "",
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
 
     ``exact`` is that revision; without it, it is the present one. ``at`` is one that was found for
     a moment of the past (`past.revision_at`), also of another history.
 
-    An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
+    An empty ``namespace`` means all; ``part`` is in the name of those that are returned, and is for
+    kinds other than events. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page. ``acknowledged``: for a client, who
     expects to find the writes that were answered to it; waits about a second at most for
     transactions that are open meanwhile (`changes.settled`), and answers without it then. ``now``,
@@ -208,7 +210,7 @@ def list_page(
         revision = min(exact, revision)
     if labels.nothing:
         return Page([], revision)
-    listing = _Listing(kind, namespace, labels, chosen, revision, limit, after)
+    listing = _Listing(kind, namespace, labels, chosen, revision, limit, after, part)
     try:
         return _list_events(listing) if kind.is_composed else _list_objects(listing)
     except Expired as error:
@@ -326,11 +328,24 @@ class _Listing(msgspec.Struct, frozen=True):
     revision: int
     limit: int | None
     after: _After
+    part: str = ""
 
     @property
     def selects(self) -> bool:
         """Whether not all objects of the kind and namespace are meant."""
-        return bool(self.labels.requirements or self.chosen)
+        return bool(self.labels.requirements or self.chosen or self.part)
+
+    @property
+    def node_name(self) -> str:
+        """The node whose pods are asked for, empty for those of any."""
+        return next(
+            (
+                one.value
+                for one in self.chosen
+                if one.path == "spec.nodeName" and not one.negated and self.kind.has_slots
+            ),
+            "",
+        )
 
     def page(
         self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int] | None
@@ -376,6 +391,11 @@ def _list_objects(listing: _Listing) -> Page:
         before.add("namespace = %s", namespace)
     if after:
         before.add("(namespace, name) > (%s::text, %s::text)", *after)
+    if listing.part:
+        where.add("strpos(t.name, %s) > 0", listing.part)
+        before.add("strpos(name, %s) > 0", listing.part)
+    if listing.node_name:
+        before.add("previous_node_name = %s", listing.node_name)
     statement = f"""
         (SELECT 0, {key}, d.text, t.revision, {live_overlay}
          FROM {kind.rows} t JOIN document d ON d.id = t.document_id
@@ -453,7 +473,8 @@ def _packed(
         limit = None if listing.selects or listing.limit is None else listing.limit + 1
         found = past.versions_at(
             kind, revision, log,
-            namespace=listing.namespace, after=listing.after.key, limit=limit,
+            namespace=listing.namespace, after=listing.after.key, limit=limit, part=listing.part,
+            node_name=listing.node_name,
         )  # fmt: skip
         past.require(revision)  # none of it was dropped meanwhile
     except Expired as error:

@@ -201,12 +201,15 @@ def versions_at(
     namespace: str = "",
     after: tuple[str, str] | None = None,
     limit: int | None = None,
+    part: str = "",
+    node_name: str = "",
 ) -> list[tuple[str, str, bytes]]:
     """Return the versions that held at a revision, and ended at ``upto`` or before, by key.
 
     Namespace, name and body of each; only of ``namespace`` unless it is empty, only of objects
-    after the key ``after``, and the first ``limit`` of those. Queries once, and once for each 64
-    blocks that have some.
+    after the key ``after``, with ``part`` in their name, and the first ``limit`` of those. With
+    ``node_name`` all pods that were on that node, and maybe some that were put there by the change
+    that ended the version. Queries once, and once for each 64 blocks that have some.
 
     Raises:
         Expired: one of them is not known.
@@ -221,6 +224,8 @@ def versions_at(
         for place in alive:
             key = index.key(place)
             if (namespace and key[0] != namespace) or (after is not None and key <= after):
+                continue
+            if part not in key[1] or (node_name and index.node_name(place) != node_name):
                 continue
             if not index.has_body(place):
                 raise Expired(f'what {kind.resource} "{key[1]}" was at {revision} is not known')

@@ -1,0 +1,175 @@
+"""The fleet of then: added up by the database, the same as counting every version of then."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from clusterstate import catalogue, changes, sql
+from clusterstate.actions import history, objects, past
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.resources import pod_request_ints
+from clusterstate.queries.fleet_past import PastFleet, fleet_at, node_at
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.past import find_at
+from clusterstate.queries.pods import find_pod_id
+from tests.clock import NOW
+from tests.clusterstate.support import node, pod
+from tests.creating import create_pod
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
+GPU = "nvidia.com/gpu"
+
+
+def counted(revision: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return what each node was asked for, who waited by words, and how many: one by one."""
+    asked: dict[str, dict[str, int]] = {}
+    waited: dict[str, tuple[int, str]] = {}
+    pending = 0
+    for text in list_page("Pod", at=revision).items:
+        found = msgspec.json.decode(text, type=Pod)
+        if found.status.phase in ("Succeeded", "Failed"):
+            continue
+        if not found.spec.node_name:
+            pending += 1
+            words = [one.message for one in found.status.conditions if one.type == "PodScheduled"]
+            many, first = waited.get("".join(words), (0, found.metadata.name))
+            waited["".join(words)] = (many + 1, min(first, found.metadata.name))
+            continue
+        use = asked.setdefault(found.spec.node_name, dict.fromkeys((*_PLAIN, "leaving"), 0))
+        use["leaving"] += bool(found.metadata.deletion_timestamp)
+        for name, amount in {"pods": 1, **pod_request_ints(found)}.items():
+            use[name] = use.get(name, 0) + amount
+    return asked, waited, pending
+
+
+def told(fleet: PastFleet) -> tuple[dict[str, Any], dict[str, Any], int]:
+    asked = {
+        one.name: dict.fromkeys(_PLAIN, 0) | one.asked | {"leaving": one.leaving}
+        for one in fleet.items
+        if one.asked
+    }
+    waited = {one.message: (one.pods, one.name) for one in fleet.waiting}
+    return asked, waited, fleet.pending
+
+
+@pytest.fixture
+def revisions(settings: Any) -> list[int]:
+    """Let pods of several classes come, wait, run, finish, be evicted and go; say when."""
+    settings.PAST_HOURS = 168
+    catalogue.reload()
+    seen: list[int] = []
+    clock = NOW
+
+    def then(do: Any) -> None:
+        nonlocal clock
+        clock += timedelta(seconds=10)
+        do()
+        seen.append(changes.watermark())
+
+    def create(name: str, **parts: Any) -> None:
+        then(lambda: create_pod(pod(name, **parts), now=clock))
+
+    def bind(name: str, to: str) -> None:
+        found = find_pod_id("default", name)
+        assert found is not None
+        then(lambda: bind_pods([Binding(found, to)], snapshot_revision=1 << 40, now=clock))
+
+    def refuse(name: str, words: str) -> None:
+        found = find_pod_id("default", name)
+        assert found is not None
+        refusal = Unschedulable(pod_id=found, message=words, rejected_by=("NodeName",))
+        then(lambda: set_unschedulable([refusal], now=clock))
+
+    def finish(name: str) -> None:
+        def done(stored: Any) -> Any:
+            return {**stored, "status": {**stored.get("status", {}), "phase": "Succeeded"}}
+
+        then(lambda: objects.update("Pod", "default", name, done, now=clock, subresource="status"))
+
+    def delete(kind: str, name: str, **options: Any) -> None:
+        space = "default" if kind == "Pod" else ""
+        then(lambda: objects.delete(kind, space, name, options, now=clock))
+
+    for name in ("n1", "n2"):
+        allocatable = {GPU: "8"}
+        manifest = node(name, allocatable=allocatable)
+        then(lambda manifest=manifest: objects.create("Node", "", manifest, now=clock))
+    gpus = {"name": "c", "image": "i", "resources": {"limits": {GPU: "2", "memory": "1Gi"}}}
+    for name in ("a", "b", "c"):
+        create(name, cpu="300m")
+    create("gpu-1", containers=[gpus])
+    create("gpu-2", containers=[gpus])
+    create("bare", containers=[{"name": "c", "image": "i"}])
+    bind("a", "n1")
+    bind("gpu-1", "n1")
+    refuse("b", 'no "room" \\ here')
+    refuse("c", 'no "room" \\ here')
+    refuse("gpu-2", "no GPU")
+    bind("b", "n2")
+    bind("bare", "n2")
+    finish("a")
+    delete("Pod", "b")
+    bind("gpu-2", "n1")
+    delete("Pod", "b", gracePeriodSeconds=0)
+    delete("Pod", "c")
+    delete("Pod", "a", gracePeriodSeconds=0)
+    create("b", cpu="1")
+    bind("b", "n1")
+    delete("Pod", "gpu-1")
+    delete("Node", "n2")
+    return seen
+
+
+def check(revisions: list[int]) -> None:
+    for revision in revisions:
+        fleet = fleet_at(revision)
+        expected = counted(revision)
+        names = {one.name for one in fleet.items}
+        of_nodes = {name: use for name, use in expected[0].items() if name in names}
+        assert told(fleet) == (of_nodes, *expected[1:]), revision
+        for one in fleet.items:
+            here = list_page("Pod", at=revision, field_selector=f"spec.nodeName={one.name}").items
+            text = find_at(KINDS["Node"], "", one.name, revision)
+            assert text is not None
+            alone = node_at(revision, text, here)
+            assert dict.fromkeys(_PLAIN, 0) | alone.asked == dict.fromkeys(_PLAIN, 0) | one.asked
+            assert msgspec.structs.replace(alone, asked={}) == msgspec.structs.replace(
+                one, asked={}
+            )
+
+
+def test_the_database_adds_up_what_every_version_of_then_asked_for(revisions: list[int]) -> None:
+    check(revisions)
+    assert any(one.leaving for revision in revisions for one in fleet_at(revision).items)
+    assert any(GPU in one.asked for one in fleet_at(revisions[-1]).items)
+
+
+def test_the_same_is_told_wherever_packing_and_trimming_stopped(
+    revisions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "CHUNK", 4)
+    when = dict(sql.fetch("SELECT revision, at FROM change"))
+    for boundary in [*sorted(when)[5::6], max(when)]:
+        while past.pack(now=when[max(when)], patience=timedelta(0)).changes:
+            pass
+        history.trim(now=when[boundary] + timedelta(seconds=1), keep_seconds=0)
+        check(revisions)
+    assert sql.fetch("SELECT count(*) FROM change") == [(0,)]
+
+
+def test_pods_of_then_are_found_by_a_part_of_their_name(revisions: list[int]) -> None:
+    def names(revision: int) -> list[str]:
+        items = list_page("Pod", at=revision, part="gpu", limit=1).items
+        return [msgspec.json.decode(one)["metadata"]["name"] for one in items]
+
+    between = revisions[8]
+    assert names(between) == ["gpu-1"]
+    history.trim(now=NOW + timedelta(days=1), keep_seconds=0)
+    assert names(between) == ["gpu-1"]
