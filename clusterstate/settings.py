@@ -298,6 +298,7 @@ SESSION_IDLE_SECONDS = environment.integer(
     "STOWAGE_SESSION_IDLE", 3600, at_least=60, at_most=30 * 86400
 )
 SESSION_COOKIE_AGE = max(12 * 3600, SESSION_IDLE_SECONDS)
+SESSION_ENGINE = "clusterstate.browser_sessions"
 SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -34,7 +34,6 @@ import msgspec
 import structlog
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
@@ -43,6 +42,7 @@ from api.scopes import Receive, Scope, Send
 from clusterstate import changes, memory, middleware, wake
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
+from clusterstate.browser_sessions import SessionStore
 from clusterstate.changes import Change
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.kinds import ALL_KINDS

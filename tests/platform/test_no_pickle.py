@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from celery.app import app_or_default
 from celery.beat import Scheduler
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore as DatabaseSessions
 from django.contrib.sessions.serializers import JSONSerializer
 from django.utils.module_loading import import_string
 
@@ -84,6 +86,6 @@ def test_beat_keeps_its_schedule_in_memory() -> None:
 
 def test_sessions_are_json_and_nothing_is_cached_by_pickling() -> None:
     assert import_string(settings.SESSION_SERIALIZER) is JSONSerializer
-    assert settings.SESSION_ENGINE == "django.contrib.sessions.backends.db"
+    assert issubclass(import_module(settings.SESSION_ENGINE).SessionStore, DatabaseSessions)
     backends = {cache["BACKEND"] for cache in settings.CACHES.values()}
     assert backends == {"django.core.cache.backends.dummy.DummyCache"}
