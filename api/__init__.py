@@ -1,12 +1,28 @@
 """HTTP, framed by Django REST framework; rules about objects are admission's and actions'.
 
+The rooms, each importing only from those below it (checked by import-linter); the docstring of each
+is its map::
+
+    asgi, urls     the entry point; which view answers a path
+    serving        requests between server and Django: on the event loop, or on a few threads
+    console        the operators' pages
+    description    what the server says of itself: discovery, OpenAPI, ``/docs/``
+    resources      what is served as resources: every kind, and what is Stowage's own
+    stowage        the group ``stowage.dev``
+    kinds          Kubernetes' kinds, by one viewset
+    streaming      answers that stay open: watches, events
+    server         between connection and view: turns, batches, limits, the audit log, metrics
+    access         who asks, and what they may do
+    forms          how requests and answers look: JSON, YAML, protobuf, tables, pages, errors
+    clock          the clock; ``requests``, ``routes``: DRF's request, what a path names
+
 The way of a request
 --------------------
 
-``serving`` takes it from the connection, finds out on the event loop who sends it and whether they
-may (so that nobody else's body is read), reads the body, and gives it a turn in a *lane*. A thread
-of the lane hands it to Django; ``urls`` and ``routers`` find the view. Every view is a
-``views.StatusView``, and its one ``dispatch`` does, in this order::
+``serving`` takes a request from the connection, finds out on the event loop who sends it and
+whether they may (so that nobody else's body is read), reads the body, and gives it a turn in a
+*lane*. A thread of the lane hands it to Django; ``urls`` and ``kinds.routers`` find the view. Every
+view is a ``kinds.views.StatusView``, and its one ``dispatch`` does, in this order::
 
     initialize_request   requests.Request around Django's
     initial              versioning (the path's version), authentication, permissions,
@@ -56,7 +72,6 @@ the view without Django's URL resolver and middleware, which have nothing to say
 Objects of our own (``stowage.dev``)
 ------------------------------------
 
-They are viewsets of their own modules (``evictions``, ``permits``, ``simulations``, ``decisions``,
-``selections``, ``audit_view``, ``trail``, ``decision_search``, ``webhooks``). msgspec checks what
-is sent to them, and ``openapi3`` describes them from the router.
+They are viewsets in ``stowage``. msgspec checks what is sent to them, and ``openapi3`` describes
+them from the router.
 """

@@ -14,8 +14,8 @@ _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
 from api.console.gate import BehindGate  # noqa: E402
+from api.server.shares import SWITCH_SECONDS  # noqa: E402
 from api.serving import Application  # noqa: E402
-from api.shares import SWITCH_SECONDS  # noqa: E402
 from clusterstate import collector  # noqa: E402
 from clusterstate.objects import schema  # noqa: E402
 

@@ -3,16 +3,17 @@
 import re
 from typing import Final
 
-from api import (
+from api.kinds import bindings, reviews
+from api.kinds.routers import KubernetesRouter
+from api.kinds.viewsets import ObjectViewSet
+from api.stowage import (
     audit_view,
-    bindings,
     canaries,
     decision_search,
     decisions,
     evictions,
     permits,
     plans,
-    reviews,
     selections,
     simulations,
     trail,
@@ -20,8 +21,6 @@ from api import (
     webhooks,
     why,
 )
-from api.routers import KubernetesRouter
-from api.viewsets import ObjectViewSet
 
 _CORE = "api/v1"
 _AUTHENTICATION = f"apis/{reviews.AUTHENTICATION}/v1"

@@ -34,31 +34,18 @@ from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import DatabaseError, connection
 from django.http.response import HttpResponseBase
 
-from api import (
-    audit,
-    auth,
-    connections,
-    decision_search,
-    events_stream,
-    failures,
-    health,
-    metrics,
-    pulse,
-    resources,
-    routes,
-    state_metrics,
-    traces,
-    waiting,
-    watch,
-)
-from api.audit_events import Entry
-from api.batches import KEY, Batch
-from api.budget import SMALL_BYTES, Budget
+from api import resources, routes
+from api.access import auth
+from api.access.impersonation import Claim, claim_of_headers
 from api.console import gate, stream
-from api.hub import hub
-from api.impersonation import Claim, claim_of_headers
-from api.lanes import Calls, Lane
-from api.scopes import (
+from api.forms import failures
+from api.kinds.viewsets import MAX_OBJECT_BYTES
+from api.server import audit, connections, health, metrics, pulse, traces
+from api.server.audit_events import Entry
+from api.server.batches import KEY, Batch
+from api.server.budget import SMALL_BYTES, Budget
+from api.server.lanes import Calls, Lane
+from api.server.scopes import (
     COMPLETE,
     Receive,
     Scope,
@@ -69,7 +56,7 @@ from api.scopes import (
     parameters,
     raw_header,
 )
-from api.sending import (
+from api.server.sending import (
     PLAIN_TEXT,
     Answer,
     Headers,
@@ -79,9 +66,11 @@ from api.sending import (
     reply_in_parts,
     reply_with,
 )
-from api.sessions import Sessions
-from api.shares import Shares
-from api.viewsets import MAX_OBJECT_BYTES
+from api.server.sessions import Sessions
+from api.server.shares import Shares
+from api.stowage import decision_search
+from api.streaming import events_stream, state_metrics, waiting, watch
+from api.streaming.hub import hub
 from clusterstate import catalogue, tracing
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy

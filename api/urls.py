@@ -6,18 +6,12 @@ What is served as resources stands in `api.resources`; here are documents, healt
 from django.contrib import admin
 from django.urls import include, path, re_path
 
-from api import (
-    containers,
-    documents,
-    health,
-    issuer,
-    metrics,
-    openapi,
-    openapi3,
-    reference,
-    resources,
-)
+from api import resources
+from api.access import issuer
 from api.console import frame
+from api.description import documents, openapi, openapi3, reference
+from api.kinds import containers
+from api.server import health, metrics
 
 urlpatterns = [
     *(
@@ -52,4 +46,4 @@ urlpatterns = [
 
 handler403 = "api.console.frame.forbidden"
 handler404 = "api.console.frame.unknown"
-handler500 = "api.failures.server_error"
+handler500 = "api.forms.failures.server_error"

@@ -442,26 +442,26 @@ CELERY_DB_REUSE_MAX = 1_000_000
 
 REST_FRAMEWORK: dict[str, object] = {  # how the API uses each of them: see the package api
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "api.auth.BearerAuthentication",
-        "api.auth.SessionAuthentication",
+        "api.access.auth.BearerAuthentication",
+        "api.access.auth.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["api.permissions.RoleBased"],
+    "DEFAULT_PERMISSION_CLASSES": ["api.access.permissions.RoleBased"],
     "DEFAULT_THROTTLE_CLASSES": [],
     "DEFAULT_PARSER_CLASSES": [
-        "api.parsers.JSONParser",
-        "api.parsers.YAMLParser",
-        "api.parsers.ProtobufParser",
+        "api.forms.parsers.JSONParser",
+        "api.forms.parsers.YAMLParser",
+        "api.forms.parsers.ProtobufParser",
     ],
     "DEFAULT_RENDERER_CLASSES": [
-        "api.renderers.JSONRenderer",
-        "api.renderers.YAMLRenderer",
-        "api.renderers.ProtobufRenderer",
-        "api.renderers.PageRenderer",
+        "api.forms.renderers.JSONRenderer",
+        "api.forms.renderers.YAMLRenderer",
+        "api.forms.renderers.ProtobufRenderer",
+        "api.forms.renderers.PageRenderer",
     ],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "api.negotiation.Negotiation",
-    "DEFAULT_VERSIONING_CLASS": "api.versioning.PathVersioning",
-    "DEFAULT_PAGINATION_CLASS": "api.pagination.ContinuePagination",
-    "EXCEPTION_HANDLER": "api.errors.handle",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "api.forms.negotiation.Negotiation",
+    "DEFAULT_VERSIONING_CLASS": "api.forms.versioning.PathVersioning",
+    "DEFAULT_PAGINATION_CLASS": "api.forms.pagination.ContinuePagination",
+    "EXCEPTION_HANDLER": "api.forms.errors.handle",
     "UNAUTHENTICATED_USER": None,
 }
 

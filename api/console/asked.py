@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 from django.http import QueryDict
 
-from api import own
 from api.console import kept, language
+from api.kinds import own
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.matching import EFFECTS

@@ -11,8 +11,8 @@ from typing import Final
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import plans as api_plans
 from api.console import asked, frame, plans, unforetold
+from api.stowage import plans as api_plans
 from clusterstate.objects.errors import ServiceUnavailable, TooLarge
 
 _SHORTER_SECONDS: Final = 600

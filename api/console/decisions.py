@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import decision_search as wire
 from api.console import downloads, frame, then
+from api.stowage import decision_search as wire
 from clusterstate.objects.errors import BadRequest, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import decision_search

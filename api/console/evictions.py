@@ -11,9 +11,10 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import clock, own
+from api import clock
 from api.console import frame, words
 from api.console.shared import Answer, Shared
+from api.kinds import own
 from clusterstate.actions import brakes as approvals
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest

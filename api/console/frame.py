@@ -12,9 +12,9 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from api import errors, failures
-from api.auth import require as require_right
+from api.access.auth import require as require_right
 from api.console import then
+from api.forms import errors, failures
 from clusterstate import changes, middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes

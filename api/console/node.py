@@ -5,9 +5,10 @@ from typing import Any, Final
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import clock, pages, tables
+from api import clock
 from api.console import frame, nodes, then, words
 from api.console.then import Then
+from api.forms import pages, tables
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.queries import overview

@@ -8,9 +8,9 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from api import clock
-from api.cells import human_duration
 from api.console import downloads, frame, language, then, words
 from api.console.fleet import ZONE
+from api.forms.cells import human_duration
 from clusterstate.queries.fleet import FleetNode
 
 PER_PAGE: Final = 60

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from api.cells import parse_time
 from api.console import words
+from api.forms.cells import parse_time
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError, milli_value, value
 from clusterstate.queries.objects import decode_object

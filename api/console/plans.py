@@ -13,9 +13,11 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import clock, own, pages
-from api import plans as api_plans
+from api import clock
 from api.console import asked, frame, outcome
+from api.forms import pages
+from api.kinds import own
+from api.stowage import plans as api_plans
 from clusterstate.actions import plans as actions
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.meta import Manifest

@@ -9,10 +9,11 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import clock, pages, tables
-from api.cells import parse_time
+from api import clock
 from api.console import frame, then, words
 from api.console.pods import why_of
+from api.forms import pages, tables
+from api.forms.cells import parse_time
 from clusterstate import reservations
 from clusterstate.actions import objects
 from clusterstate.actions import reservations as waiting

@@ -5,9 +5,10 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 
-from api import clock, tables
+from api import clock
 from api.console import frame, then, words
 from api.console.then import Then
+from api.forms import tables
 from clusterstate.objects.fields import FieldRequirement
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries import finding

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import pages
 from api.console import frame, then
 from api.console.then import Then
+from api.forms import pages
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest

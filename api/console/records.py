@@ -8,9 +8,10 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import bodies, clock, pages, tables, wire
+from api import clock
 from api.console import downloads, frame, merging, then
 from api.console.then import Then
+from api.forms import bodies, pages, tables, wire
 from clusterstate.actions import objects
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, Conflict, StatusError

@@ -37,8 +37,8 @@ from django.contrib.auth import get_user
 from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
-from api import connections
-from api.scopes import Receive, Scope, Send
+from api.server import connections
+from api.server.scopes import Receive, Scope, Send
 from clusterstate import changes, memory, middleware, wake
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes

@@ -8,9 +8,11 @@ import yaml
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from api import bodies, clock, foretelling, pages, wire
+from api import clock
 from api.console import frame
 from api.console.records import problems_of, read_yaml
+from api.forms import bodies, pages, wire
+from api.kinds import foretelling
 from clusterstate import advice
 from clusterstate.actions import objects
 from clusterstate.objects.errors import BadRequest, StatusError

@@ -14,8 +14,9 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponseRedirect
 
-from api import clock, options
+from api import clock
 from api.console import kept
+from api.forms import options
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind

@@ -11,9 +11,9 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from api import own
-from api import plans as api_plans
 from api.console import asked, frame, outcome, plans
+from api.kinds import own
+from api.stowage import plans as api_plans
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest

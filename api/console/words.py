@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from api import clock
-from api.cells import human_duration, parse_time
+from api.forms.cells import human_duration, parse_time
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints

@@ -32,7 +32,7 @@ _CELERY_BEAT = (
 _UVICORN = (
     *("-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning", "--no-access-log"),
     *("--no-server-header", "--no-proxy-headers", "--ws", "none"),
-    *("--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"),
+    *("--http", "api.server.protocol:Protocol", "--loop", "api.server.protocol:loop"),
     *("--timeout-graceful-shutdown", "3"),
 )
 _APPLICATION = "api.asgi:application"

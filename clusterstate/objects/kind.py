@@ -41,8 +41,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object.
 
     ``version`` is what is given out; ``versions`` is everything that requests may use, where older
-    ones have the same shape, or a form of their own (`api.other_forms`). ``plural`` is the resource
-    name in paths and messages. ``wire_type`` names the fields that a client may write.
+    ones have the same shape, or a form of their own (`api.forms.other_forms`). ``plural`` is the
+    resource name in paths and messages. ``wire_type`` names the fields that a client may write.
 
     ``code`` stands for the kind in the change log and in the shared table. No code is used twice,
     and 0 marks what is composed when it is read and never registered. ``table`` has the kind's

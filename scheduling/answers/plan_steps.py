@@ -1,7 +1,7 @@
 """What carrying a plan out does, step by step.
 
 A step is a JSON object that ``scheduling.controllers.operations`` does in one transaction and whose
-right ``api.plans`` asks for::
+right ``api.stowage.plans`` asks for::
 
     {do: edit, subject, name, change: ENTRY}     one entry of spec.changes, on one node
     {do: create, subject, kind, namespace, manifest}

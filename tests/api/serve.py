@@ -79,8 +79,8 @@ def serving() -> Iterator[Server]:
     """
     metrics.EVERY_SECONDS = 24 * 3600.0
     config = uvicorn.Config(
-        "api.asgi:application", interface="asgi3", http="api.protocol:Protocol",
-        loop="api.protocol:loop", ws="none", host="127.0.0.1", port=0, log_level="warning",
+        "api.asgi:application", interface="asgi3", http="api.server.protocol:Protocol",
+        loop="api.server.protocol:loop", ws="none", host="127.0.0.1", port=0, log_level="warning",
         access_log=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = uvicorn.Server(config)

@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from django.core.management import CommandError, call_command
 
-from api import auth, clock
+from api import clock
+from api.access import auth
 from clusterstate import sql
 from clusterstate.access import accounts
 from clusterstate.access.accounts import ISSUER

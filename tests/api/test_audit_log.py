@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 
-from api import audit, audit_file
+from api.server import audit, audit_file
 from clusterstate import sql
 from clusterstate.actions import audit_log
 from clusterstate.metrics import audit as metrics

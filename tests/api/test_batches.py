@@ -8,8 +8,8 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
-from api import audit
-from api.lanes import Lane
+from api.server import audit
+from api.server.lanes import Lane
 from api.serving import Application, Work
 from clusterstate import changes, sql
 from clusterstate.actions import objects

@@ -12,7 +12,8 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection, transaction
 
-from api import audit, clock, room
+from api import clock
+from api.server import audit, room
 from api.serving import Application, Work
 from clusterstate import memory
 from clusterstate.actions import objects
@@ -200,7 +201,7 @@ def test_a_refusal_from_below_is_told_alike(application, tokens, monkeypatch, fa
 @pytest.mark.django_db
 def test_whoever_looks_at_answers_sees_each_once(application, tokens, monkeypatch):
     """The hook of an audit log: in a batch it sees the finished answer, not its place."""
-    from api.viewsets import ObjectViewSet
+    from api.kinds.viewsets import ObjectViewSet
 
     seen = []
 
@@ -227,7 +228,7 @@ def test_whoever_looks_at_answers_sees_each_once(application, tokens, monkeypatc
 @pytest.mark.django_db
 def test_a_failing_look_at_answers_changes_none(application, tokens, monkeypatch):
     """What was done is done; and the thread of a batch must live on."""
-    from api.viewsets import ObjectViewSet
+    from api.kinds.viewsets import ObjectViewSet
 
     def answered(self, request, response):
         raise OSError("no room for the log")

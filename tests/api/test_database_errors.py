@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from api import errors
+from api.forms import errors
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

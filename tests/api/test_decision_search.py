@@ -171,7 +171,7 @@ def token(server: Server, decided: None) -> str:
 def test_an_export_has_a_line_for_each_decision(
     server: Server, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.decision_search._AT_ONCE", 2)
+    monkeypatch.setattr("api.stowage.decision_search._AT_ONCE", 2)
     code, body = exported(server, token, "")
     assert code == 200
     assert names({"items": [json.loads(line) for line in body.splitlines()]}) == [
@@ -185,7 +185,7 @@ def test_an_export_looks_once_for_the_pods_of_an_owner(
     """That reads all pods of a namespace, so not for each page."""
     asked = []
     owned = decision_search._owned
-    monkeypatch.setattr("api.decision_search._AT_ONCE", 1)
+    monkeypatch.setattr("api.stowage.decision_search._AT_ONCE", 1)
     monkeypatch.setattr(decision_search, "STRETCH", 1)
     monkeypatch.setattr(
         decision_search, "_owned", lambda *given: (asked.append(given), owned(*given))[1]
@@ -204,7 +204,7 @@ def rows(text: bytes) -> list[dict[str, Any]]:
 def test_an_export_in_columns_is_read_by_arrow(
     server: Server, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.decision_search._AT_ONCE", 2)
+    monkeypatch.setattr("api.stowage.decision_search._AT_ONCE", 2)
     code, body = exported(server, token, "format=arrow&namespace=ns")
     assert code == 200
     found = rows(body)

@@ -7,7 +7,8 @@ import pytest
 from django.http import HttpRequest
 from django.urls import get_resolver, resolve
 
-from api import descriptions, health, openapi, openapi3
+from api.description import descriptions, openapi, openapi3
+from api.server import health
 from clusterstate import progress, sql
 from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types

@@ -13,8 +13,9 @@ import pytest
 from django.db import connection, transaction
 from django.urls import URLPattern
 
-from api import batches, clock, urls
-from api.views import StatusView
+from api import clock, urls
+from api.kinds.views import StatusView
+from api.server import batches
 from clusterstate import changes, memory, sql
 from clusterstate.actions import reservations, webhooks
 from clusterstate.actions.reservations import NewReservation

@@ -32,7 +32,7 @@ def process(tmp_path: Path) -> Iterator[tuple[Server, "subprocess.Popen[bytes]"]
     running = subprocess.Popen(
         [
             sys.executable, "-m", "uvicorn", "api.asgi:application", "--interface", "asgi3",
-            "--http", "api.protocol:Protocol", "--loop", "api.protocol:loop",
+            "--http", "api.server.protocol:Protocol", "--loop", "api.server.protocol:loop",
             "--host", "127.0.0.1", "--port", str(port), "--log-level", "critical",
             "--timeout-graceful-shutdown", "1",
         ],

@@ -255,7 +255,7 @@ def test_a_revision_that_the_log_no_longer_has_is_gone(streams: Any) -> None:
 def test_a_client_that_does_not_read_is_told_why_its_stream_ends(
     server: Server, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.streams.SLOW_SECONDS", 0.2)
+    monkeypatch.setattr("api.streaming.streams.SLOW_SECONDS", 0.2)
     connection = server.connect(receive_buffer=4096)
     try:
         query = "types=change&kinds=ConfigMap"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api import tables
+from api.forms import tables
 from clusterstate.actions import namespaces
 from clusterstate.objects import protobuf
 from clusterstate.objects.kind import Kind

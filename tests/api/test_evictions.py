@@ -3,7 +3,7 @@
 import pytest
 
 from api import clock
-from api import evictions as evictions_api
+from api.stowage import evictions as evictions_api
 from clusterstate.actions import evictions
 from clusterstate.queries.objects import find_object
 from clusterstate.queries.pods import find_pods

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from django.db import connection as database
 
-from api import budget, protocol, watch
+from api.server import budget, protocol
+from api.streaming import watch
 from tests.api.builders import pod
 from tests.api.conftest import make_token
 from tests.api.serve import answer, request, status_of

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from api import lanes
-from api.budget import Budget
-from api.lanes import Calls, Lane
+from api.server import lanes
+from api.server.budget import Budget
+from api.server.lanes import Calls, Lane
 from clusterstate.objects.errors import TooManyRequests
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from api import negotiation, replies, routes
-from api.errors import NotAcceptable
+from api import routes
+from api.forms import negotiation, replies
+from api.forms.errors import NotAcceptable
 from clusterstate.objects.kinds import KINDS
 
 TABLE = (

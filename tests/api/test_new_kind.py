@@ -7,8 +7,8 @@ import threading
 import msgspec
 import pytest
 
-from api import discovery, openapi
-from api.hub import hub
+from api.description import discovery, openapi
+from api.streaming.hub import hub
 from clusterstate import changes, sql
 from clusterstate.actions import namespaces
 from clusterstate.objects import kinds, wire_types

@@ -6,8 +6,8 @@ import pytest
 from django.urls import URLPattern
 
 from api import urls
-from api.routers import Kinds
-from api.views import StatusView
+from api.kinds.routers import Kinds
+from api.kinds.views import StatusView
 from clusterstate.objects.kinds import ALL_KINDS
 from tests.api.conftest import Api, make_token
 from tests.api.test_dry_run import collection

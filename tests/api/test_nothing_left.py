@@ -7,7 +7,8 @@ import weakref
 import pytest
 from rest_framework.response import Response
 
-from api import replies, serving
+from api import serving
+from api.forms import replies
 from api.serving import Application
 from tests.api.builders import NODES, PODS, node, pod
 from tests.waiting import until

@@ -108,7 +108,7 @@ def test_every_link_of_the_documents_leads_to_a_page(ann):
 
 
 def test_long_lists_come_in_pages(ann, api, monkeypatch):
-    monkeypatch.setattr("api.pagination._OF_A_PAGE", 1)
+    monkeypatch.setattr("api.forms.pagination._OF_A_PAGE", 1)
     api.post(PODS, pod("q")).ok(201)
     _, page = opened(ann, PODS)
     (following,) = [one for one in page.links if "continue=" in one]

@@ -5,7 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
-from api.room import _Room
+from api.server.room import _Room
 
 
 def test_threads_that_ask_first_find_the_room_there_is(settings, tmp_path: Path) -> None:

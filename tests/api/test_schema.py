@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.failures import Failure, FailureGroup
 
-from api.errors import UNKNOWN_PATH
+from api.forms.errors import UNKNOWN_PATH
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from tests.api.bodies import body_of, collection
 from tests.api.builders import binding

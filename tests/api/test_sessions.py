@@ -3,7 +3,7 @@
 import pytest
 from django.conf import settings
 
-from api.sessions import Sessions
+from api.server.sessions import Sessions
 
 
 def browser(cookie: bytes, scheme: str) -> dict[str, object]:

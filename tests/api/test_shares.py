@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from api import lanes
-from api.lanes import Lane
-from api.shares import SPAN_SECONDS, SWITCH_SECONDS, YIELD_SECONDS, Shares, heavy_of
+from api.server import lanes
+from api.server.lanes import Lane
+from api.server.shares import SPAN_SECONDS, SWITCH_SECONDS, YIELD_SECONDS, Shares, heavy_of
 from tests.api.test_lanes import Served, many
 
 

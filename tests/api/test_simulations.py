@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 
-from api import metrics
+from api.server import metrics
 from clusterstate.objects import shapes
 from scheduling.answers import registry
 from tests.api.conftest import Api, make_token

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from api import foretelling, resources
+from api import resources
+from api.kinds import foretelling
 from clusterstate import changes
 from clusterstate.actions import bootstrap
 from clusterstate.objects.errors import ServiceUnavailable
@@ -40,7 +41,7 @@ def frozen(settings, redis_client) -> Iterator[advisor.Presence]:
 
 def _refuse_all(presence: advisor.Presence) -> None:
     """Let no request of this test take a thread of the server in the next one."""
-    from api import asgi  # the server's own, which has been loaded by now
+    from api import asgi
 
     desk = advisor.Desk(presence.name, [advisor.SHORT, advisor.LONG], advisor.Turns(most=100))
 

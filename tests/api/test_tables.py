@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api import tables
-from api.cells import format_selector, human_duration, parse_time
+from api.forms import tables
+from api.forms.cells import format_selector, human_duration, parse_time
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)

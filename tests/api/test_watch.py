@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api import waiting
+from api.streaming import waiting
 from tests.api.conftest import TABLE
 from tests.live import Service, node, pod
 

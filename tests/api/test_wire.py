@@ -2,8 +2,8 @@
 
 import pytest
 
-from api import parsers, wire
-from api.errors import UnsupportedMediaType
+from api.forms import parsers, wire
+from api.forms.errors import UnsupportedMediaType
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import KINDS

@@ -16,8 +16,11 @@ from django.contrib.admin.utils import quote
 from django.test import Client
 from django.urls import reverse
 
-from api import decision_search, events_stream, hub, metrics, resources, state_metrics
+from api import resources
 from api.console import urls as console
+from api.server import metrics
+from api.stowage import decision_search
+from api.streaming import events_stream, hub, state_metrics
 from clusterstate import changes, sql
 from clusterstate.actions import past, seals
 from clusterstate.objects.actor import acting

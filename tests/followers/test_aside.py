@@ -4,7 +4,8 @@ import pytest
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
-from api import health, metrics, streams
+from api.server import health, metrics
+from api.streaming import streams
 from clusterstate import aside as reads
 from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, controller_state, objects

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from api import exposition, metrics, room
+from api.forms import exposition
+from api.server import metrics, room
 from clusterstate.metrics import families
 from clusterstate.queries.state_families import FAMILIES as STATE
 

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api import metrics
+from api.server import metrics
 from clusterstate.metrics import families
 from tests.metrics.kubernetes import PROGRAMS
 

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from api import metrics, routes
+from api import routes
+from api.server import metrics
 from clusterstate.metrics import families
 
 TABLE = [

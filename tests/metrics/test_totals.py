@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from prometheus_client.parser import text_string_to_metric_families
 
-from api import metrics
+from api.server import metrics
 from clusterstate import sql
 from clusterstate.actions import archives, housekeeping
 from clusterstate.actions import metrics as actions

@@ -288,6 +288,6 @@ def test_what_the_web_server_imports_first_needs_no_models() -> None:
     """uvicorn imports the protocol and the loop before the application, which sets Django up."""
     settings = {"DJANGO_SETTINGS_MODULE": "clusterstate.settings"}
     subprocess.run(
-        [sys.executable, "-c", "import api.protocol"],
+        [sys.executable, "-c", "import api.server.protocol"],
         cwd=ROOT, env={**os.environ, **settings}, check=True, timeout=120,
     )  # fmt: skip

@@ -1,0 +1,11 @@
+"""Who asks, and what they may do; ``clusterstate.access`` decides.
+
+::
+
+    auth             whose request it is: bearer tokens and browsers' sessions
+    impersonation    acting for another user
+    permissions      the one permission class of all views
+    naming           which pods an answer may name
+    account_tokens   new tokens of service accounts
+    issuer           who issues service accounts' tokens, and the keys to check them with
+"""

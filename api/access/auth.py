@@ -1,0 +1,295 @@
+"""Whose request it is, and what they may do.
+
+A bearer token is looked up by its SHA-256 digest: the comparison is a hash look-up, so its time
+tells nothing about the token, and neither the database nor any log holds the token itself. Answers
+are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at most that long.
+
+``clusterstate.access`` is the one place that decides. Reviews answer from it as well, so what
+``kubectl auth can-i`` says is what the views do.
+"""
+
+import hashlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from api import clock, routes
+from api.access import impersonation
+from api.access.impersonation import Claim
+from api.routes import Target
+from clusterstate import memory, middleware
+from clusterstate.access import accounts, authorizer, nodes, people
+from clusterstate.access.policy import Policy
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import object_meta
+from clusterstate.admission.request import User
+from clusterstate.objects import fields
+from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
+from clusterstate.queries.pods import node_of_pod
+from clusterstate.queries.tokens import token_user
+
+MASTERS = authorizer.MASTERS
+AUTHENTICATED = authorizer.AUTHENTICATED
+NODES = nodes.GROUP
+
+REMEMBER_SECONDS = 5.0
+_REMEMBERED_TOKENS = 4096
+
+
+class TokenCache:
+    """Users by token digest, for ``seconds``; safe for threads; bounded.
+
+    Only good tokens are remembered, so guessing tokens cannot fill it.
+    """
+
+    def __init__(
+        self, look_up: Callable[[str, bytes], User | None], *, seconds: float, size: int
+    ) -> None:
+        self._look_up = look_up
+        self._seconds = seconds
+        self._size = size
+        self._known: dict[bytes, tuple[User, float]] = {}
+        self._lock = threading.Lock()
+
+    def user(self, token: str, now: float) -> User | None:
+        """Return the user of ``token`` or None. Queries when the answer is not remembered.
+
+        ``now`` is a monotonic time in seconds.
+        """
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(digest)
+        if known is not None and now < known[1]:
+            return known[0]
+        user = self._look_up(token, digest)
+        with self._lock:
+            if user is None:
+                self._known.pop(digest, None)
+            else:
+                if len(self._known) >= self._size:
+                    self._known.clear()
+                self._known[digest] = (user, now + self._seconds)
+        return user
+
+    def remembered(self, token: str, now: float) -> tuple[User | None, str]:
+        """Return the user while the answer is fresh, and the name also when it is not.
+
+        Queries nothing.
+        """
+        known = self._known.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
+        if known is None:
+            return None, ""
+        return (known[0] if now < known[1] else None), known[0].name
+
+    def forget(self) -> None:
+        """Drop everything that is remembered."""
+        with self._lock:
+            self._known.clear()
+
+
+def _look_up(token: str, digest: bytes) -> User | None:
+    if accounts.is_one(token):
+        account = accounts.account(token, (accounts.ISSUER,), now=clock.now())
+        return None if account is None else account.user
+    found = token_user(digest, now=clock.now())
+    if found is None:
+        return None
+    return User(name=found.name, groups=(*found.groups, AUTHENTICATED), uid=found.uid)
+
+
+tokens = TokenCache(_look_up, seconds=REMEMBER_SECONDS, size=_REMEMBERED_TOKENS)
+memory.when_replaced(tokens.forget)
+
+
+def remembered(authorization: str) -> tuple[User | None, str]:
+    """Return what is known of an ``Authorization`` header without a query: user, user's name.
+
+    The user is None and the name is there when the answer is too old to be trusted.
+
+    Raises:
+        Unauthorized: no bearer token.
+    """
+    return tokens.remembered(_token(authorization), time.monotonic())
+
+
+def _token(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if not token or scheme.lower() != "bearer":
+        raise Unauthorized("Unauthorized")
+    return token
+
+
+def authenticate(claim: Claim) -> User:
+    """Return the user that a request is from, or whom its sender acts for. May query.
+
+    Raises:
+        Unauthorized: no bearer token, or one that is unknown or has expired.
+        AccessDenied: the sender may not act for that user.
+    """
+    return acting(log_in(claim.authorization), claim)
+
+
+def log_in(authorization: str) -> User:
+    """Return the user that an ``Authorization`` header stands for. May query.
+
+    Raises:
+        Unauthorized: no bearer token, or one that is unknown or has expired.
+    """
+    user = tokens.user(_token(authorization), time.monotonic())
+    if user is None:
+        raise Unauthorized("Unauthorized")
+    return user
+
+
+def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
+    """Return the sender, or the user that the sender acts for. Queries at most without a policy.
+
+    Raises:
+        AccessDenied: the sender may not act for that user.
+    """
+    acts_for = claim.acts_for
+    if acts_for is None:
+        return sender
+    for wants in acts_for.needs():
+        require(sender, wants, policy)
+    return acts_for.user(sender)
+
+
+USER = "stowage.user"
+"""Where a request's WSGI environment holds the user that the server has found already."""
+
+
+def user_of(meta: Mapping[str, Any]) -> User:
+    """Return the user of a request, which the server may have found already.
+
+    Raises:
+        Unauthorized, AccessDenied: see ``authenticate``.
+    """
+    user: User | None = meta.get(USER)
+    if user is not None:
+        return user
+    found = authenticate(impersonation.claim_of_environ(meta))
+    return identified(found, object_meta.new_uid())
+
+
+def identified(user: User, audit_id: uuid.UUID) -> User:
+    """Return the user of one request, with its audit id, which every change of it names."""
+    return msgspec.structs.replace(user, request=audit_id)
+
+
+class BearerAuthentication(BaseAuthentication):
+    """Programs: a bearer token, and perhaps the name of a user to act for."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return the user of the request, None for a browser's."""
+        if USER not in request.META and middleware.is_browser(request._request):
+            return None
+        return user_of(request.META), None
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the scheme that a 401 names."""
+        return "Bearer"
+
+
+class SessionAuthentication(BaseAuthentication):
+    """People: a session of the admin, to read and nothing else."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return who is signed in, None for nobody."""
+        if not middleware.is_browser(request._request):
+            return None
+        person = getattr(request._request, "user", None)  # the browser's chain looks it up
+        user = people.user_of(person) if person is not None else None
+        return (user, None) if user is not None and user.name else None
+
+
+def require_own_pod(user: User, namespace: str, name: str) -> None:
+    """Raise AccessDenied where a node's agent asks for a pod of another node, or for none.
+
+    The answer does not say which of the two it is. Queries for agents of nodes alone.
+    """
+    if authorizer.reads_own_pods_only(user, namespace, name):
+        require_own_node(user, namespace, name, node_of_pod(namespace, name))
+
+
+def require_own_node(user: User, namespace: str, name: str, node_name: str | None) -> None:
+    """Raise AccessDenied unless a pod is on the node whose agent asks; ``None``: there is none."""
+    if not node_name or node_name != nodes.name_of(user.name, user.groups):
+        wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+        raise AccessDenied(user, wants)
+
+
+class AccessDenied(Forbidden):
+    """``RESOURCE is forbidden: User "u" cannot VERB resource ...``."""
+
+    def __init__(self, user: User, wants: Attributes, reason: str = "") -> None:
+        why = f": {reason}" if reason else ""
+        if wants.path:
+            super().__init__(
+                f'forbidden: User "{user.name}" cannot {wants.verb} path "{wants.path}"{why}'
+            )
+            return
+        resource = f"{wants.resource}.{wants.group}" if wants.group else wants.resource
+        what = f"{wants.resource}/{wants.subresource}" if wants.subresource else wants.resource
+        scope = (
+            f'in the namespace "{wants.namespace}"' if wants.namespace else "at the cluster scope"
+        )
+        name = f' "{wants.name}"' if wants.name else ""
+        details: dict[str, Any] = {"kind": wants.resource}
+        if wants.name:
+            details["name"] = wants.name
+        if wants.group:
+            details["group"] = wants.group
+        super().__init__(
+            f'{resource}{name} is forbidden: User "{user.name}" cannot {wants.verb} resource '
+            f'"{what}" in API group "{wants.group}" {scope}{why}',
+            details,
+        )
+
+
+def require(user: User, wants: Attributes, policy: Policy | None = None) -> None:
+    """Raise AccessDenied unless ``user`` may do that. Queries at times, unless given a policy."""
+    decision = authorizer.decide(user, wants, policy)
+    if not decision.allowed:
+        raise AccessDenied(user, wants, decision.reason)
+
+
+def asked(method: str, target: Target, selector: str) -> Attributes:
+    """Return what a request with that method, path and field selector wants to do.
+
+    A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.
+    A selector names an object where one is read; what is created has no name that a rule knows.
+    Rule: apiserver ``request/requestinfo.go``.
+    """
+    verb, kind = routes.verb(method, target), target.kind
+    name = target.name or (method == "GET" and listed_name(kind.name, selector)) or ""
+    return Attributes(
+        verb=verb,
+        group=kind.group,
+        resource=kind.plural,
+        subresource=target.subresource,
+        namespace=target.name if kind.name == "Namespace" else target.namespace,
+        name=name,
+        fields=selector if verb == "list" else "",
+    )
+
+
+def listed_name(kind: str, selector: str) -> str:
+    """Return the one name that a field selector of a list lets through, empty for all others.
+
+    A list of one object is judged as that object. Rule: apiserver ``request/requestinfo.go``.
+    """
+    if "metadata.name" not in selector:
+        return ""
+    try:
+        found = fields.parse_field_selector(kind, selector)
+    except BadRequest:
+        return ""
+    named = (one.value for one in found if one.path == "metadata.name" and not one.negated)
+    return next(named, "")

@@ -1,0 +1,53 @@
+"""Who issues service accounts' tokens, and the keys to check them with (OpenID Connect Discovery).
+
+Programs that are given such a token for an audience of their own check it without asking the API
+for a review: ``/.well-known/openid-configuration`` names the issuer and where its keys are,
+``/openid/v1/jwks`` has the public keys. The role ``system:service-account-issuer-discovery`` gives
+the right to read both, and service accounts have it. Rule: pkg/serviceaccount/openidmetadata.go,
+v1.36.
+"""
+
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+
+from api.access import auth
+from api.forms import errors, failures
+from clusterstate.access import accounts
+from clusterstate.access.rules import Attributes
+
+CONFIGURATION: Final = "/.well-known/openid-configuration"
+KEYS: Final = "/openid/v1/jwks"
+_MAX_AGE: Final = "public, max-age=60"
+"""Shorter than Kubernetes' hour: a key that is withdrawn shall not be used for long."""
+
+
+def configuration(request: HttpRequest) -> HttpResponse:
+    """Answer who issues tokens."""
+    known = {
+        "issuer": accounts.ISSUER,
+        "jwks_uri": f"https://{request.get_host()}{KEYS}",
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": [accounts.ALGORITHM],
+    }
+    return _answer(request, lambda: known, errors.JSON)
+
+
+def keys(request: HttpRequest) -> HttpResponse:
+    """Answer with the public keys, the one that signs first. Queries."""
+    return _answer(request, lambda: {"keys": accounts.published_keys()}, "application/jwk-set+json")
+
+
+def _answer(request: HttpRequest, make: Any, media_type: str) -> HttpResponse:
+    """Return a document to whom a role gives the right to read its path."""
+    try:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        user = auth.user_of(request.META)
+        auth.require(user, Attributes(verb="get", path=request.path_info))
+        response = HttpResponse(errors.encode(make()), content_type=media_type)
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        return failures.answer_to(request, error)
+    response["Cache-Control"] = _MAX_AGE
+    return response

@@ -1,0 +1,39 @@
+"""Who may: one class, which asks the one function that decides (`clusterstate.access`)."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from rest_framework.permissions import BasePermission
+
+from api.access import auth
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+
+
+class Asks(Protocol):
+    """A view that says what a request to it is about."""
+
+    user: User
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return what the sender has to be allowed to do, all of it."""
+
+
+class RoleBased(BasePermission):
+    """Allows what roles and bindings give, and what nodes may do for themselves.
+
+    A view without an answer to what it wants is a defect, and open to nobody.
+    """
+
+    def has_permission(self, request: Any, view: Any) -> bool:
+        """Return True.
+
+        Raises:
+            AccessDenied: the user may not do that; the sentence says what.
+        """
+        user = view.user
+        if auth.MASTERS not in user.groups:
+            for wants in view.wants(request):
+                auth.require(user, wants)
+        return True

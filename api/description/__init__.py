@@ -1,0 +1,9 @@
+"""What the server says of itself, for clients and people.
+
+::
+
+    discovery, documents     the groups, versions and resources; their views
+    descriptions             what kinds and fields are for: the text of ``kubectl explain``
+    openapi, openapi3        OpenAPI v2 and v3, from the registry of kinds and the router
+    reference                ``/docs/``: the same as pages for people
+"""

@@ -1,0 +1,158 @@
+"""Which parser reads a body, and in which form a client is answered.
+
+Everything is stored as JSON; a ``Table`` and a ``PartialObjectMetadata`` are JSON with other
+contents. A client that takes JSON gets JSON, whatever it names first, since that costs neither side
+anything; one that takes protobuf alone gets protobuf, written from JSON at the end.
+"""
+
+from functools import lru_cache
+from typing import Any, Final
+
+from rest_framework.negotiation import BaseContentNegotiation
+
+from api.forms import parsers as bodies
+from api.forms.errors import NotAcceptable
+from api.forms.protobuf import MEDIA_TYPE
+from clusterstate import middleware
+
+PLAIN: Final = "json"
+TABLE: Final = "table"
+PARTIAL: Final = "partial"
+YAML: Final = "yaml"
+PROTOBUF: Final = "protobuf"
+PARTIAL_PROTOBUF: Final = "partial-protobuf"
+PAGE: Final = "page"
+DISCOVERY_FORM: Final = "discovery"
+
+DISCOVERY: Final = "apidiscovery.k8s.io"
+
+_JSON = ("application/json", "*/*", "application/*")
+_YAML = ("application/yaml", "text/yaml", "application/x-yaml")
+_SHAPES = {
+    "Table": TABLE,
+    "PartialObjectMetadata": PARTIAL,
+    "PartialObjectMetadataList": PARTIAL,
+}
+
+
+@lru_cache(maxsize=256)
+def forms(accept: str) -> tuple[str, ...]:
+    """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
+
+    An empty header takes anything. Protobuf comes last, and never as a ``Table``, which has no
+    message there; metadata alone comes in the order in which they are named, since the items of a
+    list name their kind in JSON and not in protobuf. Each distinct header is read once.
+    """
+    if not accept.strip():
+        return (PLAIN,)
+    found: list[str] = []
+    protobuf: list[str] = []
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        media = media.lower()
+        values = dict(p.split("=", 1) for p in parameters if "=" in p)
+        shape = values.get("as")
+        if media in _JSON:
+            if shape is None:
+                found.append(PLAIN)
+            elif values.get("g") == "meta.k8s.io" and shape in _SHAPES:
+                found.append(_SHAPES[shape])
+            elif discovery_version(clause) is not None:
+                found.append(DISCOVERY_FORM)
+        elif media in _YAML and shape is None:
+            found.append(YAML)
+        elif media == MEDIA_TYPE and shape is None:
+            protobuf.append(PROTOBUF)
+        elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL:
+            found.append(PARTIAL_PROTOBUF)
+    return tuple(dict.fromkeys([*found, *protobuf]))
+
+
+def form(accept: str, *, tables: bool = True) -> str:
+    """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for what is sent as lines: watches and waits.
+
+    Where protobuf alone is taken the form is ``PLAIN`` or ``PARTIAL`` as well. Without ``tables``
+    no line is a ``Table``, as in a watch that begins with what there is.
+
+    Raises:
+        NotAcceptable: nothing in it can be given.
+    """
+    for found in forms(accept):
+        if found in (PLAIN, PARTIAL) or (found == TABLE and tables):
+            return found
+        if found == PROTOBUF:
+            return PLAIN
+        if found == PARTIAL_PROTOBUF:
+            return PARTIAL
+    raise not_acceptable()
+
+
+def discovery_version(accept: str) -> str | None:
+    """Return in which version a client wants discovery in one answer; None if it does not."""
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        values = dict(p.split("=", 1) for p in parameters if "=" in p)
+        if media.lower() != "application/json":
+            continue
+        if values.get("as") != "APIGroupDiscoveryList" or values.get("g") != DISCOVERY:
+            return None
+        if values.get("v") in ("v2", "v2beta1"):
+            return values["v"]
+    return None
+
+
+def wants_protobuf(accept: str) -> bool:
+    """Return whether an ``Accept`` header takes protobuf and no JSON."""
+    if "protobuf" not in accept.lower():
+        return False
+    found = {PLAIN, TABLE, PARTIAL, PROTOBUF, PARTIAL_PROTOBUF}.intersection(forms(accept))
+    return bool(found) and found <= {PROTOBUF, PARTIAL_PROTOBUF}
+
+
+def for_failures(accept: str) -> str:
+    """Return the form of a failure: JSON, unless the client takes YAML or protobuf alone."""
+    found = forms(accept)
+    first = found[0] if found else PLAIN
+    if first == PARTIAL_PROTOBUF:
+        return PROTOBUF
+    return first if first in (YAML, PROTOBUF) else PLAIN
+
+
+def not_acceptable() -> NotAcceptable:
+    """Return the failure that names what can be given."""
+    return NotAcceptable(
+        f"only the following media types are accepted: application/json, {MEDIA_TYPE}, "
+        "application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, "
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    )
+
+
+class Negotiation(BaseContentNegotiation):
+    """Chooses by Content-Type and Accept."""
+
+    def select_parser(self, request: Any, parsers: Any) -> Any:
+        """Return the parser for the body of a request.
+
+        Raises:
+            UnsupportedMediaType: none of them reads it.
+        """
+        return bodies.select(request.META.get("CONTENT_TYPE"), parsers)
+
+    def select_renderer(
+        self, request: Any, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[Any, str]:
+        """Return the renderer for the answer, and the media type to call it by.
+
+        Raises:
+            NotAcceptable: the client takes nothing that one of them writes.
+        """
+        accept = request.META.get("HTTP_ACCEPT", "")
+        if "text/html" in accept and middleware.is_browser(request._request):
+            for renderer in renderers:
+                if renderer.format == PAGE:
+                    return renderer, renderer.media_type
+        for wanted in forms(accept):
+            for renderer in renderers:
+                if renderer.format == wanted:
+                    return renderer, renderer.media_type
+        raise not_acceptable()

@@ -1,0 +1,312 @@
+"""What a request says outside its object: DeleteOptions, and parameters of lists and watches.
+
+Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
+``ValidateListOptions`` in apimachinery ``meta/internalversion/validation``, v1.36.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from django.http import QueryDict
+
+from api.forms import wire
+from api.requests import Request
+from clusterstate.objects import wire_types
+from clusterstate.objects.document import parse_time
+from clusterstate.objects.errors import (
+    FORBIDDEN,
+    INVALID,
+    NOT_SUPPORTED,
+    TOO_LONG,
+    BadRequest,
+    FieldError,
+    Invalid,
+)
+from clusterstate.objects.meta import Manifest
+
+OPTIONS = {
+    "POST": "CreateOptions",
+    "PUT": "UpdateOptions",
+    "PATCH": "PatchOptions",
+    "DELETE": "DeleteOptions",
+}
+"""What the parameters of each method that writes are called."""
+
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
+
+_DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
+"""What Go's ``time.ParseDuration`` reads."""
+
+
+def dry_run(values: list[str], named: str) -> bool:
+    """Return whether ``dryRun`` says All; any other word is refused.
+
+    Rule: ValidateDryRun, apimachinery ``meta/v1/validation``, v1.36.
+
+    Raises:
+        Invalid: ``named`` is what the options of the request are called.
+    """
+    if not values:
+        return False
+    if any(value != "All" for value in values):
+        cause = FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')
+        raise Invalid(named, "", [cause], "meta.k8s.io")
+    return True
+
+
+def delete_options(body: Any, query: QueryDict) -> Manifest:
+    """Return checked DeleteOptions: those of the body, completed by query parameters.
+
+    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
+    and ``dryRun`` (bool), each only when given.
+    Rule: ValidateDeleteOptions, apimachinery ``meta/v1/validation``, v1.36.
+
+    Raises:
+        BadRequest: something does not decode. Invalid: it decodes and is wrong.
+    """
+    given = body.get("apiVersion") if isinstance(body, dict) else None
+    # Every group has a DeleteOptions of the same shape.
+    versions = ("v1", given) if isinstance(given, str) else ("v1",)
+    value = wire.request(body, "DeleteOptions", wire_types.DeleteOptions, *versions)
+    options: Manifest = {}
+    grace = value.get("gracePeriodSeconds")
+    if grace is None:
+        grace = _signed(query.get("gracePeriodSeconds"))
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if value.get("preconditions"):
+        options["preconditions"] = value["preconditions"]
+    policy = value.get("propagationPolicy") or query.get("propagationPolicy")
+    orphan = value.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query:
+        orphan = wire.boolean(query.get("orphanDependents", ""), "orphanDependents")
+    if policy and orphan is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        cause = FieldError(INVALID, "propagationPolicy", policy, detail)
+        raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    if policy:
+        if policy not in ("Orphan", "Background", "Foreground"):
+            detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+            cause = FieldError(NOT_SUPPORTED, "propagationPolicy", policy, detail)
+            raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
+        options["propagationPolicy"] = policy
+    _refuse_unsafe(value, query)
+    only_try = [*(value.get("dryRun") or ()), *query.getlist("dryRun")]
+    options["dryRun"] = dry_run(only_try, "DeleteOptions")
+    return options
+
+
+_UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
+def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
+    """Refuse to delete without a look at the object: finalizers and budgets would not hold.
+
+    Raises:
+        BadRequest: the parameter is no boolean. Invalid: it is asked for.
+    """
+    asked = value.get(_UNSAFE)
+    if asked is None and _UNSAFE in query:
+        asked = wire.boolean(query.get(_UNSAFE, ""), _UNSAFE)
+    if asked:
+        detail = "every object that is stored here can be read, so none is deleted unread"
+        cause = FieldError(NOT_SUPPORTED, _UNSAFE, asked, detail)
+        raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
+
+
+def _signed(text: str | None) -> int | None:
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
+    return int(text)
+
+
+_MANAGER_BYTES = 128
+
+
+def field_manager(request: Request) -> str:
+    """Return who writes: ``fieldManager``, or the program's name in ``User-Agent``.
+
+    Rules: ValidateFieldManager, apimachinery ``meta/v1/validation``; managerOrUserAgent, apiserver
+    ``endpoints/handlers/create.go``.
+
+    Raises:
+        Invalid: the parameter is too long, or holds what cannot be printed.
+    """
+    given: str = request.query_params.get("fieldManager", "")
+    if not given:
+        return _program(request.META.get("HTTP_USER_AGENT", ""))
+    causes = []
+    if len(given.encode()) > _MANAGER_BYTES:
+        detail = f"may not be more than {_MANAGER_BYTES} bytes"
+        causes.append(FieldError(TOO_LONG, "fieldManager", given, detail))
+    elif not given.isprintable():
+        detail = "should only contain printable characters"
+        causes.append(FieldError(INVALID, "fieldManager", given, detail))
+    if causes:
+        raise Invalid(OPTIONS[request.method], "", causes, "meta.k8s.io")
+    return given
+
+
+@lru_cache(maxsize=1024)
+def _program(agent: str) -> str:
+    """Return the program that a User-Agent names first."""
+    name = "".join(one for one in agent.partition("/")[0] if one.isprintable())
+    return name.encode()[:_MANAGER_BYTES].decode(errors="ignore") or "unknown"
+
+
+def check_timeout(query: Mapping[str, str]) -> None:
+    """Check ``timeout``, which clients send to limit a request; answers come long before.
+
+    Raises:
+        BadRequest: it is no duration.
+    """
+    text = query.get("timeout")
+    if text and not _DURATION.fullmatch(text):
+        shown = text[:100]
+        raise BadRequest(
+            f'invalid timeout specified in the request URL - time: invalid duration "{shown}"'
+        )
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Which version of a list is asked for.
+
+    ``least`` is a revision that the answer must contain, 0 for any; ``exact`` the revision that
+    the answer must stand at, None for the present.
+    """
+
+    least: int = 0
+    exact: int | None = None
+
+
+_AGO = re.compile(r"(\d{1,6})(s|m|h|d)?", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
+    """Return the moment whose state a read asks for by ``at``, None for the present.
+
+    It is written as RFC 3339, or as how long ago it was: ``10`` (minutes), ``90s``, ``2h``, ``1d``.
+
+    Raises:
+        BadRequest: it is none of these, or other parameters ask for another state.
+    """
+    text = query.get("at")
+    if text is None:
+        return None
+    if query.get("resourceVersion") or query.get("resourceVersionMatch"):
+        raise BadRequest("at: only without resourceVersion: both name a state")
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2] or "m"]: int(ago[1])})
+        return parse_time(text)
+    except (ValueError, OverflowError):
+        raise BadRequest(
+            f'at: Invalid value: "{text[:100]}": must be a time such as 2026-01-31T12:00:00Z, or'
+            " how long ago: 10m, 2h, 1d"
+        ) from None
+
+
+def require_present(query: Mapping[str, str], what: str) -> None:
+    """Check that a request that is about the present does not say ``at``.
+
+    Raises:
+        BadRequest: it does.
+    """
+    if "at" in query:
+        raise BadRequest(f"at: {what} is about the present; only reads may say at")
+
+
+def exact_version(query: Mapping[str, str]) -> int | None:
+    """Return the revision that a read of one object asks for with Exact, None for the present.
+
+    Raises:
+        BadRequest: the revision is no number. Invalid: the two contradict each other.
+    """
+    match = query.get("resourceVersionMatch", "")
+    if match != EXACT:
+        return None  # a present object is never older than what was told
+    version = query.get("resourceVersion", "")
+    causes = _match_causes(query, version, match)
+    if causes:
+        raise Invalid("GetOptions", "", causes, "meta.k8s.io")
+    return wire.integer(version, "resourceVersion")
+
+
+def list_version(query: Mapping[str, str]) -> Version:
+    """Return what ``resourceVersion`` and ``resourceVersionMatch`` of a list ask for.
+
+    A page of a list at a revision is exactly that, as Kubernetes' first clients expected.
+
+    Raises:
+        BadRequest: the revision is no number. Invalid: the two contradict each other.
+    """
+    text = query.get("resourceVersion", "")
+    match = query.get("resourceVersionMatch", "")
+    causes = []
+    if match:
+        causes += _match_causes(query, text, match)
+    if "sendInitialEvents" in query:
+        detail = "sendInitialEvents is forbidden for list"
+        causes.append(FieldError(FORBIDDEN, "sendInitialEvents", None, detail))
+    if causes:
+        raise Invalid("ListOptions", "", causes, "meta.k8s.io")
+    revision = wire.integer(text, "resourceVersion") or 0
+    pages = query.get("limit", "0") not in ("", "0")
+    if revision and (match == EXACT or (pages and not match and not query.get("continue"))):
+        return Version(revision, revision)
+    return Version(revision)
+
+
+def _match_causes(query: Mapping[str, str], version: str, match: str) -> list[FieldError]:
+    field = "resourceVersionMatch"
+    causes = []
+    if not version:
+        detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if query.get("continue"):
+        detail = "resourceVersionMatch is forbidden when continue is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match not in (EXACT, NOT_OLDER_THAN):
+        detail = f'supported values: "{EXACT}", "{NOT_OLDER_THAN}", ""'
+        causes.append(FieldError(NOT_SUPPORTED, field, match, detail))
+    if match == EXACT and version == "0":
+        detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    return causes
+
+
+def check_watch(query: Mapping[str, str]) -> None:
+    """Check ``resourceVersionMatch`` of a watch.
+
+    Raises:
+        BadRequest: it asks for the past.
+        Invalid: it is there without ``sendInitialEvents``, or the other way round.
+    """
+    require_present(query, "a watch")
+    match = query.get("resourceVersionMatch", "")
+    initial = "sendInitialEvents" in query
+    field = "resourceVersionMatch"
+    causes = []
+    if initial and match != NOT_OLDER_THAN:
+        detail = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match and not initial:
+        detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match and match != NOT_OLDER_THAN:
+        detail = f'supported values: "{NOT_OLDER_THAN}"'
+        causes.append(FieldError(NOT_SUPPORTED, field, match, detail))
+    if causes:
+        raise Invalid("ListOptions", "", causes, "meta.k8s.io")

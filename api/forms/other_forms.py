@@ -1,0 +1,112 @@
+"""Paths under which objects have another form than the one in which they are stored.
+
+Events of ``events.k8s.io`` are the core group's under other names of fields; autoscalers of
+``autoscaling/v1`` know less than those of ``autoscaling/v2``. There is one store of each. What
+comes in is changed before a view sees it, and what goes out is changed after it, so that selectors,
+patches and watches work alike in both forms.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from rest_framework.response import Response
+
+from api import routes
+from api.forms import parsers, replies, wire
+from api.forms.negotiation import PARTIAL, TABLE
+from api.requests import Request
+from clusterstate.objects import event_names, event_rules, first_autoscalers
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A form, and how objects get into it and out of it.
+
+    ``stored`` changes bodies and, unless ``patches_shown`` says that they are about the form that
+    is shown, patches. ``kept`` returns a changed object with what this form does not know of the
+    old one. ``require`` refuses an object, new or instead of an old one, that this form does not
+    take; both are as they are stored.
+    """
+
+    kind: Kind
+    api_version: str
+    stored: Callable[[Any], Any]
+    shown: Callable[[Manifest], Manifest]
+    stored_selector: Callable[[str], str] = lambda text: text
+    kept: Callable[[Manifest, Manifest], Manifest] = lambda new, old: new
+    patches_shown: bool = False
+    require: Callable[[Manifest, Manifest | None], None] = lambda new, old: None
+
+    def target(self, target: routes.Target) -> routes.Target:
+        """Return what the same path of the stored form names."""
+        return msgspec.structs.replace(target, kind=self.kind)
+
+    def change_request(self, request: Request) -> None:
+        """Change the body and the field selector of a request, in place.
+
+        Raises:
+            UnsupportedMediaType, BadRequest: the body does not decode.
+        """
+        if request.body and request.method != "DELETE" and not self._is_patch(request):
+            request._full_data = self.stored(request.data)
+        selector = request.query_params.get("fieldSelector")
+        if selector:
+            query = request.query_params.copy()
+            query["fieldSelector"] = self.stored_selector(selector)
+            request.query_params = query
+
+    def _is_patch(self, request: Request) -> bool:
+        """Return whether the body is a patch of an object in this form."""
+        if not self.patches_shown or request.method != "PATCH":
+            return False
+        return parsers.media_type(request.META.get("CONTENT_TYPE")) != parsers.APPLY
+
+    def change_answer(self, request: Request, response: Response) -> None:
+        """Change an answer that holds objects, unless it is in a form without their fields."""
+        renderer = getattr(request, "accepted_renderer", None)
+        if response.exception or renderer is None or renderer.format in (TABLE, PARTIAL):
+            return
+        value = replies.value_of(response.data)
+        if value.get("kind") in (self.kind.name, self.kind.list_kind):
+            response.data = self.shown(value)
+
+
+def _stored_autoscaler(value: Any) -> Any:
+    """Return a body as version 2 has it.
+
+    Raises:
+        BadRequest: it is of another kind or version.
+    """
+    if isinstance(value, dict) and "items" not in value:
+        value = wire.typed(value, "HorizontalPodAutoscaler", first_autoscalers.API_VERSION)
+    return first_autoscalers.stored(value)
+
+
+EVENTS: Final = Form(
+    KINDS["Event"],
+    event_names.API_VERSION,
+    event_names.stored,
+    event_names.shown,
+    event_names.stored_selector,
+    require=event_rules.require,
+)
+AUTOSCALERS: Final = Form(
+    KINDS["HorizontalPodAutoscaler"],
+    first_autoscalers.API_VERSION,
+    _stored_autoscaler,
+    first_autoscalers.shown,
+    kept=first_autoscalers.kept,
+    patches_shown=True,
+)
+
+
+def of(target: routes.Target, version: str) -> Form | None:
+    """Return the form in which a path of this version has its objects; ``None``: as stored."""
+    if target.kind.group == event_names.GROUP:
+        return EVENTS
+    if target.kind is AUTOSCALERS.kind and version == first_autoscalers.VERSION:
+        return AUTOSCALERS
+    return None

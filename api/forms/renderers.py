@@ -1,0 +1,147 @@
+"""How answers are written: JSON, YAML, protobuf, and Kubernetes' short forms of objects.
+
+A renderer gets what a view answered with (`api.forms.replies`) and returns bytes. A Table and a
+``PartialObjectMetadata`` are JSON with other contents; what is no object stays itself in them.
+"""
+
+from typing import Any, Final
+
+from rest_framework.renderers import BaseRenderer
+
+from api.forms import negotiation, pages, protobuf, replies, wire
+from api.forms.replies import Content
+from clusterstate.objects import protobuf as encoding
+
+
+class Renderer(BaseRenderer):
+    """What all renderers here have."""
+
+    charset: str | None = None
+    format: str
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return the text; ``query`` are the parameters of the request."""
+        raise AssertionError("each renderer says how it writes")
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
+        """Return the text of an answer."""
+        query = {} if renderer_context is None else renderer_context["request"].query_params
+        return self.write(data, query)
+
+
+class JSONRenderer(Renderer):
+    """As it is stored; indented with ``pretty=true``."""
+
+    media_type = "application/json"
+    format = negotiation.PLAIN
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return JSON."""
+        body = replies.text_of(data)
+        if query and query.get("pretty") in wire.TRUE:  # a failure is told whatever it says
+            return replies.pretty(body)
+        return body
+
+
+class DiscoveryRenderer(JSONRenderer):
+    """What is served, in one answer; the media type of the answer says which version of it."""
+
+    format = negotiation.DISCOVERY_FORM
+
+
+class TableRenderer(Renderer):
+    """A ``Table``: what ``kubectl get`` prints."""
+
+    media_type = "application/json"
+    format = negotiation.TABLE
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return JSON."""
+        if not isinstance(data, Content):
+            return replies.text_of(data)
+        return replies.encode(data.table(replies.include_object(query.get("includeObject"))))
+
+
+class PartialRenderer(Renderer):
+    """Objects with their metadata alone."""
+
+    media_type = "application/json"
+    format = negotiation.PARTIAL
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return JSON."""
+        return data.partial() if isinstance(data, Content) else replies.text_of(data)
+
+
+class YAMLRenderer(Renderer):
+    """YAML, as people write it."""
+
+    media_type = "application/yaml"
+    format = negotiation.YAML
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return YAML."""
+        return pages.as_yaml(replies.value_of(data)).encode()
+
+
+class ProtobufRenderer(Renderer):
+    """Kubernetes' protobuf, for clients that take nothing else."""
+
+    media_type = protobuf.MEDIA_TYPE
+    format = negotiation.PROTOBUF
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return protobuf.
+
+        Raises:
+            NotAcceptable: a kind without a protobuf message.
+        """
+        try:
+            return encoding.encode(replies.value_of(data))
+        except (encoding.UnknownKind, encoding.Malformed) as error:
+            raise negotiation.not_acceptable() from error
+
+
+class PartialProtobufRenderer(ProtobufRenderer):
+    """Objects with their metadata alone, in protobuf."""
+
+    format = negotiation.PARTIAL_PROTOBUF
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return protobuf."""
+        return super().write(data.partial() if isinstance(data, Content) else data, query)
+
+
+class PageRenderer(Renderer):
+    """A page in HTML, for people who are signed in."""
+
+    media_type = "text/html"
+    charset = "utf-8"
+    format = negotiation.PAGE
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
+        """Return the page; nothing may be loaded into it but our own style sheet."""
+        response = renderer_context["response"]
+        response["Content-Security-Policy"] = pages.POLICY
+        return pages.write(data, renderer_context["request"], response.status_code)
+
+
+OF_OBJECTS: Final = (
+    JSONRenderer,
+    TableRenderer,
+    PartialRenderer,
+    YAMLRenderer,
+    ProtobufRenderer,
+    PartialProtobufRenderer,
+    PageRenderer,
+)
+OF_DOCUMENTS: Final = (JSONRenderer, YAMLRenderer, ProtobufRenderer, PageRenderer)
+
+
+PLAIN: Final = JSONRenderer()
+"""Writes what no other can."""
+PAGE: Final = PageRenderer()

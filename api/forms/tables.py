@@ -1,0 +1,569 @@
+"""Server-side printing: objects as rows of a ``Table``.
+
+``kubectl get`` prints what the server says. Each kind has a list of columns and one function from
+manifest to cells. Rules of the cells: Kubernetes ``pkg/printers/internalversion/printers.go``,
+v1.36. The clock is an argument.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from api.forms import stored_tables
+from api.forms.cells import (
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    NAME,
+    NONE,
+    SELECTOR,
+    UNKNOWN,
+    Cells,
+    Column,
+    Printer,
+    age_of,
+    columns_of,
+    condition_of,
+    containers_of,
+    created,
+    format_selector,
+    human_duration,
+    name_of,
+    parse_time,
+)
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+
+TABLE_VERSION = "meta.k8s.io/v1"
+
+
+# ------------------------------------------------------------------------------------- pods
+
+
+def _exit_reason(terminated: Manifest) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _restartable(container: Manifest) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
+    """Return status text, ready containers, all containers, restarts: ``printPod``."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    sidecars = {c.get("name"): _restartable(c) for c in spec.get("initContainers") or []}
+    total = len(spec.get("containers") or []) + sum(sidecars.values())
+    ready = restarts = sidecar_restarts = 0
+    phase = status.get("phase", "")
+    reason = status.get("reason") or phase
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    initializing = False
+    statuses = status.get("initContainerStatuses") or []
+    for index, container in enumerate(statuses):
+        count = container.get("restartCount") or 0
+        restarts += count
+        sidecar = sidecars.get(container.get("name"), False)
+        if sidecar:
+            sidecar_restarts += count
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting")
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
+            continue
+        if sidecar and container.get("started"):
+            ready += bool(container.get("ready"))
+            continue
+        initializing = True
+        if terminated is not None:
+            reason = f"Init:{_exit_reason(terminated)}"
+        elif waiting is not None and waiting.get("reason") not in (None, "", "PodInitializing"):
+            reason = f"Init:{waiting['reason']}"
+        else:
+            reason = f"Init:{index}/{len(spec.get('initContainers') or [])}"
+        break
+    if not initializing or condition_of(status, "Initialized") == "True":
+        restarts = sidecar_restarts
+        running = False
+        for container in reversed(status.get("containerStatuses") or []):
+            restarts += container.get("restartCount") or 0
+            state = container.get("state") or {}
+            terminated, waiting = state.get("terminated"), state.get("waiting")
+            if waiting is not None and waiting.get("reason"):
+                reason = waiting["reason"]
+            elif terminated is not None:
+                reason = _exit_reason(terminated)
+            elif container.get("ready") and state.get("running") is not None:
+                running = True
+                ready += 1
+        if reason == "Completed" and running:
+            reason = "Running" if condition_of(status, "Ready") == "True" else "NotReady"
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            reason = "Unknown"
+        elif phase not in ("Succeeded", "Failed"):
+            reason = "Terminating"
+    return reason, ready, total, restarts
+
+
+def _pod(pod: Manifest, now: datetime) -> Cells:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    reason, ready, total, restarts = _pod_status(pod)
+    addresses = status.get("podIPs") or []
+    address = addresses[0].get("ip") if addresses else status.get("podIP")
+    gates = spec.get("readinessGates") or []
+    passed = sum(condition_of(status, gate.get("conditionType", "")) == "True" for gate in gates)
+    return [
+        name_of(pod),
+        f"{ready}/{total}",
+        reason,
+        restarts,
+        created(pod, now),
+        address or NONE,
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        f"{passed}/{len(gates)}" if gates else NONE,
+    ]
+
+
+# ------------------------------------------------------------------------------------ nodes
+
+_ROLE = "node-role.kubernetes.io/"
+
+
+def _node(node: Manifest, now: datetime) -> Cells:
+    status = node.get("status") or {}
+    labels = node["metadata"].get("labels") or {}
+    ready = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}
+    state = ready.get(condition_of(status, "Ready"), "Unknown")
+    if (node.get("spec") or {}).get("unschedulable"):
+        state += ",SchedulingDisabled"
+    roles = {key[len(_ROLE) :] for key in labels if key.startswith(_ROLE) and key != _ROLE}
+    roles |= {v for key, v in labels.items() if key == "kubernetes.io/role" and v}
+    addresses: dict[str, str] = {}
+    for address in status.get("addresses") or []:
+        addresses.setdefault(address.get("type", ""), address.get("address", ""))
+    info = status.get("nodeInfo") or {}
+    return [
+        name_of(node),
+        state,
+        ",".join(sorted(roles)) or NONE,
+        created(node, now),
+        info.get("kubeletVersion", ""),
+        addresses.get("InternalIP") or NONE,
+        addresses.get("ExternalIP") or NONE,
+        info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+# ----------------------------------------------------------------------------------- events
+
+
+def _event(event: Manifest, now: datetime) -> Cells:
+    about = event.get("involvedObject") or {}
+    series = event.get("series") or {}
+    source = event.get("source") or {}
+    first_time = event.get("firstTimestamp") or event.get("eventTime")
+    first = age_of(first_time, now)
+    last_time = series.get("lastObservedTime") or event.get("lastTimestamp")
+    last = age_of(last_time, now) if last_time else first
+    count = series.get("count") or event.get("count") or 1
+    target = str(about.get("kind", "")).lower()
+    if about.get("name"):
+        target = f"{target}/{about['name']}"
+    component = source.get("component") or event.get("reportingComponent") or ""
+    if source.get("host"):
+        component = f"{component}, {source['host']}"
+    return [
+        last,
+        event.get("type", ""),
+        event.get("reason", ""),
+        target,
+        about.get("fieldPath", ""),
+        component,
+        str(event.get("message", "")).strip(),
+        first,
+        count,
+        name_of(event),
+    ]
+
+
+# -------------------------------------------------------------------------------- workloads
+
+
+def _deployment(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
+    return [
+        name_of(item),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _replica_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
+    return [
+        name_of(item),
+        spec.get("replicas", 0),
+        status.get("replicas", 0),
+        status.get("readyReplicas", 0),
+        created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _replication_controller(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    selector = {"matchLabels": spec.get("selector") or {}}
+    return [*_replica_set(item, now)[:7], format_selector(selector)]
+
+
+def _stateful_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [name_of(item), ready, created(item, now), names, images]
+
+
+def _daemon_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    names, images = containers_of(template)
+    selector = {"matchLabels": template.get("nodeSelector") or {}}
+    return [
+        name_of(item),
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        format_selector(selector),
+        created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+# ------------------------------------------------------------------------------------ others
+
+
+def _runtime_class(item: Manifest, now: datetime) -> Cells:
+    return [name_of(item), item.get("handler", ""), created(item, now)]
+
+
+def _priority_class(item: Manifest, now: datetime) -> Cells:
+    return [
+        name_of(item),
+        item.get("value", 0),
+        bool(item.get("globalDefault", False)),
+        created(item, now),
+        item.get("preemptionPolicy", ""),
+    ]
+
+
+def _namespace(item: Manifest, now: datetime) -> Cells:
+    phase = (item.get("status") or {}).get("phase", "Active")
+    if item["metadata"].get("deletionTimestamp"):
+        phase = "Terminating"
+    return [name_of(item), phase, created(item, now)]
+
+
+def _disruption_budget(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+    return [
+        name_of(item),
+        "N/A" if minimum is None else str(minimum),
+        "N/A" if maximum is None else str(maximum),
+        status.get("disruptionsAllowed", 0),
+        created(item, now),
+    ]
+
+
+def _service(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    ports = ",".join(
+        f"{port.get('port', '')}:{port['nodePort']}/{port.get('protocol', 'TCP')}"
+        if port.get("nodePort")
+        else f"{port.get('port', '')}/{port.get('protocol', 'TCP')}"
+        for port in spec.get("ports") or []
+    )
+    return [
+        name_of(item),
+        spec.get("type", "ClusterIP"),
+        spec.get("clusterIP") or NONE,
+        ",".join(spec.get("externalIPs") or []) or NONE,
+        ports or NONE,
+        created(item, now),
+        format_selector({"matchLabels": spec.get("selector") or {}}),
+    ]
+
+
+def _lease(item: Manifest, now: datetime) -> Cells:
+    return [name_of(item), (item.get("spec") or {}).get("holderIdentity", ""), created(item, now)]
+
+
+def _binding(item: Manifest, now: datetime) -> Cells:
+    role = item.get("roleRef") or {}
+    named: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for subject in item.get("subjects") or ():
+        kind, name = subject.get("kind", ""), subject.get("name", "")
+        if kind == "ServiceAccount":
+            name = f"{subject.get('namespace', '')}/{name}"
+        named.setdefault(kind, []).append(name)
+    return [
+        name_of(item),
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        created(item, now),
+        *(", ".join(named[kind]) for kind in ("User", "Group", "ServiceAccount")),
+    ]
+
+
+def _anything(item: Manifest, now: datetime) -> Cells:
+    return [name_of(item), item["metadata"].get("creationTimestamp")]
+
+
+def _waiting_pod(item: Manifest, now: datetime) -> Cells:
+    waits = item["status"]["waitingFor"]
+    due = parse_time(waits[0]["dueAt"]) if waits else None
+    left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
+    plugins = ",".join(one["plugin"] for one in waits)
+    return [name_of(item), item["spec"]["nodeName"], plugins or NONE, left, created(item, now)]
+
+
+def _eviction(item: Manifest, now: datetime) -> Cells:
+    spec, status = item["spec"], item["status"]
+    taint = spec.get("taint") or {}
+    due, landing = parse_time(status.get("dueAt")), status.get("landing") or {}
+    return [
+        name_of(item),
+        spec.get("nodeName", ""),
+        spec.get("cause", ""),
+        f"{taint['key']}:{taint['effect']}" if taint else NONE,
+        UNKNOWN if due is None else human_duration(max(0.0, (due - now).total_seconds())),
+        status.get("dueAt", ""),
+        status.get("blockedBy") or NONE,
+        landing.get("nodeName") or (landing and "nowhere") or NONE,
+    ]
+
+
+def _selection(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    named = [f"{one['kind'].lower()}.{one['name']} ({one['shared']})" for one in status["overlaps"]]
+    more = status["overlapping"] - len(named)
+    return [
+        name_of(item),
+        status.get("pods", 0),
+        status.get("nodes", NONE),
+        ", ".join([*named, f"{more} more"] if more else named) or NONE,
+        item["spec"]["selector"] or NONE,
+    ]
+
+
+def _headroom(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
+    fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
+    return [name_of(item), fits, status["nodeCount"], "; ".join(told) or NONE]
+
+
+def _waiting_group(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    told = [
+        f"{', '.join(one['reasons'])} ({one['most']})" if one["most"] else ", ".join(one["reasons"])
+        for one in status["blockers"]
+    ]
+    return [
+        name_of(item),
+        status["pods"],
+        status["state"],
+        "; ".join(told) or NONE,
+        status["oldest"],
+        age_of(item, now),
+    ]
+
+
+_TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
+_BINDING = Printer(
+    [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
+    _binding,
+)
+_ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
+
+PRINTERS: dict[str, Printer] = {
+    **stored_tables.PRINTERS,
+    "Pod": Printer(
+        [
+            NAME,
+            *columns_of("Ready", "Status", "Restarts:integer"),
+            AGE,
+            *columns_of("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
+        ],
+        _pod,
+    ),
+    "Node": Printer(
+        [
+            NAME,
+            *columns_of("Status", "Roles"),
+            AGE,
+            *columns_of(
+                "Version",
+                "Internal-IP::1",
+                "External-IP::1",
+                "OS-Image::1",
+                "Kernel-Version::1",
+                "Container-Runtime::1",
+            ),
+        ],
+        _node,
+    ),
+    "Event": Printer(
+        [
+            *columns_of(
+                "Last Seen",
+                "Type",
+                "Reason",
+                "Object",
+                "Subobject::1",
+                "Source::1",
+                "Message",
+                "First Seen::1",
+                "Count:integer:1",
+            ),
+            Column("Name", format="name", priority=1),
+        ],
+        _event,
+    ),
+    "Deployment": Printer(
+        [NAME, *columns_of("Ready", "Up-to-date:integer", "Available:integer"), AGE, *_TEMPLATE],
+        _deployment,
+    ),
+    "ReplicaSet": Printer(
+        [
+            NAME,
+            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _replica_set,
+    ),
+    "ReplicationController": Printer(
+        [
+            NAME,
+            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _replication_controller,
+    ),
+    "StatefulSet": Printer([NAME, *columns_of("Ready"), AGE, CONTAINERS, IMAGES], _stateful_set),
+    "DaemonSet": Printer(
+        [
+            NAME,
+            *columns_of(
+                "Desired:integer",
+                "Current:integer",
+                "Ready:integer",
+                "Up-to-date:integer",
+                "Available:integer",
+                "Node Selector",
+            ),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _daemon_set,
+    ),
+    "RuntimeClass": Printer([NAME, *columns_of("Handler"), AGE], _runtime_class),
+    "PriorityClass": Printer(
+        [
+            NAME,
+            *columns_of("Value:integer", "Global-Default:boolean"),
+            AGE,
+            *columns_of("PreemptionPolicy::1"),
+        ],
+        _priority_class,
+    ),
+    "Namespace": Printer([NAME, *columns_of("Status"), AGE], _namespace),
+    "PodDisruptionBudget": Printer(
+        [NAME, *columns_of("Min Available", "Max Unavailable", "Allowed Disruptions:integer"), AGE],
+        _disruption_budget,
+    ),
+    "Service": Printer(
+        [NAME, *columns_of("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, SELECTOR],
+        _service,
+    ),
+    "Lease": Printer([NAME, *columns_of("Holder"), AGE], _lease),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "WaitingPod": Printer(
+        [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
+    ),
+    "Headroom": Printer([NAME, *columns_of("Fits", "Nodes:integer", "Next Blocked By")], _headroom),
+    "WaitingGroup": Printer(
+        [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
+        _waiting_group,
+    ),
+    "Selection": Printer(
+        [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection
+    ),
+    "Eviction": Printer(
+        [
+            NAME,
+            *columns_of("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
+        ],
+        _eviction,
+    ),
+}
+
+
+def printer(kind: Kind) -> Printer:
+    """Return the printer of a kind; name and creation time for kinds without their own."""
+    return PRINTERS.get(kind.name, _ANYTHING)
+
+
+def row(kind: Kind, item: Manifest, *, now: datetime, include: str = "Metadata") -> Manifest:
+    """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``."""
+    result: Manifest = {"cells": printer(kind).cells(item, now)}
+    if include == "Object":
+        result["object"] = item
+    elif include == "Metadata":
+        result["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": TABLE_VERSION,
+            "metadata": item["metadata"],
+        }
+    return result
+
+
+def table(
+    kind: Kind,
+    items: Iterable[Manifest],
+    metadata: Manifest,
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    headed: bool = True,
+) -> Manifest:
+    """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out."""
+    return {
+        "kind": "Table",
+        "apiVersion": TABLE_VERSION,
+        "metadata": metadata,
+        "columnDefinitions": printer(kind).columns if headed else None,
+        "rows": [row(kind, item, now=now, include=include) for item in items],
+    }

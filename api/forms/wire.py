@@ -1,0 +1,292 @@
+"""Bodies: from bytes in JSON or YAML to a checked manifest, and back.
+
+``body`` is the one place where a request's data is decoded, which keeps ``Any`` out of the views.
+A body that does not decode, or has a field of the wrong JSON type, is one 400: a single badly typed
+object in storage would break every typed list that contains it. Unknown fields are reported as
+warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from api.forms import parsers
+from clusterstate.objects import patching, reading
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.schema import (
+    check_types,
+    is_plain,
+    paths_of,
+    type_problem,
+    unknown_fields,
+)
+
+encode = msgspec.json.Encoder().encode
+
+_VALIDATIONS = frozenset({"", "Warn", "Strict"})
+_IN_JSON = frozenset(
+    {
+        parsers.JSON, parsers.APPLY, patching.JSON_PATCH, patching.MERGE_PATCH,
+        patching.STRATEGIC_MERGE_PATCH,
+    }
+)  # fmt: skip
+
+TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
+
+
+def boolean(text: str | None, name: str) -> bool:
+    """Return a query parameter as Go's ``strconv.ParseBool`` reads it; absent is False.
+
+    Raises:
+        BadRequest: the text is none of Go's words.
+    """
+    if text is None or text in FALSE:
+        return False
+    if text in TRUE:
+        return True
+    raise BadRequest(f'invalid value "{text}" for {name}: must be a boolean')
+
+
+def integer(text: str | None, name: str) -> int | None:
+    """Return a query parameter as a number of at least 0, None when absent or empty."""
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BadRequest(f'invalid value "{text}" for {name}: must be a non-negative integer')
+    return int(text)
+
+
+class Twice(msgspec.Struct, frozen=True):
+    """What stands twice in a body.
+
+    ``fields`` are paths, of a body in JSON; ``keys`` is what Go's reader says of a body in YAML.
+    """
+
+    fields: tuple[str, ...] = ()
+    keys: str = ""
+
+
+NOT_TWICE: Final = Twice()
+
+
+def repeated(raw: bytes, content_type: str | None, mode: str) -> Twice:
+    """Return what stands twice in a body, if ``mode`` asks for it.
+
+    An apply may be JSON, too, which is YAML. Without the parameter this check is skipped, since it
+    takes longer than all other reading.
+    """
+    if mode not in ("Strict", "Warn"):
+        return NOT_TWICE
+    media_type = parsers.media_type(content_type)
+    if media_type in _IN_JSON and (media_type != parsers.APPLY or raw.lstrip().startswith(b"{")):
+        try:
+            return Twice(tuple(reading.repeated_fields(raw)))
+        except ValueError:
+            return NOT_TWICE  # YAML that begins with a brace
+    if not media_type.endswith("yaml"):
+        return NOT_TWICE
+    found = reading.repeated_keys(raw)
+    lines = "".join(f'\n  line {line}: key "{key}" already set in map' for line, key in found)
+    return Twice(keys=f"yaml: unmarshal errors:{lines}" if found else "")
+
+
+def manifest(
+    value: Any, kind: Kind, field_validation: str = "", twice: Twice = NOT_TWICE
+) -> tuple[Manifest, list[str]]:
+    """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
+
+    ``kind`` and ``apiVersion`` are filled in when absent. ``twice`` is what stands twice in the
+    body (``repeated``), reported together with unknown fields.
+
+    Raises:
+        BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
+            field when ``field_validation`` is ``Strict``.
+    """
+    result = _of_kind(value, kind)
+    if _is_plain(result, kind, field_validation, twice):
+        return result, []
+    return result, validate_fields(_checked(result, kind), kind, field_validation, twice)
+
+
+def patched(
+    value: Any, kind: Kind, field_validation: str, twice: Twice, current: Manifest
+) -> tuple[Manifest, list[str]]:
+    """Return what a patch made of ``current`` as a manifest of ``kind``, and warnings.
+
+    ``twice`` are the fields that stand twice in the patch. An unknown field that is stored already
+    is not the patch's fault.
+    """
+    result = _of_kind(value, kind)
+    if _is_plain(result, kind, field_validation, twice):
+        return result, []
+    _checked(result, kind)
+    if field_validation == "Ignore":
+        return result, []
+    told = [f'duplicate field "{path}"' for path in twice.fields]
+    unknown = unknown_fields(kind.name, result)
+    if unknown:
+        stored = set(unknown_fields(kind.name, current))
+        told += [f'unknown field "{path}"' for path in unknown if path not in stored]
+    return result, _tell(told, kind, field_validation)
+
+
+def _of_kind(value: Any, kind: Kind) -> Manifest:
+    result = typed(value, kind.name, kind.api_version)
+    for field in ("spec", "status"):
+        # Where a kind has none of its own, nothing else would look at what the field holds.
+        if field in result and not isinstance(result[field], dict):
+            raise BadRequest(f"{field}: expected an object")
+    return result
+
+
+def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Twice) -> bool:
+    """Return whether there is nothing to check or to say: the usual case, which is fast to see."""
+    return twice == NOT_TWICE and field_validation in _VALIDATIONS and is_plain(kind.name, value)
+
+
+def _checked(value: Manifest, kind: Kind) -> Manifest:
+    check_types(kind.name, value)
+    quantities_as_text(value, kind.wire_type)
+    return value
+
+
+def typed(value: Any, name: str, *api_versions: str) -> Manifest:
+    """Return ``value`` as an object of a kind, with ``kind`` and ``apiVersion`` filled in."""
+    if not isinstance(value, dict):
+        raise BadRequest(f"the body must be a {name} object")
+    if value.get("kind") in (None, ""):
+        value["kind"] = name
+    elif value["kind"] != name:
+        raise BadRequest(
+            "the object provided is unrecognized (must be of type "
+            f"{name}): kind is {_show(value['kind'])}"
+        )
+    if value.get("apiVersion") in (None, ""):
+        value["apiVersion"] = api_versions[0]
+    elif value["apiVersion"] not in api_versions:
+        raise BadRequest(
+            f"the API version in the data ({_show(value['apiVersion'])}) does not match "
+            f"the expected API version ({api_versions[0]})"
+        )
+    return value
+
+
+def quantities_as_text(value: Manifest, wire_type: type[msgspec.Struct]) -> None:
+    """Write numbers that are quantities as text, in place: clients read quantities as text only.
+
+    ``value`` has been checked to be of ``wire_type``.
+    """
+    _write_quantities(value, _quantity_paths(wire_type))
+
+
+# Where quantities are: a dict of field name to what is below it, a one-element list for the items
+# of a list, a one-element tuple for the values of a map, True for a quantity, None for none below.
+_Paths = Any
+
+
+@cache
+def _quantity_paths(wire_type: type[msgspec.Struct]) -> _Paths:
+    return _find_quantities(msgspec.inspect.type_info(wire_type), frozenset())
+
+
+def _find_quantities(info: Any, above: frozenset[type]) -> _Paths:
+    if isinstance(info, msgspec.inspect.UnionType):
+        members = {type(member) for member in info.types}
+        if {msgspec.inspect.FloatType, msgspec.inspect.StrType} <= members:
+            return True
+        found = (_find_quantities(member, above) for member in info.types)
+        return next((paths for paths in found if paths is not None), None)
+    if isinstance(info, msgspec.inspect.StructType):
+        if info.cls in above:
+            return None
+        below = {
+            field.encode_name: paths
+            for field in info.fields
+            if (paths := _find_quantities(field.type, above | {info.cls})) is not None
+        }
+        return below or None
+    if isinstance(info, msgspec.inspect.ListType):
+        inner = _find_quantities(info.item_type, above)
+        return None if inner is None else [inner]
+    if isinstance(info, msgspec.inspect.DictType):
+        inner = _find_quantities(info.value_type, above)
+        return None if inner is None else (inner,)
+    return None
+
+
+def _write_quantities(value: Any, paths: _Paths) -> None:
+    if isinstance(paths, dict):
+        for key, inner in paths.items():
+            child = value.get(key)
+            if child is None:
+                continue
+            if inner is True:
+                if not isinstance(child, str):
+                    value[key] = encode(child).decode()
+            else:
+                _write_quantities(child, inner)
+    elif isinstance(paths, list):
+        for child in value:
+            _write_quantities(child, paths[0])
+    elif isinstance(paths, tuple):
+        if paths[0] is True:
+            for key, child in value.items():
+                if not isinstance(child, str):
+                    value[key] = encode(child).decode()
+        else:
+            for child in value.values():
+                _write_quantities(child, paths[0])
+
+
+def request(value: Any, name: str, wire_type: type[msgspec.Struct], *api_versions: str) -> Manifest:
+    """Return ``value`` as an object that is only ever posted, such as a Binding.
+
+    Raises:
+        BadRequest: not an object, another kind, or a field of the wrong JSON type.
+    """
+    result = typed(value, name, *api_versions)
+    problem = type_problem(result, wire_type)
+    if problem:
+        raise BadRequest(f"{name} cannot be handled: {problem}")
+    return result
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_TWICE) -> list[str]:
+    """Return a warning for each unknown field and each in ``twice``; none if ``mode`` is Ignore.
+
+    They stand in the order of the fields, as kube-apiserver names them.
+
+    Raises:
+        BadRequest: ``mode`` is ``Strict`` and a field is unknown, or ``mode`` is no known word.
+    """
+    if mode == "Ignore":
+        return []
+    told = {path: f'unknown field "{path}"' for path in unknown_fields(kind.name, value)}
+    if twice.fields:
+        for path in twice.fields:
+            told.setdefault(path, f'duplicate field "{path}"')
+        told = {path: told[path] for path in paths_of(value) if path in told} | told
+    return _tell([*told.values(), *([twice.keys] if twice.keys else [])], kind, mode)
+
+
+def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
+    """Return what was found wrong with fields, or refuse the object for it."""
+    if mode not in _VALIDATIONS:
+        raise BadRequest(
+            f'invalid value "{mode}" for fieldValidation: '
+            'supported values: "Ignore", "Warn", "Strict"'
+        )
+    if found and mode == "Strict":
+        raise BadRequest(
+            f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
+            "strict decoding error: " + ", ".join(found)
+        )
+    return found

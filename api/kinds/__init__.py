@@ -1,0 +1,14 @@
+"""Kubernetes' kinds over HTTP: every kind of the registry by one viewset.
+
+::
+
+    views        what all views share: the way of a request
+    viewsets     the viewset of all kinds; ``routers`` knows which action serves which path
+    own          resources that no kind of the registry has: the base of ``api.stowage``
+    bindings     binding pods, one or many
+    scale        the subresource ``scale``
+    mixed_lists  a ``List`` of objects of any kinds, created together
+    containers   logs, processes and ports of containers: each request refused with a reason
+    reviews      questions about who a user is and what the user may do
+    foretelling  what a dry run of a pod's creation says more
+"""

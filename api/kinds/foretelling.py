@@ -1,0 +1,47 @@
+"""What a dry run of a pod's creation says more: where the pod would go, and who would leave."""
+
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from api.access import naming
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.meta import Manifest
+from scheduling.answers import advisor
+
+_SECONDS = 2.0
+"""A dry run is answered without, after so long."""
+
+
+def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> bytes:
+    """Return an unplaced pod, as JSON, with ``spec.nodeName`` as the scheduler would choose it now.
+
+    ``may_read`` says whether the sender may know the pods of a namespace: others are only counted.
+    Where it fits nowhere, where others would have to leave for it, and where no advisor answers,
+    the pod is as it was and a warning says so.
+    """
+    pod: Manifest = msgspec.json.decode(text)
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName") or spec.get("schedulingGates"):
+        return text
+    if settings.SERVES and (problem := advisor.problem()):  # no dry run waits for one to come
+        warnings.append(f"dry run: it is not known where the pod would go: advisor: {problem}")
+        return text
+    asked = {"base": "live", "pods": [pod], "admission": False, "explain": "none"}
+    try:
+        answer: Any = advisor.ask("placement", {"spec": asked}, deadline=_SECONDS)
+    except StatusError as error:
+        warnings.append(f"dry run: it is not known where the pod would go: {error.message}")
+        return text
+    (result,) = answer["status"]["results"]
+    if result["status"] == "scheduled":
+        return msgspec.json.encode({**pod, "spec": {**spec, "nodeName": result["nodeName"]}})
+    room = result.get("preemption") or {}
+    if room.get("victims"):
+        victims = naming.told(room["victims"], may_read)
+        node = room["nominatedNode"]
+        warnings.append(f"dry run: the pod would make room on node {node}: {victims} would leave")
+    elif result.get("message"):
+        warnings.append(f"dry run: the pod would wait: {result['message']}")
+    return text

@@ -1,0 +1,47 @@
+"""The subresource ``scale``: how many replicas an object wants and has."""
+
+from api.forms.cells import NONE, format_selector
+from clusterstate.objects.errors import Conflict
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+
+
+def scale_of(kind: Kind, item: Manifest) -> Manifest:
+    """Return the ``Scale`` of an object that has replicas."""
+    metadata = item["metadata"]
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    selector = spec.get("selector")
+    if kind.has_plain_selector:
+        selector = {"matchLabels": selector or {}}
+    text = format_selector(selector)
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {"replicas": spec.get("replicas", 0)},
+        "status": {
+            "replicas": status.get("replicas", 0),
+            "selector": "" if text == NONE else text,
+        },
+    }
+
+
+def with_replicas(current: Manifest, scale: Manifest) -> Manifest:
+    """Return an object with as many replicas as a ``Scale`` of it wants.
+
+    Raises:
+        Conflict: the ``Scale`` is of another object of that name.
+    """
+    metadata, own = scale["metadata"], current["metadata"]
+    if metadata.get("uid", own.get("uid")) != own["uid"]:
+        raise Conflict(
+            f"Precondition failed: UID in precondition: {metadata['uid']}, "
+            f"UID in object meta: {own['uid']}"
+        )
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    result = {**current, "metadata": dict(own)}
+    result["spec"] = {**(current.get("spec") or {}), "replicas": replicas}
+    if metadata.get("resourceVersion"):
+        result["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    return result

@@ -1,0 +1,585 @@
+"""One viewset for all kinds: what a request asks of the registry's kind is one call below.
+
+A view reads the path, the user, the parameters and the body; then an action writes or a query
+reads, and what comes back is the answer. Rules about objects live in admission, rules about storage
+in actions; here is only HTTP. `api.kinds.routers` knows which action serves which path and method.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
+
+from django.http.response import HttpResponseBase
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from api import clock, routes
+from api.access import account_tokens, auth, naming
+from api.forms import errors, options, other_forms, parsers, renderers, replies, versioning, wire
+from api.forms.bodies import items_of, metadata_of, put_namespace
+from api.forms.negotiation import PAGE
+from api.forms.pagination import ContinuePagination, Page
+from api.forms.replies import Stored as StoredObject
+from api.forms.replies import StoredList
+from api.kinds import foretelling
+from api.kinds.bindings import bind
+from api.kinds.scale import scale_of, with_replicas
+from api.kinds.views import ActionsMixin, Afterwards, StatusView
+from api.requests import Request
+from api.server import batches
+from clusterstate import advice, lineage, tracing
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import objects
+from clusterstate.actions.collection import delete_collection
+from clusterstate.actions.deletion import DeleteOptions
+from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.actions.stored import Deleted, Stored
+from clusterstate.objects import managed_fields, patching, wire_types
+from clusterstate.objects.errors import BadRequest, NotFound, TooLarge
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
+from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.queries import past
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import find_object, get_object, not_found
+
+MAX_OBJECT_BYTES = 3 << 20
+"""kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
+
+COLLECTION_SECONDS = 60.0
+"""How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
+
+Texts = list[str]
+Change = Callable[[Manifest], Manifest]
+
+_OF_PATCHES: Final = tuple(one() for one in parsers.OF_PATCHES)
+
+
+class ObjectViewSet(ActionsMixin, StatusView):
+    """Serve objects of every kind: single ones, collections and subresources."""
+
+    renderer_classes = renderers.OF_OBJECTS
+    versioning_class = versioning.KindVersioning
+    pagination_class = ContinuePagination
+
+    target: routes.Target
+    form: other_forms.Form | None = None
+    """The form in which the path has its objects, where it is not the one that is stored."""
+
+    def get_parsers(self) -> Any:
+        """Return those of objects or, for PATCH, of patches."""
+        return _OF_PATCHES if self.request.method == "PATCH" else self._parsers
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as above
+        """Read the path and judge the request."""
+        # Without a target the version is refused, and nothing below is asked.
+        target = self.target = cast("routes.Target", routes.target_of(request.META, request))
+        super().initial(request, *args, **kwargs)
+        if request.method != "GET":
+            options.require_present(request.query_params, "a change")
+        form = self.form = other_forms.of(target, request.version)
+        if form is not None:
+            self.target = form.target(target)
+            form.change_request(request)
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return what the method does with what the path names."""
+        selector = request.query_params.get("fieldSelector", "")
+        return (auth.asked(request.method, self.target, selector),)
+
+    def finalize_response(  # type: ignore[override]  # as above
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Return the answer by the names and in the form that the client asks for."""
+        if self.form is not None and isinstance(response, Response):
+            self.form.change_answer(request, response)
+        return super().finalize_response(request, response, *args, **kwargs)
+
+    def is_dry_run(self, request: Request) -> bool:
+        """Return what the parameters say, or the DeleteOptions in the body.
+
+        A collection is deleted, and rolled back, by many short transactions, not in one of ours.
+        """
+        if request.method == "DELETE":
+            only_try = bool(self._delete_options(request)["dryRun"])
+            return only_try and bool(self.target.name)
+        if self.target.subresource == "eviction" and request.method == "POST":
+            return bool(self._eviction(request)["dryRun"])
+        return super().is_dry_run(request)
+
+    # ------------------------------------------------------------------------------- reads
+
+    def list(self, request: Request) -> HttpResponseBase:
+        """Return a collection, or a page of it."""
+        target, query = self.target, request.query_params
+        moment = options.moment(query, now=clock.now())
+        version = options.list_version(query)
+        if version.least:
+            lineage.require(version.least)
+        # A person may take any time over a page.
+        now = None if request.accepted_renderer.format == PAGE else clock.now().timestamp()
+        at = None
+        if moment is not None and not query.get("continue"):
+            at = past.revision_at(moment, now=clock.now())
+
+        def read(limit: int | None, token: str) -> Page[bytes]:
+            page = list_page(
+                target.kind,
+                target.namespace,
+                label_selector=query.get("labelSelector", ""),
+                field_selector=query.get("fieldSelector", ""),
+                limit=limit,
+                continue_token=token,
+                exact=version.exact,
+                at=at,
+                acknowledged=True,
+                now=now,
+            )
+            return Page(page.items, page.revision, page.continue_token, page.remaining)
+
+        paginator = self.pagination_class()
+        items = paginator.paginate_queryset(read, request, self)
+        return replies.reply(StoredList(target.kind, items, paginator.metadata, moment))
+
+    def retrieve(self, request: Request) -> HttpResponseBase:
+        """Return an object."""
+        target = self.target
+        kind = target.kind
+        query = request.query_params
+        if query and ("at" in query or "resourceVersionMatch" in query):
+            return replies.reply(self._former(request))
+        if kind.name == "Pod":
+            auth.require_own_pod(self.user, target.namespace, target.name)
+            batch = batches.of(request)
+            if batch is not None:
+                return batch.read_pod(
+                    target.namespace,
+                    target.name,
+                    lambda body: replies.reply(StoredObject(kind, body)),
+                )
+        return replies.reply(StoredObject(kind, get_object(kind, target.namespace, target.name)))
+
+    def _former(self, request: Request) -> StoredObject:
+        """Return an object as it was at the moment or the revision that the parameters name.
+
+        As it is now, where they name none.
+        """
+        target, query = self.target, request.query_params
+        kind, namespace, name = target.kind, target.namespace, target.name
+        moment = options.moment(query, now=clock.now())
+        revision: int | None
+        if moment is not None:
+            revision = past.revision_at(moment, now=clock.now())
+        else:
+            revision = options.exact_version(query)
+            if revision is not None:
+                lineage.require(revision)
+        if revision is None:
+            body = find_object(kind, namespace, name)
+        else:
+            body = past.find_at(kind, namespace, name, revision)
+        if kind.name == "Pod" and authorizer.reads_own_pods_only(self.user, namespace, name):
+            found = None if body is None else replies.decode(body)["spec"].get("nodeName")
+            auth.require_own_node(self.user, namespace, name, found)
+        if body is None:
+            raise not_found(kind, name)
+        return StoredObject(kind, body, moment)
+
+    # ------------------------------------------------------------------------------ writes
+
+    def create(self, request: Request) -> HttpResponseBase:
+        """Create an object or a list of them."""
+        target = self.target
+        value: Any = request.data
+        kind = target.kind
+        if isinstance(value, dict) and value.get("kind") in (kind.list_kind, "List"):
+            return self._create_all(request, value)
+        self._limit(request)
+        if kind.namespaced and not target.namespace:
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        manifest, warnings = self._manifest(request, value)
+        metadata = metadata_of(manifest)
+        put_namespace(metadata, target.namespace)
+        if self.form is not None:
+            self.form.require(manifest, None)
+        warnings += advice.about(kind.name, manifest, time.monotonic())
+        if kind.names_creators or "fieldManager" in request.query_params:
+            managed_fields.claim(kind, manifest, options.field_manager(request))
+        span = request.META.get(tracing.KEY)
+        creation = None if span is None else tracing.create(span, manifest)
+
+        def created(stored: Stored) -> Response:
+            if creation is not None:
+                creation.end()
+            return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
+
+        def foretold() -> Response:
+            text = foretelling.placed(stored.manifest, warnings, may_read=naming.reader(self.user))
+            return self._object(text, 201, [*warnings, *stored.warnings])
+
+        batch = batches.of(request)
+        if batch is not None and objects.is_batched(kind):
+            return batch.create(kind, target.namespace, manifest, self.user, created)
+        stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
+        if kind.name == "Pod" and self.is_dry_run(request):
+            return Afterwards(foretold)
+        return created(stored)
+
+    def _create_all(self, request: Request, value: Manifest) -> Response:
+        """Create every item of a list, or none."""
+        kind = self.target.kind
+        manifests, warnings = items_of(
+            value, kind, self.target.namespace, request.query_params.get("fieldValidation", "")
+        )
+        manager = options.field_manager(request)
+        for manifest in manifests:
+            if self.form is not None:
+                self.form.require(manifest, None)
+            managed_fields.claim(kind, manifest, manager)
+        done = objects.create_all(
+            [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
+            now=clock.now(),
+            user=self.user,
+        )
+        metadata = replies.list_metadata(max((stored.revision for stored in done), default=0))
+        made = StoredList(kind, [stored.manifest for stored in done], metadata)
+        for stored in done:
+            warnings += stored.warnings
+        moment = time.monotonic()
+        for manifest in manifests:
+            warnings += advice.about(manifest.get("kind") or kind.name, manifest, moment)
+        return replies.reply(made, status=201, warnings=warnings)
+
+    def update(self, request: Request) -> Response:
+        """Replace an object, or its status."""
+        target = self.target
+        value: Any = request.data
+        self._limit(request)
+        manifest, warnings = self._manifest(request, value)
+        metadata = metadata_of(manifest)
+        put_namespace(metadata, target.namespace)
+        self._require_name(metadata)
+        form = self.form
+
+        def replaced(current: Manifest) -> Manifest:
+            return manifest if form is None else form.kept(manifest, current)
+
+        return self._update(request, replaced, warnings)
+
+    def partial_update(self, request: Request) -> Response:
+        """Change an object, or its status, by one of the four kinds of patch."""
+        target = self.target
+        change = self._patch(request, target.kind.wire_type)
+        if change is None:
+            return self._apply(request, request.data)
+        warnings: Texts = []
+        mode = request.query_params.get("fieldValidation", "")
+        twice = self._twice(request)
+
+        def patched(current: Manifest) -> Manifest:
+            manifest, found = wire.patched(
+                strip_nulls(change(current)), target.kind, mode, twice, current
+            )
+            warnings[:] = found
+            metadata = metadata_of(manifest)
+            put_namespace(metadata, target.namespace)
+            if metadata.get("name") != target.name:
+                raise BadRequest("the patch changes metadata.name, which names the object")
+            return manifest
+
+        return self._update(request, patched, warnings)
+
+    def _patch(self, request: Request, wire_type: Any) -> Change | None:
+        """Return what a patch does; None for an apply, which knows more."""
+        self._limit(request)
+        content_type = parsers.media_type(request.META.get("CONTENT_TYPE"))
+        value: Any = request.data
+        if content_type == parsers.APPLY:
+            return None
+
+        form = self.form
+
+        def change(current: Manifest) -> Manifest:
+            if form is None or not form.patches_shown:
+                changed: Manifest = patching.apply_patch(content_type, current, value, wire_type)
+                return changed
+            shown = form.shown(current)
+            patched: Manifest = patching.apply_patch(content_type, shown, value, wire_type)
+            return form.kept(form.stored(patched), current)
+
+        return change
+
+    def _apply(self, request: Request, value: Any) -> Response:
+        """Server-side apply: create, or merge what the manager says."""
+        target, query = self.target, request.query_params
+        if not query.get("fieldManager"):
+            raise BadRequest(
+                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
+                "Required value: is required for apply patch"
+            )
+        manifest, warnings = self._manifest(request, value)
+        metadata = metadata_of(manifest)
+        if metadata.get("managedFields"):
+            raise BadRequest("metadata.managedFields must be nil")
+        put_namespace(metadata, target.namespace)
+        metadata["name"] = target.name
+        now = clock.now()
+        force = wire.boolean(query.get("force"), "force")
+        manager = Manager(options.field_manager(request), target.subresource)
+
+        def change(current: Manifest | None) -> Manifest:
+            return managed_fields.apply(
+                target.kind, current, manifest, manager, force=force, now=now
+            )
+
+        try:
+            return self._update(request, change, warnings, by_apply=True)
+        except NotFound:
+            if target.subresource:
+                raise
+            auth.require(self.user, auth.asked("POST", target, ""))
+            stored = objects.create(
+                target.kind,
+                target.namespace,
+                change(None),
+                now=now,
+                user=self.user,
+            )
+            warnings += stored.warnings
+            return self._object(stored.manifest, 201, warnings)
+
+    def _update(
+        self,
+        request: Request,
+        change: Change,
+        warnings: Texts,
+        *,
+        by_apply: bool = False,
+    ) -> Response:
+        """Write what ``change`` makes of the object; an apply says itself who owns what then."""
+        target, form = self.target, self.form
+        manager = None
+        if not by_apply:
+            manager = Manager(options.field_manager(request), target.subresource)
+
+        def required(current: Manifest) -> Manifest:
+            new = change(current)
+            if form is not None:
+                form.require(new, current)
+            return new
+
+        stored = objects.update(
+            target.kind,
+            target.namespace,
+            target.name,
+            required,
+            manager=manager,
+            subresource=target.subresource,
+            now=clock.now(),
+            user=self.user,
+        )
+        return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
+
+    # ----------------------------------------------------------------------------- deletes
+
+    def destroy(self, request: Request) -> HttpResponseBase:
+        """Delete an object, or begin to."""
+        target, wanted = self.target, self._delete_options(request)
+        batch = batches.of(request)
+        if batch is not None and objects.is_batched(target.kind):
+            one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
+            return batch.delete(target.kind, one, self._deleted)
+        deleted = objects.delete(
+            target.kind,
+            target.namespace,
+            target.name,
+            wanted,
+            now=clock.now(),
+            user=self.user,
+        )
+        return self._deleted(deleted)
+
+    def deletecollection(self, request: Request) -> Response:
+        """Delete every object of a collection that the selectors match."""
+        target, wanted = self.target, self._delete_options(request)
+        query = request.query_params
+        until = time.monotonic() + COLLECTION_SECONDS
+        delete_collection(
+            target.kind,
+            target.namespace,
+            wanted,
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            now=clock.now(),
+            user=self.user,
+            enough=lambda: time.monotonic() > until,
+        )
+        return replies.reply(errors.success(details=_details(target.kind, "")))
+
+    def _deleted(self, deleted: Deleted) -> Response:
+        """Return the object, where it stays or is a pod; otherwise that it is gone."""
+        kind = self.target.kind
+        if kind.returns_deleted or not deleted.gone:
+            return self._object(deleted.manifest)
+        details = _details(kind, self.target.name)
+        if deleted.uid:
+            details["uid"] = deleted.uid
+        return replies.reply(errors.success(details=details))
+
+    def _delete_options(self, request: Request) -> Manifest:
+        """Return DeleteOptions from the body and, where that is silent, the parameters."""
+        return options.delete_options(request.data if request.body else {}, request.query_params)
+
+    # ------------------------------------------------------------------------ subresources
+
+    @action(detail=True, methods=["get"], url_path="status")
+    def read_status(self, request: Request) -> HttpResponseBase:
+        """Return the whole object, as Kubernetes does."""
+        return self.retrieve(request)
+
+    @read_status.mapping.put
+    def replace_status(self, request: Request) -> Response:
+        """Replace the status and nothing else."""
+        return self.update(request)
+
+    @read_status.mapping.patch
+    def patch_status(self, request: Request) -> Response:
+        """Change the status and nothing else."""
+        return self.partial_update(request)
+
+    @action(detail=True, methods=["get"], url_path="approval")
+    def read_approval(self, request: Request) -> HttpResponseBase:
+        """Return the whole object."""
+        return self.retrieve(request)
+
+    @read_approval.mapping.put
+    def replace_approval(self, request: Request) -> Response:
+        """Replace the conditions that approve or deny."""
+        return self.update(request)
+
+    @read_approval.mapping.patch
+    def patch_approval(self, request: Request) -> Response:
+        """Change the conditions that approve or deny."""
+        return self.partial_update(request)
+
+    @action(detail=True, methods=["put"])
+    def finalize(self, request: Request) -> Response:
+        """Replace the finalizers of a namespace."""
+        return self.update(request)
+
+    @action(detail=True, methods=["post"])
+    def token(self, request: Request) -> Response:
+        """Make a token of a service account."""
+        return replies.reply(account_tokens.answer(request.data, self.target), status=201)
+
+    @action(detail=True, methods=["post"])
+    def binding(self, request: Request) -> Response:
+        """Bind a pod."""
+        return bind(request.data, self.target.namespace, self.target.name, self.user)
+
+    @action(detail=True, methods=["post"])
+    def eviction(self, request: Request) -> Response:
+        """Evict a pod, if its budgets allow that."""
+        target, wanted = self.target, self._eviction(request)
+        evict_pod(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
+        return replies.reply(errors.success(201), status=201)
+
+    @action(detail=True, methods=["get"])
+    def scale(self, request: Request) -> Response:
+        """Return how many replicas an object wants and has."""
+        kind = self.target.kind
+        body = self._former(request).body
+        return replies.reply(scale_of(kind, replies.decode(body)))
+
+    @scale.mapping.put
+    def replace_scale(self, request: Request) -> Response:
+        """Say how many replicas it shall have."""
+        value: Any = request.data
+        self._limit(request)
+        return self._set_scale(request, lambda _: value)
+
+    @scale.mapping.patch
+    def patch_scale(self, request: Request) -> Response:
+        """Change how many replicas it shall have."""
+        change = self._patch(request, wire_types.Scale)
+        if change is None:
+            raise errors.UnsupportedMediaType("apply is not supported for scale")
+        return self._set_scale(request, change)
+
+    def _eviction(self, request: Request) -> Manifest:
+        """Return the DeleteOptions of an Eviction that is about this pod."""
+        target = self.target
+        value = request.data if request.body else {}
+        eviction = wire.request(
+            value, "Eviction", wire_types.Eviction, "policy/v1", "policy/v1beta1"
+        )
+        metadata = metadata_of(eviction)
+        put_namespace(metadata, target.namespace)
+        if metadata.get("name", target.name) != target.name:
+            raise BadRequest("name in URL does not match name in Eviction object")
+        return options.delete_options(eviction.get("deleteOptions") or {}, request.query_params)
+
+    def _set_scale(self, request: Request, change: Change) -> Response:
+        target = self.target
+
+        def scaled(current: Manifest) -> Manifest:
+            scale = wire.request(
+                strip_nulls(change(scale_of(target.kind, current))),
+                "Scale",
+                wire_types.Scale,
+                "autoscaling/v1",
+            )
+            self._require_name(metadata_of(scale))
+            return with_replicas(current, scale)
+
+        stored = objects.update(
+            target.kind,
+            target.namespace,
+            target.name,
+            scaled,
+            manager=Manager(options.field_manager(request), target.subresource),
+            now=clock.now(),
+            user=self.user,
+        )
+        return replies.reply(scale_of(target.kind, replies.decode(stored.manifest)))
+
+    # ----------------------------------------------------------------------------- helpers
+
+    def _manifest(self, request: Request, value: Any) -> tuple[Manifest, Texts]:
+        """Return the object in a body, whose value is ``value``, and warnings about its fields."""
+        mode = request.query_params.get("fieldValidation", "")
+        return wire.manifest(value, self.target.kind, mode, self._twice(request))
+
+    def _require_name(self, metadata: Manifest) -> None:
+        """Refuse a body that is about another object than the path."""
+        name = self.target.name
+        if metadata.setdefault("name", name) != name:
+            raise BadRequest(
+                f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
+                f"match the name on the URL ({name})"
+            )
+
+    def _twice(self, request: Request) -> wire.Twice:
+        """Return what stands twice in the body, where the client wants to know it."""
+        mode = request.query_params.get("fieldValidation", "")
+        return wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
+
+    def _limit(self, request: Request) -> None:
+        if len(request.body) > MAX_OBJECT_BYTES:
+            raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
+
+    def _object(self, body: bytes, status: int = 200, warnings: Iterable[str] = ()) -> Response:
+        """Return one stored object."""
+        return replies.reply(
+            StoredObject(self.target.kind, body), status=status, warnings=[*warnings]
+        )
+
+
+def _details(kind: Kind, name: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"kind": kind.plural}
+    if name:
+        details["name"] = name
+    if kind.group:
+        details["group"] = kind.group
+    return details

@@ -1,0 +1,17 @@
+"""Between the connection and the view: what a web process does with every request.
+
+::
+
+    protocol               uvicorn's HTTP protocol with deadlines and limits
+    scopes, sending        a request as the server hands it over, and the answer on its way out
+    lanes, shares          threads that take what waits, fairly among those who ask
+    batches                requests that wait together are answered together
+    sessions               browsers whose session was seen to be good
+    budget, room           bytes held for clients, and the disk: who must wait, and who is refused
+    connections            the database connection of a request thread
+    audit                  the audit log; audit_events has its lines, audit_file its file
+    metrics, traces        what requests took; the span of one that creates a pod
+    health, pulse          whether a pod posted now will be placed now; signs of life
+
+``api.serving`` puts these together and knows the views; nothing here does.
+"""

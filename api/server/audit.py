@@ -1,0 +1,321 @@
+"""The audit log: who asked for what, from where, and what was answered, as Kubernetes writes it.
+
+::
+
+    request -> opened() -> known() (its level; refused if the log is full and must not be) -> work
+            -> answered() -> queue -> one thread: lines -> file, table
+
+The thread of a request appends to a queue, and no more. One thread of the process makes the lines,
+Events of audit.k8s.io/v1, and writes many at once. The queue is bounded by number and by bytes.
+What finds no room is counted and dropped, unless AUDIT_WHEN_FULL says ``refuse``: then requests
+that would be written are refused with 503 until there is room. While the database does not answer,
+lines wait, too.
+
+Requests that are refused with 401 or 403 are written at Metadata at least, whatever the policy
+says. Secrets are never written (`clusterstate.objects.audit_policy`): of the headers only the user
+agent is looked at, and neither forms nor answers of pages are.
+"""
+
+import contextlib
+import random
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from api.server import audit_file, connections
+from api.server.audit_events import LARGEST_BODY, Entry, line_of
+from api.server.scopes import Scope, Send
+from clusterstate.access.policy import Policy as Roles
+from clusterstate.actions import audit_log
+from clusterstate.actions.aside import is_an_objects_fault
+from clusterstate.actions.audit_log import Line
+from clusterstate.admission.request import User
+from clusterstate.metrics import audit as metrics
+from clusterstate.middleware import SESSION_USER, SIGN_IN
+from clusterstate.objects import audit_policy
+from clusterstate.objects.audit_policy import (
+    COMPLETE,
+    METADATA,
+    NONE,
+    RECEIVED,
+    REQUEST,
+    REQUEST_RESPONSE,
+    STARTED,
+    Policy,
+    Verdict,
+)
+from clusterstate.objects.errors import ServiceUnavailable
+
+logger = structlog.get_logger(__name__)
+
+
+_VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""What the digit of a UUID's variant becomes (RFC 9562)."""
+MOST: Final = 10_000
+MOST_BYTES: Final = 64 << 20
+"""What may wait to be written, in entries and in bytes of bodies."""
+_AT_ONCE: Final = 2000
+_EVERY_SECONDS: Final = 0.5
+_REFUSALS: Final = frozenset({401, 403})
+_AT_LEAST: Final = Verdict(METADATA, frozenset({RECEIVED}))
+_OVERWRITE_SECONDS: Final = 60.0
+
+
+class _Log:
+    """What waits to be written, and the thread that writes it."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Entry] = deque()
+        self._lines: list[Line] = []
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._wake = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._complained_at = 0.0
+        self._file: audit_file.File | None = None
+        self.policy: Policy = audit_policy.DEFAULT
+
+    def start(self) -> None:
+        """Read the settings and begin to write."""
+        self.policy = configured_policy()
+        self._file = audit_file.configured()
+        self._ending = False
+        self._thread = threading.Thread(target=self._live, name="audit", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._ending = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+            self._thread = None
+
+    def is_full(self) -> bool:
+        """Return whether nothing more can wait."""
+        return len(self._queue) + len(self._lines) >= MOST or self._bytes >= MOST_BYTES
+
+    def put(self, entry: Entry) -> None:
+        """Have an entry written; drop it where nothing more can wait."""
+        size = len(entry.request) + len(entry.response)
+        with self._lock:
+            if self.is_full():
+                metrics.dropped.of("queue").add()
+                return
+            self._queue.append(entry)
+            self._bytes += size
+
+    def _live(self) -> None:
+        while not self._ending:
+            self._wake.wait(_EVERY_SECONDS)
+            self._wake.clear()
+            try:
+                self.flush()
+            except Exception:  # the thread lives on: nobody else writes what waits
+                logger.exception("audit_not_written")
+        self.flush()
+        connection.close()
+
+    def flush(self) -> None:
+        """Write what waits. Queries for each few thousand lines."""
+        with self._writing:
+            while self._queue or self._lines:
+                self._take()
+                if not self._write():
+                    break
+
+    def _take(self) -> None:
+        taken: list[Line] = []
+        while self._queue and len(self._lines) + len(taken) < _AT_ONCE:
+            entry = self._queue.popleft()
+            with self._lock:
+                self._bytes -= len(entry.request) + len(entry.response)
+            try:
+                taken.append(line_of(entry))
+            except Exception:
+                logger.exception("audit_line_failed", audit_id=entry.id)
+                metrics.dropped.of("error").add()
+        if taken and self._file is not None:
+            self._to_file(taken)
+        if settings.AUDIT_KEEP_HOURS:
+            self._lines += taken
+
+    def _to_file(self, lines: list[Line]) -> None:
+        assert self._file is not None
+        try:
+            self._file.append([one.text for one in lines])
+            metrics.written.of("file").add(len(lines))
+        except OSError as error:
+            metrics.dropped.of("file").add(len(lines))
+            self._complain("audit_file_failed", error)
+
+    def _write(self) -> bool:
+        """Write the lines to the table; False when that has to be tried again later.
+
+        A line that the table does not take is left out: it must not keep all later ones out.
+        """
+        some = len(self._lines)
+        while self._lines:
+            tried = self._lines[:some]
+            try:
+                with connections.used():
+                    audit_log.append(tried)
+            except Exception as error:
+                if not is_an_objects_fault(error):
+                    self._complain("audit_table_failed", error)
+                    return False
+                if len(tried) > 1:
+                    some = len(tried) // 2
+                    continue
+                logger.exception("audit_line_failed", audit_id=str(tried[0].audit_id))
+                metrics.dropped.of("error").add()
+            else:
+                metrics.written.of("table").add(len(tried))
+            del self._lines[: len(tried)]
+            some = 2 * some
+        return True
+
+    def _complain(self, what: str, error: Exception) -> None:
+        if time.monotonic() - self._complained_at > _OVERWRITE_SECONDS:
+            self._complained_at = time.monotonic()
+            logger.error(what, error=str(error).strip())
+
+
+log = _Log()
+
+
+def configured_policy() -> Policy:
+    """Return the policy of AUDIT_POLICY_FILE, or the default.
+
+    Raises:
+        PolicyError, OSError: the file holds none.
+    """
+    path = settings.AUDIT_POLICY_FILE
+    if not path:
+        return audit_policy.DEFAULT
+    with open(path, encoding="utf-8") as file:
+        return audit_policy.parse(file.read())
+
+
+def opened(scope: Scope) -> Entry:
+    """Return the entry of a request that has just come.
+
+    The scope must not hold the entry, which holds the scope: neither would ever be freed, since
+    Python's garbage collector does not look into entries.
+    """
+    given = next((value for key, value in scope["headers"] if key == b"audit-id"), b"")
+    return Entry(_audit_id(given), time.time(), scope)
+
+
+def _audit_id(given: bytes) -> str:
+    """Return the id that a client gave, if it is a UUID, or a new one.
+
+    It is no secret, so it may come from a generator that costs a tenth of the system's.
+    """
+    if given:
+        with contextlib.suppress(ValueError):
+            return str(uuid.UUID(given.decode("latin-1")))
+    bits = f"{random.getrandbits(128):032x}"
+    return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{_VARIANT[bits[16]]}{bits[17:20]}-{bits[20:]}"
+
+
+def is_on() -> bool:
+    """Return whether anything is written anywhere."""
+    return bool(settings.AUDIT_KEEP_HOURS or settings.AUDIT_LOG_FILE)
+
+
+def known(entry: Entry, user: User, roles: Roles | None) -> None:
+    """Note whom a request is from, and decide how much of it is written; it has a sender.
+
+    Raises:
+        ServiceUnavailable: the log is full, and nothing may happen that is not written.
+    """
+    entry.user, entry.roles = user, roles
+    sender = entry.sender
+    if sender is None or not is_on():
+        return
+    verdict = log.policy.verdict(sender.name, sender.groups, entry.wanted())
+    if verdict.level == NONE:
+        return
+    entry.verdict = verdict
+    if settings.AUDIT_WHEN_FULL == "refuse" and log.is_full():
+        raise ServiceUnavailable("the audit log is full, and what is not written may not be done")
+    if RECEIVED not in entry.verdict.omitted:
+        _put(entry, RECEIVED)
+
+
+def page(entry: Entry, environ: Mapping[str, Any]) -> None:
+    """Note who was signed in when a page was answered, and what came of a sign-in."""
+    if name := environ.get(SESSION_USER):
+        entry.sender = User(name=name)
+    entry.sign_in = environ.get(SIGN_IN)
+
+
+def telling(entry: Entry, send: Send) -> Send:
+    """Return ``send`` for an answer that is not made by a view: its header names the audit id.
+
+    Notes that the answer has begun, unless it is a refusal.
+    """
+
+    async def tell(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"audit-id", id_of(entry))]
+            entry.code = message["status"]
+            refused = entry.code >= 400
+            if not refused and entry.verdict.level != NONE and STARTED not in entry.verdict.omitted:
+                _put(entry, STARTED)
+        await send(message)
+
+    return tell
+
+
+def id_of(entry: Entry) -> bytes:
+    """Return the audit id as the answer's header has it."""
+    return entry.id.encode()
+
+
+def answered(entry: Entry, code: int, *, request: bytes = b"", response: bytes = b"") -> None:
+    """Have a request written that has been answered, or is about to be; never fails."""
+    if not is_on():
+        return
+    try:
+        _answered(entry, code, request, response)
+    except Exception:
+        logger.exception("audit_failed", audit_id=entry.id)
+        metrics.dropped.of("error").add()
+
+
+def _answered(entry: Entry, code: int, request: bytes, response: bytes) -> None:
+    entry.code = code
+    if entry.user is None:  # a page, or nobody who is known
+        name = entry.sender.name if entry.sender is not None else ""
+        entry.verdict = log.policy.verdict(name, (), entry.wanted())
+    if entry.verdict.level == NONE:
+        if code not in _REFUSALS:
+            return
+        entry.verdict = _AT_LEAST
+    if COMPLETE in entry.verdict.omitted:
+        return
+    if entry.wanted().resource:
+        if entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
+            entry.request = request
+        # What an object is called stands in the answer; at least that is looked at.
+        entry.response = response if len(response) <= LARGEST_BODY else b""
+    _put(entry, COMPLETE)
+
+
+def _put(entry: Entry, stage: str) -> None:
+    if stage != COMPLETE:
+        entry = msgspec.structs.replace(entry)
+    entry.stage, entry.at = stage, time.time()
+    log.put(entry)

@@ -1,0 +1,307 @@
+"""The lines of the audit log: what a request asks for, and the Event that tells of it.
+
+Rules: apiserver ``request/requestinfo.go`` and ``audit/request.go``, v1.36. An Event repeats what
+was asked and answered; the headers of a request are not looked at, but for the user agent.
+"""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from api import routes
+from api.server.scopes import Scope
+from clusterstate.access import authorizer
+from clusterstate.access.policy import Policy as Roles
+from clusterstate.access.rules import Attributes
+from clusterstate.actions.audit_log import Line
+from clusterstate.admission.request import User
+from clusterstate.objects import audit_policy, protobuf, reading
+from clusterstate.objects.audit_policy import (
+    COMPLETE,
+    RECEIVED,
+    REQUEST,
+    REQUEST_RESPONSE,
+    Verdict,
+    Wanted,
+)
+from clusterstate.objects.protobuf import MAGIC
+from clusterstate.objects.protobuf_meta import metadata_of
+
+LARGEST_BODY: Final = 256 << 10
+"""Larger bodies are left out of a line, which says so."""
+_SEARCHED: Final = 512
+"""Characters of a name that can be searched for; none that exists has more."""
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A request, as far as the log looks at it."""
+
+    id: str
+    received_at: float
+    scope: Scope
+    verdict: Verdict = audit_policy.NOTHING
+    sender: User | None = None
+    user: User | None = None
+    roles: Roles | None = None
+    request: bytes = b""
+    response: bytes = b""
+    code: int = 0
+    sign_in: tuple[str, str] | None = None
+    stage: str = COMPLETE
+    at: float = 0.0
+    _wanted: Wanted | None = None
+
+    def wanted(self) -> Wanted:
+        """Return what the request asks for."""
+        if self._wanted is None:
+            self._wanted = wanted_of(self.scope)
+        return self._wanted
+
+
+# What a request asks for -------------------------------------------------------------------
+
+_WHOLE_NAMESPACES: Final = frozenset({"status", "finalize"})
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+def _watches(scope: Scope) -> bool:
+    query = scope["query_string"]
+    return b"watch=" in query and (b"watch=true" in query or b"watch=1" in query)
+
+
+def wanted_of(scope: Scope) -> Wanted:
+    """Return what a request asks for. Rule: apiserver ``request/requestinfo.go``, v1.36."""
+    path, method = scope["path"], scope["method"]
+    target = routes.of(scope).target
+    if target is not None:
+        kind = target.kind
+        return Wanted(
+            "watch" if method == "GET" and _watches(scope) else routes.verb(method, target),
+            path,
+            kind.group,
+            kind.version,
+            kind.plural,
+            target.subresource,
+            target.namespace,
+            target.name,
+        )
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) >= 3:
+        group, version, parts = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) >= 4:
+        group, version, parts = parts[1], parts[2], parts[3:]
+    else:
+        return Wanted(method.lower(), path)
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _WHOLE_NAMESPACES:
+            parts = parts[2:]
+    resource = parts[0]
+    name = parts[1] if len(parts) > 1 else ""
+    subresource = parts[2] if len(parts) > 2 else ""
+    if method in ("GET", "HEAD"):
+        verb = "watch" if _watches(scope) else ("get" if name else "list")
+    elif method == "DELETE":
+        verb = "delete" if name else "deletecollection"
+    else:
+        verb = _VERBS.get(method, method.lower())
+    return Wanted(verb, path, group, version, resource, subresource, namespace, name)
+
+
+# Lines --------------------------------------------------------------------------------------------
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - as on the wire
+
+
+class _Answer(msgspec.Struct):
+    kind: str = ""
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    status: Any = None
+    reason: str = ""
+    message: str = ""
+
+
+_answer = msgspec.json.Decoder(_Answer)
+_encode = msgspec.json.Encoder().encode
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def _person(user: User) -> dict[str, Any]:
+    shown: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        shown["uid"] = user.uid
+    if user.groups:
+        shown["groups"] = list(user.groups)
+    if user.extra:
+        shown["extra"] = {key: list(values) for key, values in user.extra}
+    return shown
+
+
+def line_of(entry: Entry) -> Line:
+    """Return the line of an entry."""
+    scope, wanted = entry.scope, entry.wanted()
+    client = scope.get("client")
+    query = scope["query_string"].decode("latin-1")
+    sender = entry.sender
+    event: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": entry.verdict.level,
+        "auditID": entry.id,
+        "stage": entry.stage,
+        "requestURI": f"{scope['path']}?{query}" if query else scope["path"],
+        "verb": wanted.verb,
+        "user": {} if sender is None else _person(sender),
+    }
+    user = entry.user
+    if sender is not None and user is not None and user.impersonator:
+        event["impersonatedUser"] = _person(user)
+    event["sourceIPs"] = [client[0]] if client else []
+    if agent := header(scope, b"user-agent"):
+        event["userAgent"] = agent
+    answer = _answer_of(entry)
+    name = wanted.name
+    if wanted.resource:
+        of_object = answer.kind != "Status" and not answer.kind.endswith("List")
+        if of_object and not wanted.subresource:
+            name = name or answer.metadata.name
+        reference = {
+            "resource": wanted.resource,
+            "namespace": wanted.namespace,
+            "name": name,
+            "uid": answer.metadata.uid if of_object else "",
+            "apiGroup": wanted.group,
+            "apiVersion": wanted.version,
+            "resourceVersion": answer.metadata.resourceVersion if of_object else "",
+            "subresource": wanted.subresource,
+        }
+        event["objectRef"] = {key: value for key, value in reference.items() if value}
+    if entry.stage != RECEIVED:
+        event["responseStatus"] = _status(answer, entry.code)
+    if entry.stage == COMPLETE:
+        if entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
+            sent = header(scope, b"content-type")
+            _show(event, "requestObject", entry.request, sent, entry.verdict)
+        if entry.verdict.level == REQUEST_RESPONSE:
+            _show(event, "responseObject", entry.response, "", entry.verdict)
+    event["requestReceivedTimestamp"] = _moment(entry.received_at)
+    event["stageTimestamp"] = _moment(entry.at)
+    if annotations := _annotations(entry):
+        event["annotations"] = {**event.get("annotations", {}), **annotations}
+    who = user or sender
+    return Line(
+        at=datetime.fromtimestamp(entry.at, UTC),
+        audit_id=uuid.UUID(entry.id),
+        username=_searched(who.name if who is not None else ""),
+        verb=wanted.verb,
+        resource=_searched(wanted.resource),
+        namespace=_searched(wanted.namespace),
+        name=_searched(name),
+        code=entry.code,
+        text=_encode(event).decode(),
+    )
+
+
+def _searched(text: str) -> str:
+    """Return a text as a column holds it: strangers' paths hold anything. The line has it whole."""
+    return text[:_SEARCHED].replace("\0", "\ufffd")
+
+
+def _answer_of(entry: Entry) -> _Answer:
+    """Return what an answer says about its object, or why it failed."""
+    body = entry.response
+    if not body or entry.stage != COMPLETE:
+        return _Answer()
+    try:
+        if body.startswith(MAGIC):
+            kind, metadata = metadata_of(body)
+            return _Answer(kind, msgspec.convert(metadata, _Meta))
+        return _answer.decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return _Answer()
+
+
+def _status(answer: _Answer, code: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"metadata": {}}
+    if answer.kind == "Status" and answer.status == "Failure":
+        found["status"] = "Failure"
+        found["message"] = answer.message
+        found["reason"] = answer.reason
+    found["code"] = code
+    return found
+
+
+def _show(
+    event: dict[str, Any], field: str, body: bytes, content_type: str, verdict: Verdict
+) -> None:
+    """Put a body into an event, as the manifest that it is."""
+    if not body:
+        return
+    if len(body) > LARGEST_BODY:
+        event.setdefault("annotations", {})[f"stowage.dev/{field}"] = f"left out: {len(body)} bytes"
+        return
+    try:
+        if body.startswith(MAGIC):
+            shown: Any = protobuf.decode(body)
+        elif "yaml" in content_type:
+            shown = reading.read_yaml(body)
+        else:
+            shown = reading.read_json(body)
+    except Exception:  # noqa: BLE001  # a client may send anything
+        event.setdefault("annotations", {})[f"stowage.dev/{field}"] = "left out: it cannot be read"
+        return
+    if verdict.omit_managed_fields:
+        _without_managed_fields(shown)
+    event[field] = shown
+
+
+def _without_managed_fields(shown: Any) -> None:
+    if not isinstance(shown, dict):
+        return
+    if isinstance(metadata := shown.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    for one in shown.get("items") or () if isinstance(shown.get("items"), list) else ():
+        _without_managed_fields(one)
+
+
+def _annotations(entry: Entry) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if entry.sign_in is not None:
+        found["stowage.dev/sign-in"], found["stowage.dev/username"] = entry.sign_in
+    wanted = entry.wanted()
+    if entry.user is None or not wanted.path.startswith("/api"):
+        return found
+    asked = Attributes(
+        wanted.verb,
+        wanted.group,
+        wanted.resource,
+        wanted.subresource,
+        namespace=wanted.namespace,
+        name=wanted.name,
+        path="" if wanted.resource else wanted.path,
+    )
+    if entry.code == 403:
+        found["authorization.k8s.io/decision"] = "forbid"
+        return found
+    if entry.roles is not None or "system:masters" in entry.user.groups:
+        decision = authorizer.decide(entry.user, asked, entry.roles)
+        if decision.allowed:
+            found["authorization.k8s.io/decision"] = "allow"
+            found["authorization.k8s.io/reason"] = decision.reason
+    return found
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """Return a header of a request, empty where there is none."""
+    return next((v.decode("latin-1") for key, v in scope["headers"] if key == name), "")

@@ -1,0 +1,337 @@
+"""Threads that take what waits, a batch at a time, fairly among those who ask.
+
+A lane is a queue and a few threads. An idle thread takes a request at once; while all are busy
+requests gather, and the next free thread takes up to ``limit`` of them. The event loop is woken
+once for the answers of a whole batch: waking a thread is dearer than most of what is done in it.
+
+Requests belong to *flows*, usually one per user, as in Kubernetes' API priority and fairness. Flows
+take turns, so that a request waits for one turn of each flow and not for all that others sent
+before. While more than one flow is active, none has more than half of the threads: another's
+request finds a thread free. A flow may let only so many requests wait; more are answered 429, as
+are requests that waited too long. A flow that is alone has the whole lane. A flow that is heavy
+gives way (``api.server.shares``).
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from api.server.shares import LONG_SECONDS, YIELD_SECONDS, Shares
+from clusterstate.objects.errors import TooManyRequests
+
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+MAX_WAITING = 4096
+"""Requests of all flows that may wait for one lane."""
+
+MAX_WAITING_OF_ONE = 1024
+"""Requests of one flow that may wait."""
+
+MAX_WAIT_SECONDS = 15.0
+"""How long a request waits for a thread (a quarter of Kubernetes' request timeout, as there)."""
+
+ACTIVE_SECONDS = 1.0
+"""A flow counts as active for at least this long after a request, for twice as long at most."""
+
+MIXED = 8
+"""Pieces of one flow in a batch that several flows share: a flood would make the others wait for
+a full batch of its own."""
+
+SHARED = 16
+"""Pieces in a batch while several flows are active: who comes next waits for less."""
+
+_RETRY = {"retryAfterSeconds": 1}
+
+
+class _Flow(Generic[Work, Answer]):
+    """What one user has in a lane."""
+
+    __slots__ = ("begun_at", "name", "running", "waiting", "yields_since")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.waiting: deque[tuple[Work, asyncio.Future[Answer], float]] = deque()
+        self.running = 0
+        self.begun_at = 0.0  # when its last batch was begun
+        self.yields_since: float | None = None  # when it first gave way before the next one
+
+
+class _Taken(NamedTuple, Generic[Work, Answer]):
+    """A batch, its flows with how many pieces each has in it, and when to look again, if ever."""
+
+    batch: "list[tuple[Work, asyncio.Future[Answer], float]]"
+    flows: dict[_Flow[Work, Answer], int]
+    pause: float | None
+
+
+class Lane(Generic[Work, Answer]):
+    """A queue of work for ``threads`` threads, each taking up to ``limit`` pieces at a time.
+
+    ``serve`` returns one answer for each piece, in order, and raises nothing; nor do ``prepare``,
+    which makes a thread ready for its first piece, and ``finish``, which ends it. ``most`` is how
+    many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
+    also a flow that is alone has half of the threads at most, since its pieces take long.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[Sequence[Work]], Sequence[Answer]],
+        *,
+        threads: int,
+        limit: int,
+        prepare: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None,
+        most: int = MAX_WAITING_OF_ONE,
+        shares: Shares | None = None,
+        keeps_room: bool = False,
+    ) -> None:
+        self.name = name
+        self._keeps_room = keeps_room
+        self._shares = shares or Shares()
+        self._serve = serve
+        self._prepare = prepare
+        self._finish = finish
+        self._closed = False
+        self._threads = threads
+        self._limit = limit
+        self._most = most
+        # One token for each piece of work; a thread that finds nothing it may take waits for more.
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._flows: dict[str, _Flow[Work, Answer]] = {}
+        self._turns: deque[_Flow[Work, Answer]] = deque()  # flows with work that waits
+        self._active: set[str] = set()
+        self._was_shared = False
+        self._active_since = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.waiting = 0
+        self.moved_at = 0.0
+
+    async def run(self, work: Work, flow: str = "") -> Answer:
+        """Return the answer to a piece of work; called on the event loop.
+
+        Raises:
+            TooManyRequests: too much waits already, or this waited too long.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self.start(loop)
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._put(work, future, flow)
+        if not self.waiting:
+            self.moved_at = loop.time()
+        self.waiting += 1
+        light = self._shares.enter(flow)
+        try:
+            return await future
+        finally:
+            self._shares.leave(light)
+            self.waiting -= 1
+            self.moved_at = loop.time()
+
+    def stuck_seconds(self, now: float) -> float:
+        """Return for how long there was work and none was finished; ``now`` is the loop's time."""
+        return now - self.moved_at if self.waiting else 0.0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads, each of which calls ``prepare``; else the first ``run`` does."""
+        self._loop = loop
+        for number in range(self._threads):
+            threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True).start()
+
+    def close(self) -> None:
+        """End the threads; what still waits is not answered."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._tokens.put(None)
+
+    def _put(self, work: Work, future: "asyncio.Future[Answer]", name: str) -> None:
+        now = time.monotonic()
+        self._shares.tick(now)
+        with self._lock:
+            if now - self._active_since > ACTIVE_SECONDS:
+                self._was_shared = len(self._active) > 1
+                self._active.clear()
+                self._active_since = now
+            self._active.add(name)
+            flow = self._flows.get(name)
+            if flow is None:
+                flow = self._flows[name] = _Flow(name)
+            if len(flow.waiting) >= self._most or self.waiting >= MAX_WAITING:
+                self._forget_idle(name, flow)
+                raise TooManyRequests("too many requests are waiting", _RETRY)
+            if not flow.waiting:
+                self._turns.append(flow)
+            flow.waiting.append((work, future, now))
+            self._tokens.put(None)
+
+    def _forget_idle(self, name: str, flow: _Flow[Work, Answer]) -> None:
+        if not flow.waiting and not flow.running:
+            self._flows.pop(name, None)
+
+    def _take(self) -> "_Taken[Work, Answer]":
+        """Return the next batch, empty when no flow may run now."""
+        batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
+        taken: dict[_Flow[Work, Answer], int] = {}
+        pauses: list[float] = []
+        heavy = self._shares.heavy
+        now = time.monotonic() if heavy else 0.0
+        with self._lock:
+            turns = self._turns
+            shared = self._was_shared or len(self._active) > 1
+            limit = min(self._limit, SHARED) if shared else self._limit
+            halved = shared or self._keeps_room
+            cap = max(1, self._threads // 2) if halved else self._threads
+            share = limit if len(turns) == 1 else min(limit, MIXED)
+            passed: list[_Flow[Work, Answer]] = []
+            again: list[_Flow[Work, Answer]] = []
+            alone = False
+            while turns and len(batch) < limit and not alone:
+                flow = turns.popleft()
+                if flow.running >= cap:
+                    passed.append(flow)
+                    continue
+                if flow.name in heavy:
+                    if taken:  # who is light does not wait for its part of a batch
+                        again.append(flow)
+                        continue
+                    if wait := self._must_wait(flow, now):
+                        passed.append(flow)
+                        pauses.append(wait)
+                        continue
+                    alone = True
+                waiting = flow.waiting
+                number = min(share, limit - len(batch), len(waiting))
+                batch += [waiting.popleft() for _ in range(number)]
+                flow.running += 1
+                flow.begun_at, flow.yields_since = now, None
+                taken[flow] = number
+                if waiting:
+                    again.append(flow)
+            left = bool(turns) or any(
+                flow.running < (1 if flow.name in heavy else cap) for flow in again
+            )
+            self._drop_tokens(len(batch) - 1, left=left)
+            turns.extendleft(reversed(passed))
+            turns.extend(again)
+        return _Taken(batch, taken, min(pauses) if pauses else None)
+
+    def _drop_tokens(self, number: int, *, left: bool) -> None:
+        """Take the tokens of a batch but the first; ``left``: another thread may run as well.
+
+        Tokens do not say whose they are, and what could not run when its own came has none. So one
+        stays, or is put back, while there is work that another thread may do: it must not wait for
+        the end of this batch.
+        """
+        tokens = self._tokens
+        with contextlib.suppress(Empty):
+            for _ in range(number):
+                tokens.get_nowait()
+        if left and number >= 0 and tokens.empty():
+            tokens.put(None)
+
+    def _must_wait(self, flow: _Flow[Work, Answer], now: float) -> float:
+        """Return for how many seconds a heavy flow must not begin anything, 0 when it may."""
+        if flow.running:
+            return max(0.0, flow.begun_at + LONG_SECONDS - now)
+        if self._shares.light_requests:
+            if flow.yields_since is None:
+                flow.yields_since = now
+            return max(0.0, flow.yields_since + YIELD_SECONDS - now)
+        return 0.0
+
+    def _release(self, taken: "_Taken[Work, Answer]", computed: float, lasted: float) -> None:
+        """Note that a batch is done: how long its thread computed, and how long it lasted."""
+        with self._lock:
+            for flow, number in taken.flows.items():
+                flow.running -= 1
+                part = number / len(taken.batch)
+                self._shares.note(flow.name, part * computed, part * lasted)
+            if len(self._flows) > MAX_WAITING:
+                self._flows = {n: f for n, f in self._flows.items() if f.waiting or f.running}
+
+    def _work(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        if self._prepare is not None:
+            self._prepare()
+        tokens = self._tokens
+        pause: float | None = None
+        while True:
+            with contextlib.suppress(Empty):  # a flow that had to wait may run now
+                tokens.get(timeout=pause)
+            if self._closed:
+                break
+            # What could not run when its token came has none any more; so look again after each
+            # batch, until nothing may run. A token too many costs a look in vain.
+            while True:
+                found = self._take()
+                batch, pause = found.batch, found.pause
+                if not batch:
+                    break
+                begun_at, begun = time.monotonic(), time.thread_time()
+                done = self._answer(batch)
+                self._release(found, time.thread_time() - begun, time.monotonic() - begun_at)
+                if loop.is_closed():
+                    break
+                loop.call_soon_threadsafe(_deliver, done)
+        if self._finish is not None:
+            self._finish()
+
+    def _answer(
+        self, batch: Sequence[tuple[Work, "asyncio.Future[Answer]", float]]
+    ) -> "list[tuple[asyncio.Future[Answer], Answer | None]]":
+        """Serve a batch; None is the answer to what waited too long."""
+        oldest = time.monotonic() - MAX_WAIT_SECONDS
+        fresh = [work for work, _, since in batch if since >= oldest]
+        answers = iter(self._serve(fresh)) if fresh else iter(())
+        return [(future, next(answers) if since >= oldest else None) for _, future, since in batch]
+
+
+class Calls:
+    """A lane for functions: what ``run_in_executor`` does, fairly among flows."""
+
+    def __init__(
+        self, name: str, *, threads: int, finish: Callable[[], None], shares: Shares | None = None
+    ) -> None:
+        self._lane: Lane[Callable[[], Any], Any] = Lane(
+            name, _call, threads=threads, limit=1, finish=finish, shares=shares
+        )
+        self.close = self._lane.close
+
+    async def run(self, flow: str, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Return what a function returns on one of the threads, or raise what it raises."""
+        done: Result
+        failure, done = await self._lane.run(partial(function, *arguments), flow)
+        if failure is not None:
+            raise failure
+        return done
+
+
+def _call(functions: Sequence[Callable[[], Any]]) -> list[tuple[Exception | None, Any]]:
+    found: list[tuple[Exception | None, Any]] = []
+    for function in functions:
+        try:
+            found.append((None, function()))
+        except Exception as error:  # noqa: BLE001  # raised where the function was asked for
+            found.append((error, None))
+    return found
+
+
+def _deliver(done: "Sequence[tuple[asyncio.Future[Answer], Answer | None]]") -> None:
+    for future, answer in done:
+        if future.done():  # the client may have gone
+            continue
+        if answer is None:
+            future.set_exception(TooManyRequests("the request waited too long", _RETRY))
+        else:
+            future.set_result(answer)

@@ -1,0 +1,343 @@
+"""Connections that cannot be held for ever: uvicorn's HTTP protocol with deadlines and limits.
+
+Each phase of a request has its end: headers come within ``HEADER_SECONDS`` and ``HEADER_BYTES``, a
+body keeps coming and is complete after ``BODY_SECONDS``, a client that stops reading its answer for
+``READ_SECONDS`` is hung up on. A process keeps at most ``settings.MAX_CONNECTIONS``: one more takes
+the place of the one that has waited longest without a request. TLS handshakes end after
+``HANDSHAKE_SECONDS``, which only the loop can say (``loop``).
+
+One look over all connections each second (``_sweep``) finds what is overdue, so that a request
+costs no timer; it notes when its phase began.
+
+uvicorn hands the head and the body of an answer to the kernel one after the other, which sends two
+packets and wakes the client twice: a tenth of the time that reading an object takes. A small answer
+goes out in one piece (``Protocol.outgoing``, which ``sending.reply`` asks to wait for all of it).
+"""
+
+import asyncio
+import logging
+import resource
+import socket
+import struct
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import uvloop
+from django.conf import settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from api.forms import errors
+from clusterstate.objects.errors import StatusError
+
+CONNECTION = "stowage.connection"
+"""Where a scope holds the connection that the request came on. It stands here, since uvicorn reads
+this module before Django is set up, so that it can import nothing that has models below it."""
+HEADER_SECONDS: Final = 10.0
+HEADER_BYTES: Final = 64 << 10
+BODY_SECONDS: Final = 60.0
+BODY_PAUSE_SECONDS: Final = 10.0
+READ_SECONDS: Final = 20.0
+CLOSE_SECONDS: Final = 5.0
+"""How long a client may take to read what was left when its connection was closed."""
+HANDSHAKE_SECONDS: Final = 5.0
+PIPELINED: Final = 16
+"""Requests that may be sent ahead on one connection."""
+
+_SWEEP_SECONDS: Final = 1.0
+
+# Phases of a connection.
+_IDLE, _HEADERS, _BODY, _ANSWER = range(4)
+
+
+_logger = logging.getLogger("uvicorn.error.requests")
+_logger.setLevel(logging.ERROR)  # a line for each malformed request would let anybody fill the log
+
+
+class RequestTimeout(StatusError):
+    """The client did not send its request in time."""
+
+    code, reason = 408, "Timeout"
+
+
+class HeadersTooLarge(StatusError):
+    """The request line and headers are larger than is read here."""
+
+    code, reason = 431, "RequestHeaderFieldsTooLarge"
+
+
+class TooManyConnections(StatusError):
+    """All connections that this process keeps are in use."""
+
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Outgoing:
+    """A connection's transport, which can hold back what is written until an answer is whole.
+
+    Everything but ``write``, ``close`` and ``abort`` is the transport's own.
+    """
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def hold(self) -> None:
+        """Keep what is written from now on."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Write what was kept, and keep nothing any more."""
+        held, self._held = self._held, None
+        if held:
+            self._transport.write(b"".join(held))
+
+    def write(self, data: bytes) -> None:
+        """Write, now or when what is held back goes."""
+        if self._held is None:
+            self._transport.write(data)
+        else:
+            self._held.append(data)
+
+    def close(self) -> None:
+        """Close behind everything that was written."""
+        self.let_go()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was held back is lost like what the client has not read."""
+        self._held = None
+        self._transport.abort()
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    outgoing: Outgoing
+    """Where answers go."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = _logger
+        self._phase = _IDLE
+        self._since = self._heard = self.loop.time()
+        self._header_bytes = 0
+        self._paused_since = 0.0
+        self._closing_since = 0.0
+
+    # ---------------------------------------------------------------------- what asyncio calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a new connection, or refuse it when all are in use."""
+        self.outgoing = Outgoing(transport)
+        super().connection_made(cast("asyncio.Transport", self.outgoing))
+        _sweeper(self.loop, self.connections)
+        if len(self.connections) > max_connections() and not self._make_room():
+            self.refuse(TooManyConnections("too many connections are open"))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sent."""
+        if self.transport.is_closing():
+            return
+        self._heard = self.loop.time()
+        if self._phase == _IDLE:
+            self._phase, self._since = _HEADERS, self._heard
+        if self._phase == _HEADERS:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._phase == _HEADERS and self._header_bytes > HEADER_BYTES:
+            self.refuse(
+                HeadersTooLarge(f"the request's headers are larger than {HEADER_BYTES} bytes")
+            )
+
+    def pause_writing(self) -> None:
+        """Note since when the client has not read."""
+        self._paused_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Note that the client reads again."""
+        self._paused_since = 0.0
+        super().resume_writing()
+
+    # ----------------------------------------------------------------- what the parser calls
+
+    def on_message_begin(self) -> None:
+        """Begin a request, also one that came in one piece with the one before."""
+        super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        if self._phase != _HEADERS:
+            self._phase, self._since, self._header_bytes = _HEADERS, self._heard, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer behind a body in chunks, which nothing here reads."""
+        if self._phase == _HEADERS:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Hand the request on."""
+        self._phase, self._since, self._header_bytes = _BODY, self._heard, 0
+        super().on_headers_complete()
+        if len(self.pipeline) > PIPELINED:
+            self.hang_up()
+
+    def on_message_complete(self) -> None:
+        """Note that the request is complete."""
+        self._phase = _ANSWER
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        if self._phase == _ANSWER and not self.pipeline:
+            self._phase, self._since, self._header_bytes = _IDLE, self.loop.time(), 0
+        super().on_response_complete()
+
+    # ------------------------------------------------------------------------------- ends
+
+    @property
+    def reads(self) -> bool:
+        """Whether the client has read what it was sent so far, but for a buffer."""
+        return not self._paused_since
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is being answered."""
+        return self._phase in (_IDLE, _HEADERS)
+
+    @property
+    def since(self) -> float:
+        """When the present phase began, in the loop's time."""
+        return self._since
+
+    def refuse(self, error: StatusError) -> None:
+        """Answer with a ``Status`` where no answer has begun, and hang up."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        begun = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not begun:
+            body = errors.encode(errors.as_status(error))
+            head = (
+                f"HTTP/1.1 {error.code} {error.reason}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self._leave()
+
+    def end(self, last: bytes) -> None:
+        """End an answer in chunks whose client does not read: a last chunk, then the end.
+
+        The chunk goes past the flow control that the answer's own task waits for; should the client
+        read on within ``CLOSE_SECONDS``, it finds out why the answer ends.
+        """
+        self.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close behind what is written; wake who waits for more of the request."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.flow.resume_writing()
+        self.transport.close()
+
+    def hang_up(self) -> None:
+        """Close at once; also what the kernel has taken is not sent any more."""
+        found = self.transport.get_extra_info("socket")
+        if found is not None:
+            with suppress(OSError):
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def _make_room(self) -> bool:
+        """Hang up on the connection that has waited longest without a request, if there is one."""
+        waiting = [
+            each
+            for each in self.connections
+            if each is not self
+            and isinstance(each, Protocol)
+            and each.waits
+            and not each.transport.is_closing()
+        ]
+        if not waiting:
+            return False
+        min(waiting, key=lambda each: each.since).hang_up()
+        return True
+
+    def check(self, now: float) -> None:
+        """End what is overdue."""
+        if self.transport.is_closing():
+            self._closing_since = self._closing_since or now
+            if now - self._closing_since > CLOSE_SECONDS:
+                self.hang_up()
+        elif self._paused_since and now - self._paused_since > READ_SECONDS:
+            self.hang_up()
+        elif self._phase == _HEADERS and now - self._since > HEADER_SECONDS:
+            self.refuse(RequestTimeout(f"the headers did not come within {HEADER_SECONDS:.0f} s"))
+        elif self._phase == _IDLE and now - self._since > HEADER_SECONDS:
+            self.transport.close()
+        elif self._phase == _BODY and (
+            now - self._since > BODY_SECONDS
+            or (not self.flow.read_paused and now - self._heard > BODY_PAUSE_SECONDS)
+        ):
+            self.refuse(RequestTimeout("the body did not come in time"))
+
+
+_sweeping: set[asyncio.AbstractEventLoop] = set()
+
+
+def _sweeper(loop: asyncio.AbstractEventLoop, connections: "set[Any]") -> None:
+    """Look over the connections of a loop each second while there are any."""
+    if loop not in _sweeping:
+        _sweeping.add(loop)
+        loop.call_later(_SWEEP_SECONDS, _sweep, loop, connections)
+
+
+def _sweep(loop: asyncio.AbstractEventLoop, connections: "set[Any]") -> None:
+    now = loop.time()
+    for each in list(connections):
+        if isinstance(each, Protocol):
+            each.check(now)
+    if connections:
+        loop.call_later(_SWEEP_SECONDS, _sweep, loop, connections)
+    else:
+        _sweeping.discard(loop)
+
+
+_descriptors = 0
+
+
+def max_connections() -> int:
+    """Return how many connections this process keeps, with room for its other files.
+
+    Raises the process's soft limit of open files to the hard one at first.
+    """
+    global _descriptors  # noqa: PLW0603  # a fact about the process, found once
+    if not _descriptors:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = max(soft, min(hard, 2 * settings.MAX_CONNECTIONS))
+        if hard == resource.RLIM_INFINITY:
+            wanted = max(soft, 2 * settings.MAX_CONNECTIONS)
+        if wanted != soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        _descriptors = wanted
+    return max(16, min(settings.MAX_CONNECTIONS, _descriptors - 128))
+
+
+class _Loop(uvloop.Loop):
+    """A loop whose TLS servers do not wait for ever."""
+
+    async def create_server(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("ssl") is not None:
+            kwargs.setdefault("ssl_handshake_timeout", HANDSHAKE_SECONDS)
+            kwargs.setdefault("ssl_shutdown_timeout", CLOSE_SECONDS)
+        return await super().create_server(*args, **kwargs)
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of a web process (uvicorn's ``--loop``)."""
+    return _Loop()

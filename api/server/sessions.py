@@ -1,0 +1,49 @@
+"""Browsers whose session was seen to be good: their requests take turns as their users."""
+
+import hashlib
+
+from django.conf import settings
+
+from api.server.scopes import Scope, raw_header
+from clusterstate.middleware import HOST_ONLY
+
+MAX_SESSIONS = 10_000
+"""Sessions of browsers that are remembered to be somebody's."""
+
+
+class Sessions:
+    """Which cookies belong to people who are logged in; bounded, and forgotten now and then."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def flow(self, scope: Scope) -> str:
+        """Return the flow of a browser whose session was seen to be good, empty for others."""
+        session = _session(scope)
+        return self._known.get(session, "") if session else ""
+
+    def saw(self, scope: Scope, user: str) -> None:
+        """Note that a request's session is a user's; called on threads."""
+        session = _session(scope)
+        if not session:
+            return
+        if len(self._known) >= MAX_SESSIONS:
+            self._known.clear()
+        self._known[session] = user
+
+    def forget(self, scope: Scope) -> None:
+        """Note that a request's session is nobody's."""
+        self._known.pop(_session(scope), None)
+
+
+def _session(scope: Scope) -> bytes:
+    """Return what identifies the session of a request, empty where it has none.
+
+    Over https the cookie has a name of its own (`clusterstate.middleware.SecureTransport`).
+    """
+    name = settings.SESSION_COOKIE_NAME.encode() + b"="
+    if scope.get("scheme") == "https":
+        name = HOST_ONLY.encode() + name
+    cookies = (each.strip() for each in raw_header(scope, b"cookie").split(b";"))
+    found = next((each for each in cookies if each.startswith(name)), b"")
+    return hashlib.sha256(found).digest() if found else b""

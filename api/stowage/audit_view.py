@@ -1,0 +1,77 @@
+"""The audit log, asked: ``audit`` of the group ``stowage.dev``, for administrators."""
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+
+from rest_framework.response import Response
+
+from api.forms import replies, wire
+from api.kinds.own import OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.document import parse_time
+from clusterstate.objects.errors import BadRequest
+from clusterstate.queries import audit_log
+from clusterstate.queries.audit_log import Search
+
+_MANY = 100
+MOST = 1000
+
+
+class AuditViewSet(OwnViewSet):
+    """Lines of the audit log, the newest first."""
+
+    resource = "audit"
+    kind = "AuditEvent"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to list Events of audit.k8s.io: no role but cluster-admin has it."""
+        return (Attributes("list", "audit.k8s.io", "events"),)
+
+    def list(self, request: Request) -> Response:
+        """Return an EventList of audit.k8s.io/v1; ``continue`` goes on with older lines."""
+        query = request.query_params
+        wanted = Search(
+            username=query.get("user", ""),
+            verb=query.get("verb", ""),
+            resource=query.get("resource", ""),
+            namespace=query.get("namespace", ""),
+            name=query.get("name", ""),
+            code=wire.integer(query.get("code"), "code"),
+            audit_id=_uuid(query.get("auditID", "")),
+            since=moment(query.get("since", ""), "since"),
+            until=moment(query.get("until", ""), "until"),
+        )
+        limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
+        before = wire.integer(query.get("continue"), "continue") or 0
+        lines, more = audit_log.search(wanted, limit=limit, before=before)
+        return replies.reply(
+            {
+                "kind": "EventList",
+                "apiVersion": "audit.k8s.io/v1",
+                "metadata": {"continue": str(more)} if more else {},
+                "items": [replies.decode(line) for line in lines],
+            }
+        )
+
+
+def _uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text) if text else None
+    except ValueError:
+        raise BadRequest(f'auditID: Invalid value: "{text}": must be a UUID') from None
+
+
+def moment(text: str, name: str) -> datetime | None:
+    """Return the time that a parameter says, None where it says nothing.
+
+    Raises:
+        BadRequest: it is no time.
+    """
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        raise BadRequest(
+            f'{name}: Invalid value: "{text}": must be a time such as 2026-01-31T12:00:00Z'
+        ) from None

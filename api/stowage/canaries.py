@@ -1,0 +1,182 @@
+"""Canaries: another scheduler configuration on trial (``/apis/stowage.dev/v1/canaries``).
+
+POST one, and nothing decides by it. ``GET canaries/NAME/report`` tells what it would have made of
+everything since. ``POST canaries/NAME/switch`` puts it in force and guards it: when plugins fail or
+are slow the former configuration comes back by itself. ``return`` gives it back at once.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from api import clock
+from api.forms import replies, wire
+from api.kinds import own
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import canaries as actions
+from clusterstate.actions import scheduler_configuration
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.canaries import PLURAL, StoredCanary, find_canary, latest_canaries
+from scheduling.answers import advisor
+
+KIND: Final = "Canary"
+_LONGEST: Final = 7 * 86400 - 60
+"""Seconds that a report looks back at most: what a comparison may."""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may say of a canary."""
+
+    name: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A configuration, and how it is guarded once it is in force."""
+
+    configuration: dict[str, Any]
+    guard_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 600
+    most_failures: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
+    slow_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 1.0
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A canary as a client sends it."""
+
+    spec: Spec
+    metadata: Metadata = Metadata()
+    kind: str = KIND
+    api_version: str = own.API_VERSION
+
+
+class CanariesViewSet(OwnViewSet):
+    """Configurations on trial."""
+
+    kind = KIND
+    resource = PLURAL
+    asks = True
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to canaries; to change what is in force also that to do so."""
+        what = {"give_back": "return"}.get(self.action or "", self.action)
+        if what in ("cancel", "report", "return", "switch"):
+            yield Attributes(
+                verb="get" if what == "report" else "create",
+                group=GROUP,
+                resource=PLURAL,
+                subresource=what,
+                name=self.kwargs[self.lookup_url_kwarg],
+            )
+        else:
+            yield from super().wants(request)
+        if what in ("switch", "return"):
+            yield Attributes(verb="update", group=GROUP, resource="schedulerconfiguration")
+        if what == "report":
+            yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def list(self, request: Request) -> Response:
+        """Return the latest hundred, the newest first."""
+        items = [manifest(one) for one in latest_canaries()]
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "CanaryList", "metadata": {}, "items": items}
+        )
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Return one."""
+        return replies.reply(manifest(find_canary(name)))
+
+    def create(self, request: Request) -> Response:
+        """Check a configuration and keep it on trial; advice comes as warnings."""
+        try:
+            body = msgspec.convert(request.data, Body)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"Canary cannot be handled: {error}") from None
+        if body.kind != KIND or body.api_version != own.API_VERSION:
+            raise BadRequest(f"the body must be a {KIND} of {own.API_VERSION}")
+        spec = body.spec
+        text, warnings = scheduler_configuration.check(spec.configuration)
+        made = actions.create(
+            name=body.metadata.name,
+            document=text,
+            guard_seconds=spec.guard_seconds,
+            most_failures=spec.most_failures,
+            slow_seconds=spec.slow_seconds,
+            by=self.user.name,
+            now=clock.now(),
+        )
+        return replies.reply(manifest(made), status=201, warnings=warnings)
+
+    @action(detail=True, methods=["get"])
+    def report(self, request: Request, name: str) -> Response:
+        """Return a Comparison of what happened since and what would have (``?html=true``)."""
+        canary = find_canary(name)
+        until = canary.switched_at or canary.ended_at or clock.now()
+        earliest = datetime.fromtimestamp(until.timestamp() - _LONGEST, UTC)
+        spec = {
+            "since": format_time(max(canary.created_at, earliest)),
+            "until": format_time(until) if canary.switched_at or canary.ended_at else "",
+            "policies": [{"name": name, "configuration": canary.configuration()}],
+            "report": wire.boolean(request.query_params.get("html"), "html"),
+        }
+        return replies.reply(advisor.ask("comparison", {"spec": spec}))
+
+    @action(detail=True, methods=["post"])
+    def switch(self, request: Request, name: str) -> Response:
+        """Put it in force, and guard it."""
+        found = actions.switch(name, by=self.user.name, now=clock.now())
+        return replies.reply(manifest(found), status=201)
+
+    @action(detail=True, methods=["post"], url_path="return")
+    def give_back(self, request: Request, name: str) -> Response:
+        """Put the former configuration in force again."""
+        why = f"{self.user.name} asked for it"
+        found = actions.give_back(name, why=why, now=clock.now(), by=self.user.name)
+        return replies.reply(manifest(found), status=201)
+
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, name: str) -> Response:
+        """End the trial."""
+        return replies.reply(manifest(actions.cancel(name, now=clock.now())), status=201)
+
+
+def manifest(canary: StoredCanary) -> Manifest:
+    """Return a canary as clients read it."""
+    status: Manifest = {"state": canary.state}
+    if canary.message:
+        status["message"] = canary.message
+    if canary.former is not None:
+        status["formerRevision"] = str(canary.former)
+        status["revision"] = str(canary.revision)
+        status["switchedBy"] = canary.switched_by
+    for name, moment in (
+        ("switchedAt", canary.switched_at),
+        ("guardedUntil", canary.guard_until),
+        ("endedAt", canary.ended_at),
+    ):
+        if moment is not None:
+            status[name] = format_time(moment)
+    metadata: Manifest = {
+        "name": canary.name,
+        "creationTimestamp": format_time(canary.created_at),
+    }
+    if canary.created_by:
+        metadata["annotations"] = {f"{GROUP}/created-by": canary.created_by}
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": {
+            "configuration": canary.configuration(),
+            "guardSeconds": canary.guard_seconds,
+            "mostFailures": canary.most_failures,
+            "slowSeconds": canary.slow_seconds,
+        },
+        "status": status,
+    }

@@ -1,0 +1,225 @@
+"""Decisions across pods: listed in pages, and exported as one stream of lines or columns.
+
+    /apis/stowage.dev/v1/decisions           a page, the newest first; ``continue`` goes on
+    /apis/stowage.dev/v1/decisions/export    all that are found, as JSON lines or as an Arrow stream
+
+Both take the filters of ``read``. Whoever may get the decisions of pods, in a namespace or in all,
+may ask for those there. An export whose client loses that right meanwhile breaks off: JSON lines
+end with a Status that says so, and the answer has no proper end.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from rest_framework.response import Response
+
+from api import routes
+from api.access import auth
+from api.access.impersonation import claim_of_headers
+from api.forms import errors, failures, replies, wire
+from api.kinds import own
+from api.kinds.own import OwnViewSet
+from api.requests import Request
+from api.server import connections, metrics
+from api.server.scopes import Receive, Scope, Send, parameters
+from api.stowage import audit_view
+from api.streaming import rights
+from api.streaming.watch import Client, OnThread
+from clusterstate import arrow
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.errors import BadRequest, StatusError
+from clusterstate.queries import decision_search
+from clusterstate.queries.decision_search import Chosen, Found, Page, Search
+
+EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
+_MANY: Final = 100
+MOST: Final = 1000
+_AT_ONCE: Final = 5000
+OUTCOMES: Final = ("scheduled", "unschedulable", "error", "stale")
+_FILTERS: Final = frozenset(
+    {"namespace", "name", "node", "reason", "outcome", "profile", "owner", "actor", "since",
+     "until"}
+)  # fmt: skip
+_encode = msgspec.json.Encoder().encode
+
+
+def read(query: Mapping[str, str]) -> Search:
+    """Return what the parameters ask for.
+
+    Raises:
+        BadRequest: one of them says nothing known.
+    """
+    outcome, owner = query.get("outcome", ""), query.get("owner", "")
+    if outcome and outcome not in OUTCOMES:
+        raise BadRequest(f'outcome: Invalid value: "{outcome}": must be of {", ".join(OUTCOMES)}')
+    if owner and not all(owner.partition("/")):
+        raise BadRequest(f'owner: Invalid value: "{owner}": must be KIND/NAME')
+    if owner and not query.get("namespace"):
+        raise BadRequest("namespace: Required value: of the owner")
+    return Search(
+        namespace=query.get("namespace", ""),
+        name=query.get("name", ""),
+        node=query.get("node", ""),
+        reason=query.get("reason", ""),
+        outcome=outcome,
+        profile=query.get("profile", ""),
+        owner=owner,
+        actor=query.get("actor", ""),
+        since=audit_view.moment(query.get("since", ""), "since"),
+        until=audit_view.moment(query.get("until", ""), "until"),
+    )
+
+
+def _needs(namespace: str) -> Attributes:
+    return Attributes("get", "", "pods", "decisions", namespace=namespace)
+
+
+class DecisionSearchViewSet(OwnViewSet):
+    """Decisions about any pods, the newest first."""
+
+    resource = "decisions"
+    kind = "Decision"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get decisions of pods, in the namespace that is asked about."""
+        return (_needs(request.query_params.get("namespace", "")),)
+
+    def list(self, request: Request) -> Response:
+        """Return a DecisionList; ``continue`` goes on with older ones.
+
+        A page may have fewer than ``limit``, or none, where what is asked for is rare.
+        """
+        query = request.query_params
+        limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
+        before = wire.integer(query.get("continue"), "continue") or 0
+        found = decision_search.search(read(query), limit=limit, before=before)
+        return replies.reply(
+            {
+                "kind": "DecisionList",
+                "apiVersion": own.API_VERSION,
+                "metadata": {"continue": str(found.more)} if found.more else {},
+                "items": [one.manifest() for one in found.items],
+            }
+        )
+
+
+# Export ------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Decisions as JSON lines."""
+
+    media_type = "application/jsonl"
+
+    def page(self, items: Sequence[Found]) -> bytes:
+        """Return a line for each."""
+        return b"".join(_encode(one.manifest()) + b"\n" for one in items)
+
+    def end(self) -> bytes:
+        """Return nothing: lines need no end."""
+        return b""
+
+    def failure(self, error: StatusError) -> bytes:
+        """Return a last line that says why there are no more."""
+        return wire.encode(errors.as_status(error)) + b"\n"
+
+
+class Columns:
+    """Decisions as an Arrow stream.
+
+    Raises:
+        NotInstalled: there is no library that could write it.
+    """
+
+    media_type = arrow.MEDIA_TYPE
+
+    def __init__(self) -> None:
+        self._writer = arrow.Writer(arrow.columns_of(Found))
+
+    def page(self, items: Sequence[Found]) -> bytes:
+        """Return a batch."""
+        return self._writer.batch([msgspec.structs.astuple(one) for one in items])
+
+    def end(self) -> bytes:
+        """Return what ends the stream."""
+        return self._writer.end()
+
+    def failure(self, error: StatusError) -> bytes:
+        """Return nothing: without an end the stream is not whole."""
+        return b""
+
+
+FORMS: Final[dict[str, Callable[[], Lines | Columns]]] = {"jsonl": Lines, "arrow": Columns}
+"""By the parameter ``format``."""
+
+
+class _Export(msgspec.Struct, frozen=True):
+    chosen: Chosen
+    form: Any
+
+
+@connections.used()
+def _open(scope: Scope) -> _Export:
+    """Authenticate, authorise and check the parameters; runs on a thread. May query."""
+    if scope["method"] != "GET":
+        raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+    user = auth.authenticate(claim_of_headers(scope["headers"]))
+    query = parameters(scope)
+    auth.require(user, _needs(query.get("namespace", "")))
+    unknown = query.keys() - _FILTERS - {"format"}
+    if unknown:
+        raise BadRequest(f"unknown parameter {min(unknown)!r}")
+    form = query.get("format", "jsonl")
+    if form not in FORMS:
+        raise BadRequest(f'format: Invalid value: "{form}": must be of {", ".join(FORMS)}')
+    return _Export(decision_search.choose(read(query)), FORMS[form]())
+
+
+@connections.used()
+def _page(export: _Export, before: int) -> tuple[bytes, int]:
+    """Return a part of the export, and where the next one begins. Queries; runs on a thread."""
+    found: Page = decision_search.search(export.chosen, limit=_AT_ONCE, before=before)
+    body = export.form.page(found.items) if found.items else b""
+    return body if found.more else body + export.form.end(), found.more
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
+    """Answer one export, as fast as its client reads it."""
+    try:
+        export = await on_thread(_open, scope)
+        body, before = await on_thread(_page, export, 0)
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        await failures.reply(scope, send, error)
+        return
+    client = Client()
+    listener = asyncio.ensure_future(client.listen(receive))
+    counted = metrics.Watching(scope["path"], routes.of(scope), "LIST")
+    headers = [
+        (b"content-type", export.form.media_type.encode()),
+        (b"cache-control", errors.NO_CACHE.encode()),
+    ]
+
+    async def sending(body: bytes, before: int) -> None:
+        while before and not client.gone:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            body, before = await on_thread(_page, export, before)
+        if not client.gone:
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await rights.kept(
+            sending(body, before),
+            claim_of_headers(scope["headers"]),
+            _needs(export.chosen.wanted.namespace),
+        )
+    except StatusError as error:
+        # The answer stays without an end, which every client takes for a failure.
+        if not client.gone:
+            last = export.form.failure(error)
+            await send({"type": "http.response.body", "body": last, "more_body": True})
+    finally:
+        counted.end()
+        listener.cancel()

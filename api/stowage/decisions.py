@@ -1,0 +1,137 @@
+"""What the scheduler decided about a pod and why, and the configuration that it decides by."""
+
+from collections.abc import Iterable
+
+import msgspec
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from rest_framework.response import Response
+
+from api import clock
+from api.forms import errors, replies, wire
+from api.kinds import own
+from api.kinds.own import OwnViewSet
+from api.requests import Request
+from api.stowage.trail import may_see_pod
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import provenance
+from scheduling.answers import advisor
+
+MOST = 500
+_MANY = 50
+
+
+class DecisionsViewSet(OwnViewSet):
+    """The decisions about a pod, the latest first, or one of them.
+
+    As JSON or, with ``format=table``, as text for people; in full with ``explain=full``.
+    """
+
+    asks = True
+    group = ""
+    resource, subresource, owner = "pods", "decisions", "name"
+    is_namespaced = True
+    lookup_url_kwarg = "decision"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get them, for a list as well: they belong to one pod."""
+        return (msgspec.structs.replace(*super().wants(request), verb="get"),)
+
+    def list(self, request: Request, namespace: str, name: str) -> HttpResponseBase:
+        """Return the latest ones; of several in full the latest alone."""
+        from scheduling.answers import questions
+
+        form, full = _form(request)
+        limit = min(wire.integer(request.query_params.get("limit"), "limit") or _MANY, MOST)
+        items = questions.decisions_of(namespace, name, limit=limit)
+        if full:
+            items = [_explained(namespace, name, int(item["id"])) for item in items[:1]]
+        if form == "table":
+            return _text("\n".join(map(questions.decision_table, items)))
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "DecisionList", "metadata": {}, "items": items}
+        )
+
+    def retrieve(
+        self, request: Request, namespace: str, name: str, decision: str
+    ) -> HttpResponseBase:
+        """Return one by its number."""
+        from scheduling.answers import questions
+
+        form, full = _form(request)
+        if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
+            raise BadRequest(f'invalid decision "{decision}": must be a number')
+        if full:
+            found = _explained(namespace, name, int(decision))
+        else:
+            found = questions.decision(namespace, name, int(decision), full=False)
+        if found["preemption"]["victims"]:
+            found["preemption"]["pods"] = [
+                {
+                    "namespace": one.namespace,
+                    "name": one.name,
+                    "time": format_time(one.at),
+                    "resourceVersion": str(one.revision),
+                }
+                for one in provenance.victims_of_decision(int(decision))
+                if may_see_pod(self.user, one.namespace, one.name)
+            ]
+        if form == "table":
+            return _text(questions.decision_table(found))
+        return replies.reply(found)
+
+
+class ConfigurationViewSet(OwnViewSet):
+    """The scheduler's configuration; a change takes effect without a restart."""
+
+    kind = "SchedulerConfiguration"
+    resource = "schedulerconfiguration"
+    is_single = True
+
+    def retrieve(self, request: Request) -> Response:
+        """Return the configuration in force."""
+        from scheduling.answers import questions
+
+        return replies.reply(questions.stored_configuration())
+
+    def update(self, request: Request) -> Response:
+        """Check and store a configuration; advice comes as warnings."""
+        from scheduling.answers import questions
+
+        stored, warnings = questions.store_configuration(
+            request.data, by=self.user.name, now=clock.now()
+        )
+        return replies.reply(stored, warnings=warnings)
+
+
+def _explained(namespace: str, name: str, decision: int) -> Manifest:
+    found: Manifest = advisor.ask(
+        "decision", {"namespace": namespace, "name": name, "id": decision}
+    )
+    return found
+
+
+def _form(request: Request) -> tuple[str, bool]:
+    """Return whether JSON or a table is wanted, and whether in full."""
+    query = request.query_params
+    form = _choice(query.get("format"), "format", ("json", "table"))
+    full = _choice(query.get("explain"), "explain", ("summary", "full")) == "full"
+    return form, full
+
+
+def _choice(given: str | None, name: str, words: tuple[str, ...]) -> str:
+    if not given:
+        return words[0]
+    if given not in words:
+        listed = ", ".join(words)
+        raise BadRequest(f'invalid value "{given}" for {name}: supported values: {listed}')
+    return given
+
+
+def _text(text: str) -> HttpResponse:
+    response = HttpResponse(text, content_type="text/plain; charset=utf-8")
+    response["Cache-Control"] = errors.NO_CACHE
+    return response

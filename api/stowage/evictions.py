@@ -1,0 +1,262 @@
+"""Who must leave which node, when and why: ``evictions`` of the group ``stowage.dev``.
+
+An eviction here is a timer: read-only, named after its pod. ``kubectl get evictions -A`` prints
+them, the earliest first. (Posting a ``policy/v1`` Eviction to a pod is another thing; that one is
+carried out at once.)
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rest_framework.response import Response
+
+from api import clock
+from api.forms import renderers, replies, wire
+from api.forms.pagination import ContinuePagination, Page
+from api.forms.replies import Made
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate import changes
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import usage
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, NotFound
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.controllers import stored_state
+from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
+from clusterstate.queries.objects import get_object
+from clusterstate.queries.usage import usage_of
+from scheduling.answers import advisor
+
+KIND = Kind(
+    name="Eviction",
+    group=GROUP,
+    plural="evictions",
+    singular="eviction",
+    wire_type=msgspec.Struct,
+)
+_SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
+
+
+class EvictionsPagination(ContinuePagination):
+    """There may be a million timers, and the token leads to the rest."""
+
+    most = 10_000
+
+
+class EvictionListViewSet(OwnViewSet):
+    """Lists of timers: all, of a namespace, of a node, of a pod."""
+
+    kind = "Eviction"
+    resource = KIND.plural
+    is_namespaced = True
+    renderer_classes = renderers.OF_OBJECTS
+    pagination_class = EvictionsPagination
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read timers; a node or pod in the path only selects."""
+        return (
+            Attributes(
+                verb="get" if self.action == "retrieve" else "list",
+                group=GROUP,
+                resource=KIND.plural,
+                namespace=self.kwargs.get("namespace", ""),
+                name=self.kwargs.get("name", ""),
+            ),
+        )
+
+    def list(
+        self, request: Request, namespace: str = "", node: str = "", pod: str = ""
+    ) -> Response:
+        """Return an EvictionList, the earliest first."""
+        if node:
+            get_object("Node", "", node)
+        if pod:
+            get_object("Pod", namespace, pod)
+        chosen = _fields(request.query_params.get("fieldSelector", ""))
+        revision = changes.watermark()
+
+        def read(limit: int | None, token: str) -> Page[Timer]:
+            assert limit is not None
+            found = waiting_timers(
+                namespace=namespace or chosen.get("metadata.namespace", ""),
+                name=pod or chosen.get("metadata.name", ""),
+                node_name=node or chosen.get("spec.nodeName", ""),
+                after=_read_token(token),
+                limit=limit + 1,
+            )
+            if len(found) <= limit:
+                return Page(found, revision)
+            return Page(found[:limit], revision, _write_token(found[limit - 1]))
+
+        paginator = self.pagination_class()
+        items = [manifest(timer) for timer in paginator.paginate_queryset(read, request, self)]
+        return replies.reply(Made(KIND, items, paginator.metadata))
+
+
+class EvictionsViewSet(EvictionListViewSet):
+    """The timers of a namespace, and a pod's own by its name."""
+
+    asks = True
+
+    def retrieve(self, request: Request, namespace: str, name: str) -> Response:
+        """Return an Eviction; with ``landing=true`` where its pod would go if it came again now."""
+        lands = wire.boolean(request.query_params.get("landing"), "landing")
+        revision = changes.watermark()
+        found = waiting_timers(namespace=namespace, name=name, limit=1)
+        if not found:
+            raise NotFound(
+                f'{KIND.resource} "{name}" not found',
+                {"name": name, "group": GROUP, "kind": KIND.plural},
+            )
+        item = manifest(found[0])
+        if lands:
+            item["status"]["landing"] = _landing(namespace, name)
+        return replies.reply(Made(KIND, [item], {"resourceVersion": str(revision)}, alone=True))
+
+
+def _landing(namespace: str, name: str) -> Manifest:
+    """Return where the pod would go if it came again now: ``nodeName``, or why nowhere."""
+    found: Manifest
+    (found,) = advisor.ask("landings", [(namespace, name)])
+    return found
+
+
+def manifest(timer: Timer) -> Manifest:
+    """Return a timer as clients read it."""
+    spec: dict[str, Any] = {
+        "nodeName": timer.node_name,
+        "podUID": timer.pod_uid,
+        "cause": timer.cause,
+    }
+    if timer.cause == TAINT:
+        taint = {"key": timer.taint_key, "effect": timer.taint_effect}
+        if timer.taint_value:
+            taint["value"] = timer.taint_value
+        spec["taint"] = taint
+        spec["tolerationSeconds"] = timer.seconds
+    elif timer.seconds:
+        spec["graceSeconds"] = timer.seconds
+    status: dict[str, Any] = {"startedAt": _micro(timer.started_at), "dueAt": _micro(timer.due_at)}
+    if timer.blocked_by:
+        status["blockedBy"] = timer.blocked_by
+    if timer.landing is not None:
+        status["landing"] = msgspec.json.decode(timer.landing)
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.name,
+        "metadata": {
+            "name": timer.name,
+            "namespace": timer.namespace,
+            "uid": timer.pod_uid,
+            "creationTimestamp": format_time(timer.started_at),
+        },
+        "spec": spec,
+        "status": status,
+    }
+
+
+def _micro(moment: datetime) -> str:
+    """Return RFC 3339 with microseconds, as ``metav1.MicroTime`` is written."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _fields(selector: str) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for part in filter(None, selector.split(",")):
+        path, sign, value = part.partition("==" if "==" in part else "=")
+        if not sign or path.endswith("!") or path not in _SELECTABLE:
+            raise BadRequest(f"field label not supported: {path.rstrip('!')}")
+        chosen[path] = value
+    return chosen
+
+
+def _write_token(timer: Timer) -> str:
+    position = [timer.due_at.isoformat(), timer.pod_id]
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode()
+
+
+def _read_token(token: str) -> tuple[datetime, int] | None:
+    if not token:
+        return None
+    try:
+        due, pod_id = msgspec.json.decode(
+            base64.urlsafe_b64decode(token.encode()), type=tuple[datetime, int]
+        )
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise BadRequest("continue key is not valid: it was not given out by this server") from None
+    return due, pod_id
+
+
+class UsageViewSet(OwnViewSet):
+    """What a node's agent says that node and pods use: reported with PUT, read with GET (R135).
+
+    A node may report and read its own, others what their roles allow.
+    """
+
+    kind = "NodeUsage"
+    resource, subresource, owner = "nodes", "usage", "node"
+    is_single = True
+
+    def retrieve(self, request: Request, node: str) -> Response:
+        """Return the last report with what was concluded from it: pressures and next victims."""
+        get_object("Node", "", node)
+        return replies.reply(_usage_manifest(node))
+
+    def update(self, request: Request, node: str) -> Response:
+        """Keep a report; the body's ``usage`` is that of ``Report``."""
+        body = request.data
+        given = body.get("usage") if isinstance(body, dict) else None
+        usage.report(node, given if isinstance(given, dict) else {}, now=clock.now())
+        return replies.reply(_usage_manifest(node))
+
+
+def _usage_manifest(node: str) -> Manifest:
+    found = usage_of(node)
+    result: Manifest = {
+        "apiVersion": KIND.api_version,
+        "kind": "NodeUsage",
+        "metadata": {"name": node},
+        "usage": {},
+        "status": {"pressures": {}, "victims": []},
+    }
+    if found is not None:
+        result["usage"] = msgspec.to_builtins(found.usage)
+        result["status"] = {**result["status"], **found.outcome}
+        result["status"]["reportedAt"] = _micro(found.reported_at)
+    return result
+
+
+class ZonesViewSet(OwnViewSet):
+    """How the zones are, and how fast nodes in them may be tainted (R129)."""
+
+    kind = "Zone"
+    group, resource = "", "nodes"
+
+    def list(self, request: Request) -> Response:
+        """Return a ZoneList: state, taints per second, and how many are left at once."""
+        kept = stored_state("node-lifecycle")
+        items = [
+            {
+                "metadata": {"name": name},
+                "status": {
+                    "state": zone["state"],
+                    "taintsPerSecond": zone["rate"],
+                    "tokens": round(zone["tokens"], 3),
+                },
+            }
+            for name, zone in sorted(kept.get("zones", {}).items())
+        ]
+        document = {
+            "kind": "ZoneList",
+            "apiVersion": KIND.api_version,
+            "metadata": {"resourceVersion": str(changes.watermark())},
+            "items": items,
+            "waitingNodes": kept.get("waiting", []),
+        }
+        return replies.reply(document)

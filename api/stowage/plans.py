@@ -1,0 +1,416 @@
+"""Plans: what a change will do, and the operation that makes it (``/apis/stowage.dev/v1/plans``).
+
+POST a ``Plan`` and an advisor foretells its outcome; the answer is kept under a name for a week.
+``POST plans/NAME/apply`` foretells it again and begins to carry it out if the outcome is the same;
+otherwise it answers 409 with the new plan and with what differs.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from api import clock
+from api.forms import replies, wire
+from api.kinds import own
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import brakes as approvals
+from clusterstate.actions import plans as actions
+from clusterstate.admission.request import User
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import brakes
+from clusterstate.queries.brakes import Brake
+from clusterstate.queries.plans import (
+    HAS_FAILED,
+    HEAD,
+    HELD,
+    IS_DONE,
+    PLURAL,
+    StoredPlan,
+    find_plan,
+    latest_plans,
+    undo_of,
+)
+from scheduling.answers import advisor
+
+_MANY = 100
+_MOST_TOLD = 100
+LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"
+"""What must be as foretold to apply a plan: all of it, who leaves and why, or nothing."""
+_OPERATIONS = ("apply", "pause", "resume", "cancel", "undo")
+
+
+class PlansViewSet(OwnViewSet):
+    """Plans and their operations."""
+
+    kind = "Plan"
+    resource = PLURAL
+    asks = True
+    foretold: Manifest
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to plans; to foretell also to read; to apply to make each change."""
+        name = self.kwargs.get(self.lookup_url_kwarg, "")
+        if self.action in _OPERATIONS:
+            yield Attributes(
+                verb="create", group=GROUP, resource=PLURAL, subresource=self.action, name=name
+            )
+            if self.action in ("apply", "resume"):
+                yield from rights(find_plan(name))
+        else:
+            yield from super().wants(request)
+        if self.action in ("create", "undo"):
+            yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def list(self, request: Request) -> Response:
+        """Return the latest plans, without what they foretold in detail."""
+        limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
+        items = [manifest(one, brief=True) for one in latest_plans(limit=min(limit, _MANY))]
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "PlanList", "metadata": {}, "items": items}
+        )
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Return a plan, and how far it is carried out.
+
+        Who may not list all pods reads neither who leaves nor why steps failed.
+        """
+        lists = Attributes(verb="list", resource="pods")
+        may = authorizer.decide(self.user, lists).allowed
+        return replies.reply(manifest(find_plan(name), brief=not may, named=may))
+
+    def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
+        if self.action == "create":
+            self.foretold = advisor.ask("plan", request.data)
+        elif self.action == "apply" and _holding(request) != NOTHING:
+            self.foretold = advisor.ask("plan", find_plan(kwargs["name"]).asked())
+        elif self.action == "undo":
+            self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
+
+    def create(self, request: Request) -> Response:
+        """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
+        document = request.data
+        if request.query_params.get("dryRun"):
+            return replies.reply({**self.foretold, "spec": document.get("spec")}, status=201)
+        stored = made(document, by=self.user, foretold=self.foretold)
+        return replies.reply(manifest(stored), status=201)
+
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, name: str) -> Response:
+        """Carry a plan out if what it foretold still holds (``?holding=leaving``: who leaves)."""
+        holding = _holding(request)
+        again = None if holding == NOTHING else self.foretold
+        begun = begin(find_plan(name), holding=holding, by=self.user, foretold=again)
+        return replies.reply(manifest(begun, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def pause(self, request: Request, name: str) -> Response:
+        """Let the operation rest."""
+        return replies.reply(manifest(actions.pause(name, now=clock.now()), brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, name: str) -> Response:
+        """Let it go on."""
+        found = actions.resume(name, now=clock.now())
+        return replies.reply(manifest(found, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, name: str) -> Response:
+        """End it; what is done stays done."""
+        found = actions.cancel(name, now=clock.now())
+        return replies.reply(manifest(found, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def undo(self, request: Request, name: str) -> Response:
+        """Return a new plan that takes back what was done to nodes; pods do not return."""
+        stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
+        return replies.reply(manifest(stored), status=201)
+
+
+def _holding(request: Request) -> str:
+    """Return what must be as foretold.
+
+    Raises:
+        BadRequest: the parameter says nothing known.
+    """
+    holding = request.query_params.get("holding") or LANDINGS
+    if holding not in (LANDINGS, LEAVING, NOTHING):
+        text = f"supported values: {LANDINGS}, {LEAVING}, {NOTHING}"
+        raise BadRequest(f'invalid value "{holding}" for holding: {text}')
+    return holding
+
+
+def made(document: Manifest, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+    """Foretell what a document asks about, and keep it. Asks an advisor if that was not done.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    found: Manifest = foretold or advisor.ask("plan", document)
+    return actions.store(document, found["status"], by=by.name, now=clock.now())
+
+
+def begin(
+    plan: StoredPlan, *, holding: str, by: User, foretold: Manifest | None = None
+) -> StoredPlan:
+    """Have a plan carried out if what it foretold still holds, by what is foretold now.
+
+    Asks an advisor if that was not done.
+
+    Raises:
+        Conflict: it does not hold (``details``: the new plan and what differs), or the plan was
+            applied already.
+    """
+    if holding != NOTHING:
+        again: Manifest = foretold or advisor.ask("plan", plan.asked())
+        before = {**plan.foretold(), "steps": plan.to_do()}
+        found = list(differences(before, again["status"], holding))
+        if found:
+            stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
+            raise _changed(plan, stored, found)
+    return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
+
+
+def undoing(plan: StoredPlan, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+    """Return a new plan that takes back what an operation did to nodes.
+
+    Asks an advisor if that was not done.
+
+    Raises:
+        Conflict: it did nothing that can be taken back.
+    """
+    return made(_undone(plan), by=by, foretold=foretold)
+
+
+def _undone(plan: StoredPlan) -> Manifest:
+    """Return the document of the plan that takes a plan back.
+
+    Raises:
+        Conflict: it did nothing that can be taken back.
+    """
+    changes = taken_back(plan)
+    if not changes:
+        raise Conflict(
+            f'plan "{plan.name}" has nothing that can be taken back',
+            {"name": plan.name, "group": GROUP, "kind": PLURAL},
+        )
+    return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
+
+
+def rights(plan: StoredPlan) -> Iterator[Attributes]:
+    """Yield the right to each change that carrying the plan out makes, once."""
+    seen: set[Attributes] = set()
+    for step in plan.to_do():
+        one = _right(step)
+        if one not in seen:
+            seen.add(one)
+            yield one
+
+
+def _right(step: dict[str, Any]) -> Attributes:
+    what = step["do"]
+    if what == "evict":
+        return Attributes(
+            verb="create", resource="pods", subresource="eviction", namespace=step["namespace"]
+        )
+    if what == "remove":
+        return Attributes(verb="delete", resource="pods", namespace=step["namespace"])
+    if what == "create":
+        kind = KINDS[step["kind"]]
+        return Attributes(
+            verb="create",
+            group=kind.group,
+            resource=kind.plural,
+            namespace=step.get("namespace", ""),
+        )
+    if what == "scale":
+        kind = KINDS[step["kind"]]
+        return Attributes(
+            verb="patch",
+            group=kind.group,
+            resource=kind.plural,
+            subresource="scale",
+            namespace=step["namespace"],
+            name=step["name"],
+        )
+    if what == "delete":
+        return Attributes(verb="delete", resource="nodes", name=step["name"])
+    if what == "configuration":
+        return Attributes(verb="update", group=GROUP, resource="schedulerconfiguration")
+    subresource = "status" if "resize" in step["change"] else ""
+    return Attributes(verb="patch", resource="nodes", subresource=subresource, name=step["name"])
+
+
+def taken_back(plan: StoredPlan) -> list[Manifest]:
+    """Return the changes that take back what the operation did, and nothing that it did not do.
+
+    As the nodes were when each step was done; changes of one kind that say the same of several
+    nodes become one, where nothing of another kind stands between. Queries once.
+    """
+    found: list[Manifest] = []
+    for change in undo_of(plan.id):
+        ((what, entry),) = change.items()
+        if "nodes" not in entry:
+            found.append(change)
+            continue
+        rest = {key: value for key, value in entry.items() if key != "nodes"}
+        last = found[-1].get(what) if found else None
+        same = last is not None and {key: last[key] for key in last if key != "nodes"} == rest
+        if last is not None and same and not {*last["nodes"]} & {*entry["nodes"]}:
+            last["nodes"] += entry["nodes"]
+        else:
+            found.append({what: {"nodes": list(entry["nodes"]), **rest}})
+    return found
+
+
+def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:
+    """Yield what two outcomes of a plan differ in: the pod, and what was and is foretold of it."""
+    for part in ("leaving", "placed"):
+        if part == "placed" and holding == LEAVING:
+            continue
+        then = {one["pod"]: one for one in before.get(part) or ()}
+        now = {one["pod"]: one for one in after.get(part) or ()}
+        for pod in dict.fromkeys([*then, *now]):
+            was, is_ = (_essence(part, found.get(pod), holding) for found in (then, now))
+            if was != is_:
+                yield {"pod": pod, "part": part, "before": was, "after": is_}
+    steps = [
+        [step["subject"] for step in found["steps"] if step["do"] not in ("evict", "remove")]
+        for found in (before, after)
+    ]
+    if steps[0] != steps[1]:
+        yield {"part": "steps", "before": steps[0], "after": steps[1]}
+
+
+def _essence(part: str, told: Manifest | None, holding: str) -> Manifest | None:
+    """Return of what is told about a pod what must not change."""
+    if told is None:
+        return None
+    if part == "placed":
+        return {"nodeName": told.get("nodeName")}
+    found = {key: told.get(key) for key in ("uid", "nodeName", "cause", "rule", "blockedBy")}
+    if holding == LANDINGS:
+        found["landing"] = (told.get("landing") or {}).get("nodeName")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest]) -> Conflict:
+    causes = [
+        {
+            "reason": "PlanChanged",
+            "field": one["part"],
+            "message": f"{one.get('pod', '')}: {_text(one['before'])}, now {_text(one['after'])}",
+        }
+        for one in found[:_MOST_TOLD]
+    ]
+    return Conflict(
+        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": what it foretold does'
+        f" not hold any more; the new plan is {new.name}",
+        {
+            "name": plan.name,
+            "group": GROUP,
+            "kind": PLURAL,
+            "causes": causes,
+            "plan": manifest(new),
+        },
+    )
+
+
+def _text(told: object) -> str:
+    return "nothing" if told is None else msgspec.json.encode(told).decode()
+
+
+def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Manifest:
+    """Return a plan as clients read it.
+
+    ``brief``: without who leaves and where each lands; not ``named``: without messages either,
+    which name pods.
+    """
+    asked, outcome = plan.asked(), plan.foretold()
+    metadata: Manifest = {"name": plan.name, "creationTimestamp": format_time(plan.created_at)}
+    if plan.created_by:
+        metadata["annotations"] = {f"{GROUP}/created-by": plan.created_by}
+    status = dict(outcome)
+    if brief:
+        status = {key: outcome[key] for key in HEAD if key in outcome}
+    operation: Manifest = {
+        "state": plan.state,
+        "steps": len(plan.progress),
+        "done": plan.progress.count(IS_DONE),
+        "held": plan.progress.count(HELD),
+        "failed": plan.progress.count(HAS_FAILED),
+    }
+    if plan.applied_at is not None:
+        operation |= {
+            "appliedBy": plan.applied_by,
+            "appliedAt": format_time(plan.applied_at),
+            "updatedAt": format_time(plan.updated_at),
+        }
+    if plan.message and named:
+        operation["message"] = plan.message
+    if plan.failures and named:
+        operation["failures"] = list(plan.failures.values())
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": "Plan",
+        "metadata": metadata,
+        "spec": asked.get("spec") or {},
+        "status": {**status, "operation": operation},
+    }
+
+
+class BrakesViewSet(OwnViewSet):
+    """Zones and namespaces whose pods are held back, because too many would leave."""
+
+    kind = "Brake"
+    resource = "brakes"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read them, or to approve one."""
+        if self.action == "approve":
+            name = self.kwargs[self.lookup_url_kwarg]
+            return (
+                Attributes(
+                    verb="create", group=GROUP, resource="brakes", subresource="approve", name=name
+                ),
+            )
+        return super().wants(request)
+
+    def list(self, request: Request) -> Response:
+        """Return a BrakeList."""
+        items = [_brake(one) for one in brakes.brakes()]
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "BrakeList", "metadata": {}, "items": items}
+        )
+
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, name: str) -> Response:
+        """Let the pods go, for an hour."""
+        found = approvals.approve(name, by=self.user.name, now=clock.now())
+        return replies.reply(_brake(found), status=201)
+
+
+def _brake(one: Brake) -> Manifest:
+    status: Manifest = {"state": one.state, "leaving": one.leaving, "total": one.total}
+    if one.approved_at is not None and one.until is not None:
+        status |= {
+            "approvedBy": one.approved_by,
+            "approvedAt": format_time(one.approved_at),
+            "until": format_time(one.until),
+        }
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": "Brake",
+        "metadata": {"name": one.key, "creationTimestamp": format_time(one.created_at)},
+        "spec": {"scope": one.scope, "name": one.name, "limitPercent": one.limit_percent},
+        "status": status,
+    }

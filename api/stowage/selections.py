@@ -1,0 +1,72 @@
+"""What selects pods and nodes, how many, and what two of a kind share (R41): ``selections``.
+
+``kubectl get selections -A`` prints them: Services, controllers and disruption budgets with their
+pods, RuntimeClasses with their nodes and the pods that use them.
+"""
+
+from typing import Final
+
+import msgspec
+from rest_framework.response import Response
+
+from api.forms import renderers, replies, wire
+from api.forms.replies import Made
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate import changes
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.selections import Selection
+from clusterstate.queries.selections import pod_selections, runtime_class_selections
+
+KIND: Final = Kind(
+    name="Selection",
+    group=GROUP,
+    plural="selections",
+    singular="selection",
+    wire_type=msgspec.Struct,
+)
+
+
+class SelectionsViewSet(OwnViewSet):
+    """Lists of selections: all, or of what selects the pods of a namespace."""
+
+    kind = "Selection"
+    resource = KIND.plural
+    is_namespaced = True
+    renderer_classes = renderers.OF_OBJECTS
+
+    def list(self, request: Request, namespace: str = "") -> Response:
+        """Return a SelectionList; with ``overlapping``, those that do."""
+        only_overlapping = wire.boolean(request.query_params.get("overlapping"), "overlapping")
+        metadata = replies.list_metadata(changes.watermark())
+        found = pod_selections(namespace)
+        if not namespace:
+            found += runtime_class_selections()
+        items = [manifest(one) for one in found if one.overlapping or not only_overlapping]
+        return replies.reply(Made(KIND, items, metadata))
+
+
+def manifest(one: Selection) -> Manifest:
+    """Return a selection as clients read it."""
+    of = one.of
+    metadata: Manifest = {"name": f"{of.kind.lower()}.{of.name}"}
+    if of.namespace:
+        metadata["namespace"] = of.namespace
+    status: Manifest = {
+        "pods" if of.namespace else "nodes": one.count,
+        "overlapping": one.overlapping,
+        "overlaps": [
+            {"kind": other.kind, "name": other.name, "shared": other.count}
+            for other in one.overlaps
+        ],
+    }
+    if one.users is not None:
+        status["pods"] = one.users
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.name,
+        "metadata": metadata,
+        "spec": {"kind": of.kind, "name": of.name, "selector": str(of.selector)},
+        "status": status,
+    }

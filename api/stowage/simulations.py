@@ -1,0 +1,139 @@
+"""Questions about placing that store nothing: simulations, headroom, nodes of a RuntimeClass.
+
+The answers to the first two come from an advisor (``scheduling.answers.advisor``).
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from rest_framework.response import Response
+
+from api.access import naming
+from api.forms import renderers, replies
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from scheduling.answers import advisor
+
+
+class QuestionViewSet(OwnViewSet):
+    """A POST whose body is a question and whose answer is a document."""
+
+    asks = True
+    answer: Manifest
+
+    def ask(self, document: Any) -> Manifest:
+        """Return the answer."""
+        raise AssertionError("each question says how it is answered")
+
+    def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Ask; nothing is written, so a dry run is nothing else."""
+        self.answer = self.ask(request.data)
+
+    def create(self, request: Request) -> Response:
+        """Answer with 201, as Kubernetes' reviews do."""
+        return replies.reply(self.answer, status=201)
+
+
+class SimulationsViewSet(QuestionViewSet):
+    """Where would these pods go?"""
+
+    kind = "Simulation"
+    resource = "simulations"
+
+    def ask(self, document: Any) -> Manifest:
+        """Return the document with ``status.results``; pods of others are counted."""
+        return naming.of_simulation(_asked("simulation", document), naming.reader(self.user))
+
+
+KIND: Final = Kind(
+    name="Headroom",
+    group=GROUP,
+    plural="headroom",
+    singular="headroom",
+    wire_type=msgspec.Struct,
+)
+
+
+class HeadroomViewSet(QuestionViewSet):
+    """How many more of this pod fit, and what blocks the next one? Of usual shapes by a list."""
+
+    kind = KIND.name
+    resource = KIND.plural
+    renderer_classes = renderers.OF_OBJECTS
+
+    def list(self, request: Request) -> Response:
+        """Return a HeadroomList: the shapes of the settings (``STOWAGE_HEADROOM_SHAPES``)."""
+        found = advisor.ask("room", {})
+        metadata = replies.list_metadata(found["revision"])
+        return replies.reply(replies.Made(KIND, found["items"], metadata))
+
+    def ask(self, document: Any) -> Manifest:
+        """Return the document with ``status.fits`` and ``status.blockers``."""
+        return _asked("headroom", document)
+
+
+class NodeAdviceViewSet(QuestionViewSet):
+    """Which nodes to add for the pods that wait?"""
+
+    kind = "NodeAdvice"
+    resource = "nodeadvice"
+
+    def ask(self, document: Any) -> Manifest:
+        """Return ``status`` with the cheapest nodes found, and the pods that they free.
+
+        Pods that the asker may not list are counted.
+        """
+        return naming.of_node_advice(_asked("node-advice", document), naming.reader(self.user))
+
+
+class ComparisonsViewSet(QuestionViewSet):
+    """What would the recent past have been under other configurations?"""
+
+    kind = "Comparison"
+    resource = "comparisons"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to this, and to what it tells of: all nodes and pods."""
+        yield from super().wants(request)
+        yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def ask(self, document: Any) -> Manifest:
+        """Return ``status`` with the runs side by side, and what differs."""
+        return _asked("comparison", document)
+
+
+class RuntimeClassNodesViewSet(OwnViewSet):
+    """The nodes that match a RuntimeClass's scheduling rules (R60), as a list of Nodes."""
+
+    group = "node.k8s.io"
+    resource, subresource, owner = "runtimeclasses", "nodes", "runtimeclass"
+    renderer_classes = renderers.OF_OBJECTS
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to this, and the right to list nodes."""
+        yield Attributes(
+            verb="get",
+            group=self.group,
+            resource=self.resource,
+            subresource=self.subresource,
+            name=self.kwargs[self.owner],
+        )
+        yield Attributes(verb="list", resource="nodes")
+
+    def list(self, request: Request, runtimeclass: str) -> Response:
+        """Return a NodeList."""
+        from scheduling.answers import questions
+
+        items, revision = questions.runtime_class_nodes(runtimeclass)
+        metadata = replies.list_metadata(revision)
+        return replies.reply(replies.StoredList(KINDS["Node"], items, metadata))
+
+
+def _asked(question: str, document: Any) -> Manifest:
+    found: Manifest = advisor.ask(question, document)
+    return found

@@ -1,0 +1,181 @@
+"""What happened to an object, and who did it: ``changes`` of the group ``stowage.dev``.
+
+``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the changes that
+the log keeps, the newest first. Whoever may get the object may read its trail.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+
+from api.access import auth
+from api.forms import errors, replies, wire
+from api.kinds import own
+from api.kinds.own import OwnViewSet
+from api.requests import Request
+from api.stowage.story import story
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, NotFound
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import consequences, provenance, trail
+from clusterstate.queries.trail import Step
+
+_MANY = 50
+MOST = 500
+
+
+class ChangesViewSet(OwnViewSet):
+    """The changes of one object, the newest first, and who made them."""
+
+    resource = "changes"
+    kind = "Change"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get the object, or to this at all where the question names none."""
+        try:
+            kind, namespace, name = _object(request)
+        except BadRequest:
+            return super().wants(request)
+        return (Attributes("get", kind.group, kind.plural, namespace=namespace, name=name),)
+
+    def list(self, request: Request) -> HttpResponseBase:
+        """Return a ChangeList; ``continue`` goes on with older changes.
+
+        With ``format=table`` the same as text for people.
+        """
+        query = request.query_params
+        form = query.get("format") or "json"
+        if form not in ("json", "table"):
+            raise BadRequest(f'invalid value "{form}" for format: supported values: json, table')
+        kind, namespace, name = _object(request)
+        if kind.name == "Pod":
+            auth.require_own_pod(self.user, namespace, name)
+        limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
+        before = wire.integer(query.get("continue"), "continue") or 0
+        found = trail.trail_of(kind, namespace, name, limit=limit, before=before)
+        if not found.steps:
+            raise NotFound(
+                f'no changes of {kind.resource} "{name}" are kept',
+                {"name": name, "group": kind.group, "kind": kind.plural},
+            )
+        document: Manifest = {
+            "kind": "ChangeList",
+            "apiVersion": own.API_VERSION,
+            "metadata": {"continue": str(found.more)} if found.more else {},
+            "complete": found.complete,
+            "items": [_item(one, kind, namespace, name, self.user) for one in found.steps],
+        }
+        if kind.name == "Pod" and not before:
+            document["preempted"] = [
+                {
+                    "namespace": one.namespace,
+                    "name": one.name,
+                    "time": format_time(one.at),
+                    "resourceVersion": str(one.revision),
+                }
+                for one in provenance.victims_of(namespace, name, found.object_id)
+                if may_see_pod(self.user, one.namespace, one.name)
+            ]
+        if form == "table":
+            text = story(document["items"], more=bool(found.more))
+            answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
+            answer["Cache-Control"] = errors.NO_CACHE
+            return answer
+        return replies.reply(document)
+
+
+def _object(request: Request) -> tuple[Kind, str, str]:
+    """Return kind, namespace and name of the object that is asked about.
+
+    Raises:
+        BadRequest: one of them is missing, or there is no such kind.
+    """
+    query = request.query_params
+    kind = _kind(query.get("kind", ""))
+    name = query.get("name", "")
+    if not name:
+        raise BadRequest("name: Required value: of the object whose changes are asked for")
+    namespace = query.get("namespace", "") if kind.namespaced else ""
+    if kind.namespaced and not namespace:
+        raise BadRequest(f"namespace: Required value: a {kind.name} is in a namespace")
+    return kind, namespace, name
+
+
+def _kind(name: str) -> Kind:
+    if not name:
+        raise BadRequest("kind: Required value: of the object whose changes are asked for")
+    if name not in KINDS:
+        raise BadRequest(f'kind: Invalid value: "{name}": there is no such kind here')
+    return KINDS[name]
+
+
+def may_see_pod(user: User, namespace: str, name: str) -> bool:
+    """Return whether the name of another pod may be told: pods preempt across namespaces."""
+    wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+    return authorizer.decide(user, wants).allowed
+
+
+def _may_see_node(user: User, name: str) -> bool:
+    return authorizer.decide(user, Attributes("get", resource="nodes", name=name)).allowed
+
+
+def _change(step: Step) -> dict[str, Any]:
+    """Return what any change has as JSON; what is not known is left out."""
+    item: dict[str, Any] = {
+        "resourceVersion": str(step.revision),
+        "time": format_time(step.at),
+        "type": step.verb,
+        "user": {"username": step.actor} if step.actor else {},
+    }
+    if step.impersonator:
+        item["user"]["impersonatedBy"] = step.impersonator
+    if step.request:
+        item["auditID"] = step.request
+    if step.fields:
+        item["fields"] = list(step.fields)
+    return item
+
+
+def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
+    """Return what a deletion followed from, up to the first object that the user may not get."""
+    found = []
+    for cause in consequences.causes_of(step, kind, namespace, name):
+        of = cause.kind
+        wants = Attributes("get", of.group, of.plural, namespace=cause.namespace, name=cause.name)
+        if not authorizer.decide(user, wants).allowed:
+            break
+        about = {"kind": of.name, "namespace": cause.namespace, "name": cause.name}
+        found.append({key: value for key, value in about.items() if value} | _change(cause.step))
+    return found
+
+
+def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
+    """Return a change as JSON shows it to a user; what is not known is left out."""
+    item = _change(step)
+    if step.node:
+        item["nodeName"] = step.node
+    if step.decision is not None:
+        item["decision"] = str(step.decision)
+    if step.for_pod:
+        item["preemptedFor"] = {"uid": step.for_pod}
+        found = provenance.preemptor_of(step.for_pod, step.revision, step.at)
+        if found is not None and may_see_pod(user, found.namespace, found.name):
+            item["preemptedFor"].update(namespace=found.namespace, name=found.name)
+            if found.decision:
+                item["preemptedFor"]["decision"] = str(found.decision)
+    if because := _because(step, kind, namespace, name, user):
+        item["because"] = because
+    if step.is_eviction:
+        taint = provenance.taint_behind(namespace, name, step.revision, step.at)
+        if taint is not None:
+            item["evictedFor"] = provenance.shown(
+                taint, is_whole=_may_see_node(user, taint.node_name)
+            )
+    return item

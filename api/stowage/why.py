@@ -1,0 +1,123 @@
+"""Why pods wait or are where they are: ``pods/NAME/why`` and ``waitinggroups``.
+
+The answers come from an advisor (``scheduling.answers.advisor``). They are columns of thousands of
+nodes, so they are compressed for clients that take that.
+"""
+
+import gzip
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from django.http.response import HttpResponseBase
+from django.utils.cache import patch_vary_headers
+from rest_framework.response import Response
+
+from api.forms import renderers, replies, wire
+from api.forms.replies import Made
+from api.kinds.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+from scheduling.answers import advisor
+
+_WORTH_IT = 1_400
+_LEVEL = 5
+
+
+class CompressedViewSet(OwnViewSet):
+    """An advisor's answers, which are compressed with gzip where the client takes that."""
+
+    asks = True
+
+    def finalize_response(  # type: ignore[override]  # as ``StatusView`` has it
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Return the written answer, compressed if it is worth it."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        content = getattr(answer, "content", b"")
+        if len(content) < _WORTH_IT or answer.has_header("Content-Encoding"):
+            return answer
+        patch_vary_headers(answer, ("Accept-Encoding",))
+        if "gzip" in request.META.get("HTTP_ACCEPT_ENCODING", ""):
+            answer.content = gzip.compress(content, _LEVEL, mtime=0)  # type: ignore[attr-defined]
+            answer["Content-Encoding"] = "gzip"
+            if answer.has_header("Content-Length"):
+                answer["Content-Length"] = str(len(answer.content))  # type: ignore[attr-defined]
+        return answer
+
+
+class WhyViewSet(CompressedViewSet):
+    """What every filter says of every node about a pod, the scores, and what would help."""
+
+    kind = "Explanation"
+    resource, subresource, owner = "pods", "why", "name"
+    is_namespaced = True
+    is_single = True
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get it."""
+        return (msgspec.structs.replace(*super().wants(request), verb="get"),)
+
+    def retrieve(self, request: Request, namespace: str, name: str) -> Response:
+        """Return an Explanation with a page of the nodes."""
+        query = request.query_params
+        limit = wire.integer(query.get("limit"), "limit")
+        world = query.get("world") or ""
+        if world not in ("", "now", "then"):
+            raise BadRequest(f'invalid value "{world}" for world: supported values: now, then')
+        asked = {
+            "namespace": namespace,
+            "name": name,
+            "world": world,
+            "token": query.get("continue") or "",
+            "rejectedBy": query.get("rejectedBy") or "",
+            "remedies": _unless_refused(query.get("remedies")),
+        }
+        if limit is not None:
+            asked["limit"] = limit
+        return replies.reply(advisor.ask_text("why", asked))
+
+
+KIND: Final = Kind(
+    name="WaitingGroup",
+    group=GROUP,
+    plural="waitinggroups",
+    singular="waitinggroup",
+    wire_type=msgspec.Struct,
+)
+
+
+class WaitingGroupsViewSet(CompressedViewSet):
+    """The pods that wait, all or of a namespace, by what stands in their way; or one group."""
+
+    kind = KIND.name
+    resource = KIND.plural
+    renderer_classes = renderers.OF_OBJECTS
+
+    def list(self, request: Request, namespace: str = "") -> Response:
+        """Return a WaitingGroupList, the largest first; with ``remedies`` what would help."""
+        with_remedies = wire.boolean(request.query_params.get("remedies"), "remedies")
+        found = _groups(namespace=namespace, remedies=with_remedies)
+        metadata = replies.list_metadata(found["revision"])
+        if found["notExamined"]:
+            metadata["podsNotExamined"] = found["notExamined"]
+        return replies.reply(Made(KIND, found["items"], metadata))
+
+    def retrieve(self, request: Request, name: str, namespace: str = "") -> Response:
+        """Return a WaitingGroup with its remedies and all of its pods."""
+        found = _groups(namespace=namespace, name=name)
+        metadata = replies.list_metadata(found["revision"])
+        return replies.reply(Made(KIND, found["items"], metadata, alone=True))
+
+
+def _groups(**asked: Any) -> Manifest:
+    found: Manifest = advisor.ask("waiting-groups", asked)
+    return found
+
+
+def _unless_refused(text: str | None) -> bool:
+    """Return a switch that is on unless the query says otherwise."""
+    return True if not text else wire.boolean(text, "remedies")

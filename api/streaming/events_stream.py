@@ -1,0 +1,237 @@
+"""``GET /apis/stowage.dev/v1/events/stream``: what happens, as server-sent events.
+
+    types=bind,unschedulable,evict,preempt,change   only these; without it all but ``change``
+    kinds=Node,Pod          what ``change`` tells of (all kinds of which the caller may watch all)
+    namespace=, name=, node=, labelSelector=        only objects like that
+    latest=true             of several changes of an object since the last message only the last one
+    since=REVISION          from there on; the header Last-Event-ID says the same, and comes first
+    timeoutSeconds=         how long; without it half an hour to an hour
+
+Each message has a CloudEvent in one line; its ``id:`` is the revision to go on from (of several
+messages of one revision the last one has it). Whoever reads
+the stream needs the right to watch the kinds that it tells of, in the namespace or in all.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from api import routes
+from api.access import auth
+from api.access.impersonation import claim_of_headers
+from api.forms import errors, failures, wire
+from api.server import connections, metrics
+from api.server.scopes import Receive, Scope, Send, header, parameters
+from api.streaming import rights, streams
+from api.streaming.hub import Event
+from api.streaming.streams import Following, Message, Outlet
+from api.streaming.watch import Client, OnThread
+from clusterstate import changes, lineage
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects import labels
+from clusterstate.objects.errors import BadRequest, Expired
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.queries import notices
+from clusterstate.queries.notices import CHANGE, OF_PODS, TYPES
+
+PATH: Final = "/apis/stowage.dev/v1/events/stream"
+_SECONDS: Final = (1800.0, 3600.0)
+_KNOWN: Final = frozenset(
+    {"types", "kinds", "namespace", "name", "node", "labelSelector", "latest", "since",
+     "timeoutSeconds"}
+)  # fmt: skip
+_jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client wants to be told of; empty texts do not select."""
+
+    types: frozenset[str]
+    kinds: frozenset[str] = frozenset()
+    namespace: str = ""
+    name: str = ""
+    node: str = ""
+    selector: labels.Selector
+    only_latest: bool = False
+
+    def followed(self) -> frozenset[str]:
+        """Return the kinds whose changes have to be read."""
+        return notices.kinds_for(self.types, sorted(self.kinds))
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A checked request: what is wanted, from which revision on, for how long, by which rights."""
+
+    wanted: Wanted
+    cursor: int
+    seconds: float
+    needs: tuple[Attributes, ...]
+    source: str
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def read(query: dict[str, str]) -> Wanted:
+    """Return what the parameters ask for.
+
+    Raises:
+        BadRequest: one of them is unknown, or says nothing known.
+    """
+    unknown = query.keys() - _KNOWN
+    if unknown:
+        raise BadRequest(f"unknown parameter {min(unknown)!r}")
+    types = _words(query.get("types", "")) or [one for one in TYPES if one != CHANGE]
+    for one in types:
+        if one not in TYPES:
+            raise BadRequest(f'invalid value "{one}" for types: known are {", ".join(TYPES)}')
+    kinds = _words(query.get("kinds", ""))
+    if kinds and CHANGE not in types:
+        raise BadRequest(f"kinds: only together with the type {CHANGE}")
+    for one in kinds:
+        if one not in KINDS:
+            raise BadRequest(f'invalid value "{one}" for kinds: there is no such kind here')
+    try:
+        selector = labels.parse_selector(query.get("labelSelector", ""))
+    except labels.SelectorError as error:
+        raise BadRequest(f"unable to parse requirement: {error}") from error
+    namespace = query.get("namespace", "")
+    every = [one.name for one in ALL_KINDS if one.namespaced or not namespace]
+    return Wanted(
+        types=frozenset(types),
+        kinds=frozenset(kinds or (every if CHANGE in types else ())),
+        namespace=namespace,
+        name=query.get("name", ""),
+        node=query.get("node", ""),
+        selector=selector,
+        only_latest=wire.boolean(query.get("latest"), "latest"),
+    )
+
+
+def _needs(kind_name: str, namespace: str) -> Attributes:
+    kind = KINDS[kind_name]
+    space = namespace if kind.namespaced else ""
+    return Attributes("watch", kind.group, kind.plural, namespace=space)
+
+
+def _may(user: User, wants: Attributes) -> bool:
+    return authorizer.decide(user, wants).allowed
+
+
+@connections.used()
+def _open(scope: Scope) -> Request:
+    """Authenticate, authorise and read the request; runs on a thread. May query."""
+    if scope["method"] != "GET":
+        raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+    user = auth.authenticate(claim_of_headers(scope["headers"]))
+    query = parameters(scope)
+    wanted = read(query)
+    if CHANGE in wanted.types and not query.get("kinds"):
+        may = [one for one in wanted.kinds if _may(user, _needs(one, wanted.namespace))]
+        wanted = msgspec.structs.replace(wanted, kinds=frozenset(may))
+    needs = [_needs(one, wanted.namespace) for one in sorted(wanted.followed())]
+    if not needs:
+        raise BadRequest("kinds: Required value: there is no kind that you may watch")
+    for one in needs:
+        auth.require(user, one)
+    since = header(scope, b"last-event-id") or query.get("since", "")
+    cursor = wire.integer(since, "since") or 0
+    identity = lineage.identity()
+    if cursor:
+        lineage.require(cursor)
+        kept_after = lineage.kept_after()
+        if cursor < kept_after:
+            raise Expired(f"too old resource version: {cursor} ({kept_after})")
+    else:
+        cursor = changes.settled().mark
+    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
+    length = float(seconds) if seconds else _jitter.uniform(*_SECONDS)
+    return Request(wanted, cursor, length, tuple(needs), notices.source_of(identity["uid"]))
+
+
+class Teller:
+    """Turns events into the messages of one stream."""
+
+    def __init__(self, wanted: Wanted, source: str) -> None:
+        self._wanted = wanted
+        self._source = source
+
+    def messages(self, events: Sequence[Event]) -> list[Message]:
+        """Return what the client wants to be told of these events."""
+        chosen = [event for event in events if self._concerns(event)]
+        if self._wanted.only_latest:
+            chosen = streams.latest(chosen)
+        return [message for event in chosen for message in self._told(event)]
+
+    def _concerns(self, event: Event) -> bool:
+        wanted, change = self._wanted, event.change
+        if wanted.namespace and change.namespace != wanted.namespace:
+            return False
+        if wanted.name and change.name != wanted.name:
+            return False
+        if wanted.node and not change.concerns_node(wanted.node):
+            return False
+        if wanted.selector.everything:
+            return True
+        return wanted.selector.matches(event.new["metadata"].get("labels") or {})
+
+    def _told(self, event: Event) -> list[Message]:
+        wanted = self._wanted
+        types = wanted.types
+        if CHANGE in types and event.change.kind not in wanted.kinds:
+            types -= {CHANGE}
+        change = event.change
+
+        def old_text() -> str | None:
+            same = change.previous_document_id == change.document_id
+            return change.text if same else change.previous_text
+
+        found = notices.notices_of(change, types, lambda: event.new, old_text)
+        return [
+            Message(one.revision if one is found[-1] else 0, one.type, one.envelope(self._source))
+            for one in found
+        ]
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
+    """Answer one stream."""
+    try:
+        request: Request = await on_thread(_open, scope)
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        await failures.reply(scope, send, error)
+        return
+    client = Client()
+    listener = asyncio.ensure_future(client.listen(receive))
+    counted = metrics.Watching(scope["path"], routes.of(scope))
+    selecting = {"Pod"} if not OF_PODS.isdisjoint(request.wanted.types) else ()
+    following = Following(request.wanted.followed(), selecting=selecting)
+    outlet = Outlet(scope, send)
+    teller = Teller(request.wanted, request.source)
+
+    def tell(events: Sequence[Event]) -> list[Message]:
+        messages = teller.messages(events)
+        counted.sent(len(messages))
+        return messages
+
+    try:
+        await outlet.begin()
+        streaming = streams.run(
+            outlet, client, following, request.cursor, tell, on_thread, seconds=request.seconds
+        )
+        failure = None
+        try:
+            await rights.kept(streaming, claim_of_headers(scope["headers"]), *request.needs)
+        except Exception as error:  # noqa: BLE001  # the headers are sent: a message tells it
+            failure = errors.translate(error)
+        if not client.gone:
+            await outlet.end(failure)
+    finally:
+        following.close()
+        counted.end()
+        listener.cancel()

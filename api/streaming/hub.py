@@ -1,0 +1,459 @@
+"""One reader of the change log for all watches of this process.
+
+::
+
+    change log --(thread: read by watermark)--> ring of events per kind --(loop)--> watches
+
+A thread follows the log while anybody watches: woken by commits of this process, by the Redis
+channel that other processes publish to, and by a short poll should a wake-up be lost. It reads only
+the kinds that are watched and turns changes into events; the event loop appends them to a *ring*
+per kind and wakes the watches of that kind.
+
+A watch has no queue, only a cursor: the revision up to which it has sent. What it has not sent yet
+it takes from the ring, and when it is slower than the ring is long, or started further back, from
+the log itself. So a slow client costs nothing but its own delay, and nothing can be missed: both
+sources are ordered by revision and complete up to theirs. Bytes are built once per event and
+shared by all watches.
+
+``floor`` of a ring is the revision after which it has everything; None until the first read that
+included its kind.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+
+from api import clock
+from api.server import connections
+from clusterstate import changes, wake
+from clusterstate.actions import aside
+from clusterstate.changes import Change
+from clusterstate.objects.document import Overlay, compose
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.events import event_manifests
+from clusterstate.queries.pods import pod_overlay
+
+logger = logging.getLogger(__name__)
+
+RING_EVENTS = 8192
+RING_BYTES = 32 << 20
+READ_LIMIT = 1000
+POLL_SECONDS = 0.2
+POLL_WITHOUT_REDIS_SECONDS = 0.02
+PAUSE_SECONDS = (0.0005, 0.010)
+"""Between two reads: the shortest when nothing new has come meanwhile, doubled while it has."""
+
+_decode = msgspec.json.decode
+
+
+def overlay(change: Change) -> Overlay:
+    """Return what fills the slots of the changed object's document."""
+    return pod_overlay(change.node_name, change.scheduled_at, change.unschedulable, change.eviction)
+
+
+def previous_overlay(change: Change) -> Overlay:
+    """Return what filled the slots before the change."""
+    return pod_overlay(
+        change.previous_node_name,
+        change.previous_scheduled_at,
+        change.previous_unschedulable,
+        change.previous_eviction,
+    )
+
+
+class Event:
+    """A change as watches need it: stored bytes, decoded values and finished lines, made once."""
+
+    __slots__ = ("_lines", "_new", "_old", "change", "object")
+
+    def __init__(self, change: Change, body: bytes) -> None:
+        self.change = change
+        self.object = body
+        self._new: Manifest | None = None
+        self._old: Manifest | None = None
+        self._lines: dict[Any, bytes] = {}
+
+    @property
+    def new(self) -> Manifest:
+        """Return the object after the change; the last state, for a deletion."""
+        if self._new is None:
+            self._new = _decode(self.object)
+        return self._new
+
+    @property
+    def old(self) -> Manifest | None:
+        """Return the object before the change, None for an addition.
+
+        Needs the earlier text, which is read only while a watch with a selector is open.
+        """
+        if self._old is None:
+            change = self.change
+            if change.previous_document_id is None:
+                # What selectors look at in an Event of the service's own never changes.
+                return self.new if change.verb == changes.MODIFIED else None
+            text = change.previous_text
+            if text is None and change.previous_document_id == change.document_id:
+                text = change.text
+            if text is None:
+                return None
+            revision = change.previous_revision or 0
+            self._old = _decode(compose(text, revision, previous_overlay(change)))
+        return self._old
+
+    def line(self, verb: bytes) -> bytes:
+        """Return the event as one line of a watch."""
+        line = self._lines.get(verb)
+        if line is None:
+            line = b'{"type":"%s","object":%s}\n' % (verb, self.object)
+            self._lines[verb] = line
+        return line
+
+    def cached(self, key: Any, make: Callable[[], bytes]) -> bytes:
+        """Return the line under ``key``, made by ``make`` the first time."""
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = make()
+        return line
+
+
+def events_of(items: Sequence[Change]) -> list[Event]:
+    """Return the events of changes that were read with their documents.
+
+    Events of the service's own have no document: they are composed as they are now. Queries once
+    if there are such.
+    """
+    rows = [c.object_id for c in items if c.text is None and c.kind == "Event"]
+    composed = event_manifests(rows) if rows else {}
+    found: list[Event] = []
+    for change in items:
+        if change.text is not None:
+            body = compose(change.text, change.revision, overlay(change))
+        elif change.kind == "Event":
+            body = composed.get(change.object_id) or _remains(change)
+        else:
+            continue  # trimmed while it was read; a follower that needs it gets Expired
+        found.append(Event(change, body))
+    return found
+
+
+def digested(items: Sequence[Change]) -> list[Event]:
+    """Return the events of changes, but for an object that none can be made of.
+
+    Such an object is set aside: its event is left out, and everybody else's watches go on.
+    """
+    parts = aside.each(
+        "watch",
+        items,
+        events_of,
+        which=lambda change: aside.Which(change.kind, change.object_id),
+        now=clock.now(),
+    )
+    return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
+
+
+def _remains(change: Change) -> bytes:
+    """Return what is known of an Event that is gone: its name and the revision."""
+    return msgspec.json.encode(
+        {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": change.name,
+                "namespace": change.namespace,
+                "resourceVersion": str(change.revision),
+            },
+            "involvedObject": {},
+        }
+    )
+
+
+class Ring:
+    """The latest events of one kind, in order of revision."""
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self.position = 0
+        self._revisions: list[int] = []
+        self._events: list[Event] = []
+        self._bytes = 0
+
+    def append(self, events: list[Event], position: int) -> None:
+        """Add events; ``position`` is the revision up to which the log was read."""
+        for event in events:
+            self._revisions.append(event.change.revision)
+            self._events.append(event)
+            self._bytes += len(event.object)
+        self.position = position
+        if len(self._events) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop the older half, so that trimming is rare."""
+        drop = max(1, len(self._events) // 2)
+        self.floor = self._revisions[drop - 1]
+        self._bytes -= sum(len(event.object) for event in self._events[:drop])
+        del self._events[:drop]
+        del self._revisions[:drop]
+
+    def after(self, cursor: int) -> list[Event] | None:
+        """Return the events after ``cursor``, None when the ring does not reach back so far."""
+        if self.floor is None or cursor < self.floor:
+            return None
+        return self._events[bisect_right(self._revisions, cursor) :]
+
+
+class Subscription:
+    """One waiting watch: ``wake`` is set when its kind (or its one object) changed."""
+
+    __slots__ = ("key", "kind", "selects", "wake")
+
+    def __init__(self, kind: str, *, selects: bool, key: tuple[str, str] | None) -> None:
+        self.kind = kind
+        self.selects = selects
+        self.key = key
+        self.wake = asyncio.Event()
+
+
+class Hub:
+    """The reader's thread, the rings, and who waits. All methods belong to the event loop."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, Ring] = {}
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._keyed: dict[tuple[str, str, str], set[Subscription]] = {}
+        self._kinds: Counter[str] = Counter()
+        self._selecting: Counter[str] = Counter()
+        self._wanted: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[threading.Thread] = []
+        self._wake = threading.Event()
+        self._closed = False
+        self._listening = False
+
+    # ------------------------------------------------------------------------- on the loop
+
+    def subscribe(
+        self, kind: str, *, selects: bool = False, key: tuple[str, str] | None = None
+    ) -> Subscription:
+        """Start to follow a kind, or with ``key`` one object (namespace, name) of it.
+
+        ``selects`` asks for earlier states too, so that selectors can find what ceased to match.
+        """
+        if not self._threads:
+            self._start()
+        subscription = Subscription(kind, selects=selects, key=key)
+        if key is None:
+            self._subscriptions.setdefault(kind, set()).add(subscription)
+        else:
+            self._keyed.setdefault((kind, *key), set()).add(subscription)
+        if not self._kinds[kind]:
+            self._rings[kind] = Ring()
+        self._kinds[kind] += 1
+        if selects:
+            if not self._selecting[kind]:
+                # Events read so far have no earlier state; the log has.
+                self._rings[kind] = Ring()
+                self._wake_all(kind)
+            self._selecting[kind] += 1
+        self._publish_wanted()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop following; the last one to leave a kind ends reading it."""
+        kind = subscription.kind
+        if subscription.key is None:
+            self._subscriptions[kind].discard(subscription)
+        else:
+            name = (kind, *subscription.key)
+            self._keyed[name].discard(subscription)
+            if not self._keyed[name]:
+                del self._keyed[name]
+        self._kinds[kind] -= 1
+        if subscription.selects:
+            self._selecting[kind] -= 1
+        if not self._kinds[kind]:
+            del self._kinds[kind]
+            self._rings.pop(kind, None)
+        self._publish_wanted()
+
+    def ring(self, kind: str) -> Ring:
+        """Return the ring of a kind that a watch follows."""
+        return self._rings[kind]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._closed = True
+        self._wake.set()
+
+    def _publish_wanted(self) -> None:
+        kinds = frozenset(self._kinds)
+        wanted = (kinds, frozenset(k for k in kinds if self._selecting[k]))
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._wake.set()
+
+    def _wake_all(self, kind: str) -> None:
+        for subscription in self._subscriptions.get(kind, ()):
+            subscription.wake.set()
+        for name, subscriptions in self._keyed.items():
+            if name[0] == kind:
+                for subscription in subscriptions:
+                    subscription.wake.set()
+
+    def _arrived(
+        self,
+        wanted: tuple[frozenset[str], frozenset[str]],
+        start: int,
+        events: list[Event],
+        position: int,
+    ) -> None:
+        """Take what the thread read: all of ``wanted`` after ``start`` up to ``position``."""
+        by_kind: dict[str, list[Event]] = {}
+        for event in events:
+            by_kind.setdefault(event.change.kind, []).append(event)
+        kinds, selecting = wanted
+        for kind in kinds:
+            ring = self._rings.get(kind)
+            if ring is None:
+                continue
+            if ring.floor is None:
+                if self._selecting[kind] and kind not in selecting:
+                    continue  # read before earlier states were asked for
+                ring.floor = start
+                self._wake_all(kind)
+            elif ring.position != start:
+                # The kind was left and followed again between two reads.
+                fresh = self._rings[kind] = Ring()
+                fresh.floor = start
+                ring = fresh
+                self._wake_all(kind)
+            news = by_kind.get(kind, [])
+            ring.append(news, position)
+            if not news:
+                continue
+            for subscription in self._subscriptions.get(kind, ()):
+                subscription.wake.set()
+            if self._keyed:
+                for event in news:
+                    change = event.change
+                    for subscription in self._keyed.get((kind, change.namespace, change.name), ()):
+                        subscription.wake.set()
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for target in (self._follow, self._listen):
+            thread = threading.Thread(target=target, name=f"watch{target.__name__}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        changes.committed.connect(self._committed, dispatch_uid=f"hub-{id(self)}")
+
+    # ---------------------------------------------------------------------- on its threads
+
+    def _committed(self, sender: object, **_: object) -> None:
+        self._wake.set()
+
+    def _follow(self) -> None:
+        """Read the log while there are watches."""
+        position: int | None = None
+        pause = PAUSE_SECONDS[0]
+        while not self._closed:
+            wanted = self._wanted
+            if not wanted[0]:
+                position = None
+                self._wake.wait()
+                self._wake.clear()
+                continue
+            try:
+                connections.check()
+                if position is None:
+                    position = changes.watermark()
+                    more = True
+                    self._hand_over(wanted, position, [], position)
+                else:
+                    read = changes.read_since(
+                        position,
+                        kinds=wanted[0],
+                        documents=wanted[0],
+                        previous=wanted[1],
+                        limit=READ_LIMIT,
+                    )
+                    more = read.more
+                    if read.cursor != position or self._pending(wanted[0]):
+                        found = digested(read.items)
+                        self._hand_over(wanted, position, found, read.cursor)
+                    position = read.cursor
+            except Expired:
+                position = None
+                continue
+            except DatabaseError as error:
+                logger.warning("watch reader lost the database: %s", type(error).__name__)
+                with contextlib.suppress(DatabaseError):
+                    connection.close()
+                time.sleep(0.2)
+                continue
+            except Exception:  # the thread lives on: all watches of this process wait for it
+                logger.exception("watch_reader_failed")
+                time.sleep(0.2)
+                continue
+            if more:
+                continue
+            # A single commit is seen at once; of a stream of them, many by one read.
+            busy = self._wake.is_set()
+            pause = min(2 * pause, PAUSE_SECONDS[1]) if busy else PAUSE_SECONDS[0]
+            time.sleep(pause)
+            self._wake.wait(POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
+            self._wake.clear()
+        connection.close()
+
+    def _pending(self, kinds: frozenset[str]) -> bool:
+        """Return whether a ring still waits for its first read; an answer too many is harmless."""
+        rings = self._rings
+        return any((ring := rings.get(kind)) is not None and ring.floor is None for kind in kinds)
+
+    def _hand_over(
+        self,
+        wanted: tuple[frozenset[str], frozenset[str]],
+        start: int,
+        events: list[Event],
+        position: int,
+    ) -> None:
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._arrived, wanted, start, events, position)
+
+    def _listen(self) -> None:
+        """Set the wake-up for each message on the channel; without Redis the poll is quicker."""
+        while not self._closed:
+            try:
+                with redis.Redis.from_url(
+                    settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
+                ) as client:
+                    subscription = client.pubsub(ignore_subscribe_messages=True)
+                    subscription.subscribe(wake.CHANGES)
+                    self._listening = True
+                    while not self._closed:
+                        if subscription.get_message(timeout=5.0) is not None:
+                            self._wake.set()
+            except (redis.RedisError, OSError):
+                pass
+            except Exception:  # as above; the poll is quicker meanwhile
+                logger.exception("watch_listener_failed")
+            self._listening = False
+            self._wake.set()
+            if not self._closed:
+                time.sleep(0.5)
+
+
+hub = Hub()
