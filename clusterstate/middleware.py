@@ -75,6 +75,10 @@ SIGN_IN = "stowage.sign-in"
 """Where a request's META holds what came of a sign-in, and the name that was tried."""
 
 
+DID = "stowage.did"
+"""Where a request's META holds the right to change something that a page first asked about."""
+
+
 class BrowserOnly:
     """Runs settings.BROWSER_MIDDLEWARE around requests of browsers and nothing around others.
 

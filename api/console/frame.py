@@ -136,9 +136,15 @@ def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
 
 
 def require(request: HttpRequest, verb: str, resource: str, **about: str) -> None:
-    """Raise AccessDenied unless the person may do that, as the API would."""
+    """Raise AccessDenied unless the person may do that, as the API would.
+
+    The first change that a form asks about in this way is what the audit log says of the form.
+    """
     user = people.user_of(request.user)
-    require_right(user, Attributes(verb, resource=resource, **about))
+    wants = Attributes(verb, resource=resource, **about)
+    if request.method == "POST" and verb not in then.READS:
+        request.META.setdefault(middleware.DID, wants)
+    require_right(user, wants)
 
 
 def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:

@@ -30,7 +30,7 @@ _META: Final = "stowage.then"
 _KEPT_FLEETS: Final = 3
 _LOOK_BACK: Final = 500
 _STEP: Final = timedelta(minutes=1)
-_READS: Final = frozenset({"get", "list", "watch"})
+READS: Final = frozenset({"get", "list", "watch"})
 
 
 class Then(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ def steps(kind: Kind, namespace: str, name: str, past: Then | None, *, limit: in
 
 def forbids(request: HttpRequest, verb: str) -> bool:
     """Return whether an action is none of this page's: in the past nothing is changed."""
-    return asked(request) and verb not in _READS
+    return asked(request) and verb not in READS
 
 
 _LINK: Final = re.compile(r'(?<!data-now )((?:href|data-from)=")((?:/console/|\?)[^"]*)"')

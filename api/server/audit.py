@@ -34,12 +34,13 @@ from api.server import audit_file, connections
 from api.server.audit_events import LARGEST_BODY, Entry, line_of
 from api.server.scopes import Scope, Send
 from clusterstate.access.policy import Policy as Roles
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import audit_log
 from clusterstate.actions.aside import is_an_objects_fault
 from clusterstate.actions.audit_log import Line
 from clusterstate.admission.request import User
 from clusterstate.metrics import audit as metrics
-from clusterstate.middleware import SESSION_USER, SIGN_IN
+from clusterstate.middleware import DID, SESSION_USER, SIGN_IN
 from clusterstate.objects import audit_policy
 from clusterstate.objects.audit_policy import (
     COMPLETE,
@@ -255,7 +256,15 @@ def known(entry: Entry, user: User, roles: Roles | None) -> None:
 
 
 def page(entry: Entry, environ: Mapping[str, Any]) -> None:
-    """Note who was signed in when a page was answered, and what came of a sign-in."""
+    """Note who was signed in when a page was answered, what it did, and what came of a sign-in.
+
+    A form that changes something is written as the request of the API that does the same. What was
+    typed into it is not written, whatever the policy says.
+    """
+    entry.is_page = True
+    did: Attributes | None = environ.get(DID)
+    if did is not None:
+        entry.does(did)
     if name := environ.get(SESSION_USER):
         entry.sender = User(name=name)
     entry.sign_in = environ.get(SIGN_IN)
@@ -300,13 +309,15 @@ def _answered(entry: Entry, code: int, request: bytes, response: bytes) -> None:
     if entry.user is None:  # a page, or nobody who is known
         name = entry.sender.name if entry.sender is not None else ""
         entry.verdict = log.policy.verdict(name, (), entry.wanted())
+    if entry.is_page and entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
+        entry.verdict = Verdict(METADATA, entry.verdict.omitted)
     if entry.verdict.level == NONE:
         if code not in _REFUSALS:
             return
         entry.verdict = _AT_LEAST
     if COMPLETE in entry.verdict.omitted:
         return
-    if entry.wanted().resource:
+    if entry.wanted().resource and not entry.is_page:
         if entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
             entry.request = request
         # What an object is called stands in the answer; at least that is looked at.

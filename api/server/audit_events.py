@@ -49,6 +49,7 @@ class Entry(msgspec.Struct, gc=False):
     response: bytes = b""
     code: int = 0
     sign_in: tuple[str, str] | None = None
+    is_page: bool = False
     stage: str = COMPLETE
     at: float = 0.0
     _wanted: Wanted | None = None
@@ -58,6 +59,19 @@ class Entry(msgspec.Struct, gc=False):
         if self._wanted is None:
             self._wanted = wanted_of(self.scope)
         return self._wanted
+
+    def does(self, did: Attributes) -> None:
+        """Note that a page did what a request of the API would have done."""
+        self._wanted = Wanted(
+            did.verb,
+            self.scope["path"],
+            did.group,
+            "v1",
+            did.resource,
+            did.subresource,
+            did.namespace,
+            did.name,
+        )
 
 
 # What a request asks for -------------------------------------------------------------------
