@@ -22,8 +22,12 @@ from clusterstate.objects.meta import Manifest
 
 CORDON, UNCORDON, DRAIN, DELETE = "cordon", "uncordon", "drain", "delete"
 TAINT, UNTAINT, LABEL, RESIZE = "taint", "untaint", "label", "resize"
-EVICT, DELETE_POD, EDIT = "evict", "delete-pod", "edit"
-KNOWN: Final = (CORDON, UNCORDON, DRAIN, DELETE, TAINT, UNTAINT, RESIZE, EVICT, DELETE_POD, EDIT)
+EVICT, DELETE_POD, EDIT, SCALE = "evict", "delete-pod", "edit", "scale"
+KNOWN: Final = (
+    CORDON, UNCORDON, DRAIN, DELETE, TAINT, UNTAINT, RESIZE, EVICT, DELETE_POD, EDIT, SCALE,
+)  # fmt: skip
+SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
+"""The kinds whose replicas a plan may change."""
 MOST_NODES: Final = 500
 _MOST_NAMED: Final = 3
 _END: Final = "END"
@@ -64,14 +68,14 @@ def changes_of(query: QueryDict) -> list[Manifest]:
             raise BadRequest("pod: name pods as namespace/name")
         more = {"disableEviction": True} if do == DELETE_POD else {}
         return [{EVICT: {"pods": pods, **more, **grace}}]
+    if do == SCALE:
+        return [{SCALE: _scale(query)}]
     on = {"nodes": _nodes(query)}
     if do in (TAINT, UNTAINT):
         return [{do: {**on, "taints": [_taint(query, exact=do == TAINT)]}}]
     if do == RESIZE:
-        names, amounts = query.getlist("resource"), query.getlist("amount")
-        pairs = zip_longest(names, amounts, fillvalue="")
-        wanted = {name.strip(): amount.strip() for name, amount in pairs if name.strip()}
-        return [{RESIZE: {**on, "amounts": wanted}}]
+        wanted = _amounts(query)
+        return [{RESIZE: {**on, "amounts": wanted}}] if wanted else []
     if do == EDIT:
         return list(_edited(on, query))
     if do == DRAIN:
@@ -79,6 +83,23 @@ def changes_of(query: QueryDict) -> list[Manifest]:
         chosen = {name: True for given, name in options.items() if query.get(given) == "on"}
         return [{DRAIN: {**on, **chosen, **grace}}]
     return [{do: on}]
+
+
+def _amounts(query: QueryDict) -> Manifest:
+    """Return the amounts that differ from those which the form showed (``had_amount``), if any."""
+    parts = (query.getlist(name) for name in ("resource", "amount", "had_amount"))
+    rows = ((one.strip() for one in row) for row in zip_longest(*parts, fillvalue=""))
+    return {name: amount for name, amount, had in rows if name and amount != had}
+
+
+def _scale(query: QueryDict) -> Manifest:
+    kind, name, text = (query.get(one, "").strip() for one in ("kind", "name", "replicas"))
+    if kind not in SCALED or not name:
+        raise BadRequest(f"kind and name: name one of {', '.join(SCALED)}")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadRequest("replicas: must be a number")
+    namespace = query.get("namespace", "").strip() or "default"
+    return {"kind": kind, "namespace": namespace, "name": name, "replicas": int(text)}
 
 
 def _grace(query: QueryDict) -> Manifest:

@@ -60,6 +60,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
         "effects": EFFECTS,
+        "amounts": sorted(((manifest.get("status") or {}).get("allocatable") or {}).items()),
         "may_change": frame.may(request, "patch", "nodes", name=name),
         "may_delete": frame.may(request, "delete", "nodes", name=name),
         "system_taints": "node.kubernetes.io/",

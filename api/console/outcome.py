@@ -221,6 +221,8 @@ def button(changes: Sequence[Manifest], summary: Mapping[str, Any]) -> str:
     if kinds == {"evict"}:
         removes = any(change["evict"].get("disableEviction") for change in changes)
         return f"{'Delete' if removes else 'Evict'} {pods}"
+    if kinds == {"scale"} and len(changes) == 1:
+        return f"Scale to {changes[0]['scale']['replicas']}" + (f", {pods} will leave" * bool(many))
     verb = {"cordon": "Cordon", "uncordon": "Uncordon", "taint": "Taint", "delete": "Delete"}
     word = verb.get(next(iter(kinds)), "Change") if len(kinds) == 1 else "Change"
     nodes = summary.get("nodes", 0)

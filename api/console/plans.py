@@ -213,6 +213,9 @@ def _back(changes: Sequence[Manifest]) -> str:
     pods = [pod for body in bodies for pod in body.get("pods") or ()]
     if len(nodes) == 1 and not pods:
         return reverse("console:node", args=nodes)
+    if len(changes) == 1 and (scale := changes[0].get(asked.SCALE)):
+        whose = (scale["kind"], scale.get("namespace", "default"), scale["name"])
+        return reverse("console:object", args=whose)
     if len(pods) == 1 and not nodes:
         return reverse("console:pod", args=pods[0].split("/", 1))
     return reverse("console:pods" if pods else "console:nodes")

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import downloads, frame, merging, then
+from api.console import asked, downloads, frame, merging, then
 from api.console.then import Then
 from api.forms import bodies, pages, tables, wire
 from clusterstate.actions import objects
@@ -192,6 +192,10 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         if past is None and frame.may(request, "list", "events", namespace=namespace)
         else [],
         "may_change": frame.may(request, "update", kind.plural, **about),
+        "replicas": (manifest.get("spec") or {}).get("replicas", 1)
+        if kind.name in asked.SCALED
+        and frame.may(request, "patch", kind.plural, subresource="scale", **about)
+        else None,
         "as_api": pages.path_of(kind, namespace, name),
     }
     return frame.page(request, "object.html", f"{kind.name} {name}", context, status=status)

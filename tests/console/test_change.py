@@ -407,3 +407,46 @@ def test_without_an_advisor_the_page_says_what_to_do_instead(
     assert answer.status_code == 503
     assert "no advisor is running" in text(answer)
     assert escape("kubectl cordon n1") in text(answer)
+
+
+def test_a_nodes_form_asks_for_the_amounts_that_differ(operator: Client) -> None:
+    create_node("n1", allocatable={"nvidia.com/gpu": "2"})
+    page = text(operator.get("/console/nodes/n1/"))
+    assert 'name="had_amount" value="4"' in page
+    rows = {"resource": ["cpu", "nvidia.com/gpu", "x.io/fpga"], "amount": ["6", "2", "1"]}
+    asked_for = {"do": "resize", "node": "n1", **rows, "had_amount": ["4", "2", ""]}
+    page = text(operator.get(CHANGE, asked_for))
+    (plan,) = latest_plans(limit=1)
+    (change,) = plan.asked()["spec"]["changes"]
+    assert change == {"resize": {"nodes": ["n1"], "amounts": {"cpu": "6", "x.io/fpga": "1"}}}
+    confirm(operator, page)
+    while operations.carry_out(plan.id, NOW):
+        pass
+    status = manifest("Node", "", "n1")["status"]
+    assert (status["allocatable"]["cpu"], status["allocatable"]["x.io/fpga"]) == ("6", "1")
+    same = {"do": "resize", "node": "n1", "resource": "cpu", "amount": "6", "had_amount": "6"}
+    assert "Nothing is to be changed" in text(operator.get(CHANGE, same))
+
+
+def test_a_deployment_is_scaled_by_its_preview(operator: Client, viewer: Client) -> None:
+    create_node("n1")
+    template = {
+        "metadata": {"labels": {"app": "shop"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "shop"}}, "template": template}
+    shop = {"metadata": {"name": "shop"}, "spec": spec}
+    objects.create("Deployment", "default", shop, now=NOW)
+    path = "/console/objects/Deployment/default/shop/"
+    assert 'id="replicas" type="number" min="0" value="1"' in text(operator.get(path))
+    assert 'id="replicas"' not in text(viewer.get(path))
+    whose = {"do": "scale", "kind": "Deployment", "namespace": "default", "name": "shop"}
+    page = text(operator.get(CHANGE, {**whose, "replicas": "3"}))
+    assert "Scale to 3" in page
+    assert f'href="{path}">Cancel' in page
+    confirm(operator, page)
+    while operations.carry_out(latest_plans(limit=1)[0].id, NOW):
+        pass
+    assert manifest("Deployment", "default", "shop")["spec"]["replicas"] == 3
+    for wrong in ({"replicas": "many"}, {"replicas": "-1"}, {"replicas": "1", "kind": "Job"}):
+        assert operator.get(CHANGE, {**whose, **wrong}).status_code == 400
