@@ -2,11 +2,12 @@
 
 Packages, each importing only from those below it (checked by import-linter)::
 
-    apps, tasks, celery    entry points of Django and Celery
+    apps, tasks, celery    entry points of Django and Celery; ``management`` has the commands
     processes              the loops that the worker processes run
     answers                what-if questions, and recorded decisions explained and made again
     worker                 the scheduling worker: mirror, decide, bind, refuse, record
     controllers            what follows the change log: evictions, nodes, budgets, garbage, ...
+    scenarios              what becomes of a cluster over hours, under several configurations
     simulation             a world and pods in, placements out; neither queries nor keeps anything
     engine, plugins        the decision core: snapshot in, decisions out
     framework              what plugins, configuration and engine share

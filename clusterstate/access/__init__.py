@@ -3,7 +3,9 @@
 ::
 
     tables of roles and bindings --(authorizer: read when they changed)--> Policy --> decide()
-    default_roles: what every cluster has, reconciled by prepare
+    default_roles, controller_roles: what every cluster has, reconciled by prepare
+    rules: whether a rule allows a request or covers another rule
+    people, accounts: who is signed in to the admin; tokens of service accounts
 
 ``decide`` answers from three sources, in this order, as kube-apiserver does: ``system:masters`` may
 do everything; a node may do what its own agent needs (``nodes``); everybody else, and a node beyond

@@ -6,7 +6,9 @@
     places         where their binaries, data and sockets lie, and their URLs
     account        the user who runs PostgreSQL when root starts the service
     reach          how that user gets at data and programs below folders it cannot enter
+    parts          which processes are kept running
     supervisor     starts the service's processes, and replaces those that end or hang
+    renewal        replaces processes one after the other, without a pause
     preparation    migrations, versions and locks of the database; backup and restore
     credentials    certificates, the administrator's token, kubeconfig
     first_token    the token that a new state directory begins with

@@ -14,8 +14,9 @@
     present      the cluster as it is now with the pods that wait
     plans        what will happen if these changes are made: plan_nodes (what they become),
                  plan_leavers (who leaves), plan_queue (where pods wait), plan_steps (what is done),
-                 plan_telling (the answer)
+                 plan_scaling (pods that come or go with replicas), plan_telling (the answer)
     replay       a recorded decision made again, on the cluster as it was then
+    comparing    the recent past (``recorded``) beside what other configurations would have made
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)
 that an advisor keeps up with the change log; a question about the past is answered on a snapshot

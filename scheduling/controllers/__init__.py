@@ -14,6 +14,8 @@
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
     operations         plans that were applied, carried out step by step
+    canaries           a configuration on trial, given back when its scheduler is silent
+    webhooks           programs are told of events
     by_namespace       the pass of those that work namespace by namespace
     manager            runs those that need a look once a second
 

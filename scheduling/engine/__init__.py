@@ -15,6 +15,7 @@
     row_program               why rows reject a class, and who would have to leave them, in numbers
     filter_program            the filters for one class, as arrays
     budgets, nominations      what the dry run of preemption counts with
+    reliance                  placed pods, not bound yet, that a decision leans on
     compiled                  the loop of the fast lane, and how it is compiled
     decision                  the record of what was decided and why
     queue                     which pending pod is next, and what wakes the others

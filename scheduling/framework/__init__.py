@@ -9,8 +9,12 @@
     documents, plugin_sets, configuration_advice     a document becomes such a value
     reading, legacy                                  typed reading; documents of older versions
     events, sampling                                 what wakes pods; how many nodes are looked at
+    reach, footprints                                whom a counter means; what a bind relies on
+    handles, v1                                      what plugins may look at and may import
+    extenders, extender_protocol, http_calls         HTTP services that take part in decisions
+    arrays                                           names of the core's array types
 
 ``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,
-``engine.deciding`` and the binder. It never reads a clock, a database or the network, and knows
-a snapshot only through ``node_table.NodeTable``.
+``engine.deciding`` and the binder. It reads no clock and no database, talks to the network only
+for extenders, and knows a snapshot only through ``node_table.NodeTable``.
 """

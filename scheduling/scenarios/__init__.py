@@ -13,6 +13,7 @@ time on the queue and the core of the live scheduler, and what came of it is tol
     policies                           configurations by a short name: least, most, packing ...
     comparing                          outcomes -> what differs by pod, node and figure
     tables, pictures, page             all of that as text, SVG, one HTML file
+    durations                          times as people write them
 
 Nothing here queries or keeps anything; chance comes from the script's seed, and time is counted
 from the script's beginning (only how long it took is read from a clock).

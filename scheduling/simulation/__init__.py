@@ -7,7 +7,13 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     preparing        a pod of the document, checked, admitted, filed under its class
     leaving          what follows from a pod's leaving for another one
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
-    headroom         how many more of a pod fit, and what stops the next one
+    headroom, room   how many more of a pod fit, and what stops the next one; all at once
+    verdicts         every filter on every node, also behind the first that rejects it
+    explanation      the funnel, the scores, why one node won; ``causes``: the RuntimeClass's part
+    remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
+    groups           waiting pods by what stands in their way
+    node_advice      which nodes to add for the pods that wait
+    checks           whether what a plugin says about itself is true, for tests of plugins
     simulate         all of it, on an empty world
     plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
     cluster          a cluster in virtual time: the live queue, hints and batches

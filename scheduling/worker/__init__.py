@@ -13,7 +13,9 @@
     recorder           decision records, kept until there is time to write them
     node_admission     pods that a client put on a node: may they stay there?
     failed_batches     smaller batches after a failure, until the pod that causes it is found
-    profiles           the scheduler configuration in force
+    profiles           the scheduler configuration in force; ``guard`` watches one on trial
+    stored_pods        pods as stored, for plugins that look at more than a class
+    measuring, traces  what is counted of attempts; what is told of traced pods
 
 One scheduler works at a time in the whole system, under a session advisory lock. It decides on the
 mirror's snapshot, which *assumes* each placed pod at once; the binder writes the binding and

@@ -291,3 +291,38 @@ def test_what_the_web_server_imports_first_needs_no_models() -> None:
         [sys.executable, "-c", "import api.server.protocol"],
         cwd=ROOT, env={**os.environ, **settings}, check=True, timeout=120,
     )  # fmt: skip
+
+
+def missing_from_maps(root: Path) -> dict[str, set[str]]:
+    """Return the modules that the map in their package's docstring leaves out, by package.
+
+    A package whose docstring names fewer than half of its modules has no map: its modules are named
+    by the nouns or plugins that they are about, one each. A map may end with ``others``.
+    """
+    missing: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for init in sorted((root / package).rglob("__init__.py")):
+            docstring = ast.get_docstring(ast.parse(init.read_text()), clean=True) or ""
+            modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__"}
+            modules |= {path.parent.name for path in init.parent.glob("*/__init__.py")}
+            words = set(re.findall(r"\w+", docstring))
+            if "\nothers " in docstring or len(modules & words) * 2 < len(modules):
+                continue
+            if left := modules - words:
+                missing[init.parent.relative_to(root).as_posix()] = left
+    return missing
+
+
+def test_the_map_of_a_package_has_all_of_its_modules():
+    assert missing_from_maps(ROOT) == {}
+
+
+def test_a_module_that_a_map_leaves_out_is_found(tmp_path: Path):
+    package = tmp_path / "api"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        '"""A room.\n\n::\n\n    one    first\n    two    next\n"""\n'
+    )
+    for name in ("one", "two", "planted"):
+        (package / f"{name}.py").touch()
+    assert missing_from_maps(tmp_path) == {"api": {"planted"}}

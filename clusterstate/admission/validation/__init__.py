@@ -16,7 +16,16 @@ Pods take most of the modules::
     projected_volumes
     scheduling, security       affinity, tolerations, spreading; security contexts
     spec_diff                  how the spec of a refused update differs
-    kinds                      which module checks which other kind
+    pod_resources              resources of the pod as a whole against its containers'
+
+Other kinds, by group: ``kinds`` knows which module checks which::
+
+    nodes, namespaces, quotas  LimitRange and ResourceQuota are in ``quotas``
+    configuration, services, networking, storage, claims, access
+    jobs, job_policies         also CronJobs and HorizontalPodAutoscalers
+    certificates, signers      requests for certificates; the names of signers
+
+All of them share ``field`` (how an error is made), ``metadata``, and ``formats`` of names.
 """
 
 from functools import lru_cache

@@ -1,7 +1,9 @@
 """The loop of ``engine.fast_lane``, and what it calls, compiled by Numba.
 
     caching   how a loop is compiled, and where its code is kept
-    layout    what the arrays' columns mean; the only one, with ``rows``, that loads no Numba
+    layout    what the arrays' columns mean; ``arguments``: the loops' tuples of arrays. Only these
+              two and ``rows`` load no Numba
+    arithmetic  how the formulas of ``framework.formulas`` are compiled
     shared    single rows: whether a pod fits, what the row scores, which one is picked
     scoring   what nodes score, in blocks of 64 rows
     terms     rules about other pods, judged and scored for groups of rows
