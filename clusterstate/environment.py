@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
@@ -144,6 +145,16 @@ def url(name: str, default: str, schemes: Sequence[str]) -> str:
     if not value.startswith(tuple(f"{scheme}://" for scheme in schemes)):
         expected = " or ".join(f"{scheme}://" for scheme in schemes)
         raise ImproperlyConfigured(f"{name} must start with {expected}, but it is {value!r}.")
+    return value
+
+
+def issuer(name: str) -> str:
+    """Return an issuer's URL, empty when unset: https, or http on this machine."""
+    value = text(name)
+    parts = urlsplit(value)
+    is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if value and not ((parts.scheme == "https" and parts.hostname) or is_local):
+        raise ImproperlyConfigured(f"{name} must start with https://, but it is {value!r}.")
     return value
 
 

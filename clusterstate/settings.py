@@ -292,6 +292,17 @@ AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "api.console.frame.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
 AXES_CLIENT_IP_CALLABLE = "clusterstate.middleware.client_address"
+# Accounts of the company, by OpenID Connect (`api.console.company`); off without an issuer.
+OIDC_ISSUER = environment.issuer("STOWAGE_OIDC_ISSUER")
+OIDC_CLIENT_ID = environment.text("STOWAGE_OIDC_CLIENT_ID", "stowage")
+OIDC_CLIENT_SECRET = environment.text("STOWAGE_OIDC_CLIENT_SECRET")
+OIDC_SCOPES = ["openid", *environment.words("STOWAGE_OIDC_SCOPES", "email,profile")]
+OIDC_TITLE = environment.text("STOWAGE_OIDC_TITLE", "the company's account")
+# kube-apiserver: --oidc-username-claim, --oidc-groups-claim, --oidc-username-prefix and -groups-.
+OIDC_NAME_CLAIM = environment.text("STOWAGE_OIDC_NAME_CLAIM", "sub")
+OIDC_GROUPS_CLAIM = environment.text("STOWAGE_OIDC_GROUPS_CLAIM", "groups")
+OIDC_PREFIX = environment.text("STOWAGE_OIDC_PREFIX", "oidc:")
+OIDC_PREFIX = "" if OIDC_PREFIX == "-" else OIDC_PREFIX
 # Secure cookies and HSTS are for https alone: `clusterstate.middleware.SecureTransport`.
 HSTS_SECONDS = environment.integer("STOWAGE_HSTS", 31536000, at_least=0, at_most=10**9)
 SESSION_IDLE_SECONDS = environment.integer(

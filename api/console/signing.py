@@ -1,15 +1,32 @@
-"""Signing in and out: the same people, sessions and lock-out as the admin's."""
+"""Signing in and out: the same people, sessions and lock-out as the admin's.
 
-from typing import Any
+Who has set up one-time codes goes on to a second page after the password, and is signed in by the
+code. Wrong codes count as wrong passwords do, and lock out.
+"""
 
-from django.contrib.auth import logout
+import time
+from typing import Any, Final
+
+from axes.handlers.proxy import AxesProxyHandler
+from django.conf import settings
+from django.contrib.auth import login, logout
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from api.console import frame
+from api import clock
+from api.console import company, frame
+from clusterstate.actions import codes
+
+_WAITS: Final = "stowage.waits-for-code"
+"""Where a session holds who gave the right password, and until when a code is taken."""
+_PATIENCE: Final = 300
+WRONG: Final = "This is not the code of now, or it was used before."
 
 
 class SignIn(LoginView):
@@ -19,9 +36,27 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
     extra_context = {"title": "Sign in"}
 
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return what the page shows, with the way to the company's accounts if there is one."""
+        more = {"company": settings.OIDC_TITLE if company.is_on() else ""}
+        return super().get_context_data(**kwargs) | more
+
     def get_default_redirect_url(self) -> str:
         """Return where one goes who asked for no page."""
         return reverse("console:fleet")
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Sign in whose password is right; who has codes is asked for one first."""
+        person = form.get_user()
+        if codes.since(person) is None:
+            return super().form_valid(form)
+        self.request.session[_WAITS] = {
+            "person": person.pk,
+            "backend": person.backend,
+            "until": time.time() + _PATIENCE,
+            "next": self.get_success_url(),
+        }
+        return HttpResponseRedirect(reverse("console:sign-in-code"))
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer, with the policy of all pages."""
@@ -31,6 +66,46 @@ class SignIn(LoginView):
             response = render()
         assert isinstance(response, HttpResponse)
         return frame.guarded(response)
+
+
+def code(request: HttpRequest) -> HttpResponse:
+    """Ask for the code of somebody whose password was right, and sign in by it."""
+    waits = request.session.get(_WAITS) or {}
+    person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
+    if person is None or time.time() > waits["until"]:
+        request.session.pop(_WAITS, None)
+        return frame.guarded(HttpResponseRedirect(reverse("console:sign-in")))
+    problem = ""
+    if request.method == "POST":
+        problem = tried(request, person, request.POST.get("code", ""))
+        if not problem:
+            following = request.session.pop(_WAITS)["next"]
+            login(request, person, backend=waits["backend"])
+            return frame.guarded(HttpResponseRedirect(following))
+    context = {"problem": problem, "name": person.get_username()}
+    status = 403 if problem else 200
+    page = frame.page(request, "sign_in_code.html", "Sign in", context, status=status)
+    return frame.guarded(page)
+
+
+def tried(request: HttpRequest, person: User, given: str) -> str:
+    """Return what is wrong with a code, nothing if it is right and now used up.
+
+    A wrong one counts as a wrong password: after too many, the lock-out answers in place of the
+    page.
+    """
+    credentials = {"username": person.get_username()}
+    if not AxesProxyHandler.is_allowed(request, credentials):
+        request.axes_locked_out = True  # type: ignore[attr-defined]  # AxesMiddleware answers
+        return WRONG
+    try:
+        if codes.check(person, given[:40], now=clock.now()):
+            return ""
+    except codes.TooManyTries as error:
+        seconds = max(1, round((error.until - clock.now()).total_seconds()))
+        return f"Too many wrong codes. The next one is looked at in {seconds} s."
+    user_login_failed.send(sender=__name__, credentials=credentials, request=request)
+    return WRONG
 
 
 @require_POST

@@ -3,7 +3,9 @@
 from django.urls import path
 
 from api.console import (
+    account,
     change,
+    company,
     decisions,
     evictions,
     fleet,
@@ -63,6 +65,10 @@ urlpatterns = [
     path("objects/<str:name>/", records.objects_of, name="objects"),
     path("objects/<str:kind_name>/<str:namespace>/<str:name>/", records.object_of, name="object"),
     path("find", palette.find, name="find"),
+    path("account", account.page, name="account"),
+    path("sign-in/code", signing.code, name="sign-in-code"),
+    path("sign-in/company", company.begin, name="company"),
+    path("sign-in/company/back", company.back, name="company-back"),
     path("sign-in", signing.SignIn.as_view(), name="sign-in"),
     path("sign-out", signing.sign_out, name="sign-out"),
 ]

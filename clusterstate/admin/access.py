@@ -3,16 +3,40 @@
 from axes.models import AccessAttempt
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.forms import (
+    AdminPasswordChangeForm,
+    AuthenticationForm,
+    UserChangeForm,
+    UserCreationForm,
+)
 
-from clusterstate.actions import tokens
+from clusterstate.actions import codes, tokens
 from clusterstate.admin.base import CommonAdmin, display
+from clusterstate.models.people import OneTimeCodes
 from clusterstate.models.tokens import ApiToken
 
 admin.site.unregister([User, Group])
+
+
+class PasswordForm(AuthenticationForm):
+    """The admin's own sign-in: by password alone, so not for people who have one-time codes."""
+
+    def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
+        """Refuse who may not see the admin, and who has to give a code, which the console takes."""
+        super().confirm_login_allowed(user)
+        if isinstance(user, User) and codes.since(user) is not None:
+            raise ValidationError(
+                "You sign in with a one-time code: sign in at /console/, and come back then.",
+                code="codes",
+            )
+
+
+admin.site.login_form = PasswordForm
 
 
 @admin.register(User)
@@ -63,6 +87,25 @@ class ApiTokenAdmin(CommonAdmin[ApiToken]):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """Take several back."""
         tokens.revoke(list(queryset.values_list("pk", flat=True)))
+
+
+@admin.register(OneTimeCodes)
+class OneTimeCodesAdmin(CommonAdmin[OneTimeCodes]):
+    """Who signs in with codes; deleting an entry lets that person in by password alone."""
+
+    list_display = ("person", "since", "failures", "failed_at")
+    search_fields = ("person__username",)
+    list_select_related = ("person",)
+    ordering = ("person__username",)
+    fields = readonly_fields = ("person", "since", "failures", "failed_at")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: each person sets them up in the console."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: OneTimeCodes | None = None) -> bool:
+        """Return False: each person sets them up in the console."""
+        return False
 
 
 @admin.register(AccessAttempt)

@@ -24,6 +24,7 @@ _GROUPS = (
             ("Users", "person", "auth", "user"),
             ("Groups", "group", "auth", "group"),
             ("API tokens", "key", "clusterstate", "apitoken"),
+            ("One-time codes", "password", "clusterstate", "onetimecodes"),
             ("Failed log-ins", "lock", "axes", "accessattempt"),
             ("Audit log", "policy", "clusterstate", "auditline"),
         ),

@@ -38,6 +38,7 @@ from clusterstate.models.generic import GenericObject
 from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.past import PastBlock, PastChunk, PastHead
+from clusterstate.models.people import OneTimeCodes
 from clusterstate.models.plans import Brake, Plan, PlanUndo
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
@@ -93,6 +94,7 @@ __all__ = [
     "Node",
     "NodeHeartbeat",
     "NodeUsage",
+    "OneTimeCodes",
     "PastBlock",
     "PastChunk",
     "PastHead",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 OBJECTS = "as many rows as the cluster has objects of this kind"
 ONE = "one row, or one for each loop or scheduler"
-PEOPLE = "as many as administrators make"
+PEOPLE = "as many as administrators make, and people of the company sign in"
 TABLES = {
     "actor": "30 days after somebody asked for it: housekeeping.drop_old_actors",
     "api_token": "deleted 30 days after it expired: housekeeping.drop_old_access",
@@ -59,6 +59,7 @@ TABLES = {
     "node": OBJECTS,
     "node_heartbeat": "one for each node, and goes with it",
     "node_usage": "one for each node that reports: housekeeping.drop_leftovers",
+    "one_time_codes": "one for each person, and goes with them",
     "past_block": "PAST_HOURS, by partitions: past.trim",
     "past_chunk": "goes with its blocks: past.trim",
     "past_head": ONE,
