@@ -5,6 +5,8 @@ from django.db import connection
 
 from clusterstate import aside, changes, locks, sql
 from clusterstate.actions import objects
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import with_condition
 from clusterstate.queries.controllers import pending_work
 from clusterstate.queries.lists import list_page
@@ -13,7 +15,17 @@ from clusterstate.queries.pods import pod_overlay
 from scheduling.controllers import manager
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion, podgc
-from tests.controllers.support import NOW, after, bind, make_node, make_pod, pod, set_taints, taint
+from tests.controllers.support import (
+    NOW,
+    after,
+    bind,
+    evict,
+    make_node,
+    make_pod,
+    pod,
+    set_taints,
+    taint,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -195,14 +207,51 @@ def test_a_pod_that_finished_meanwhile_stays_as_it_ended(monkeypatch):
 
 def test_a_condition_that_is_said_again_keeps_its_time():
     """As Kubernetes' UpdatePodCondition has it."""
-    target = {"type": "DisruptionTarget", "status": "True", "reason": "One"}
-    first = with_condition({}, target, NOW)
-    again = with_condition(first, {**target, "reason": "Two"}, after(5))
-    (before,), (now,) = first["conditions"], again["conditions"]
+
+    def said(pod, **parts):
+        condition = {"type": "DisruptionTarget", "status": "True", **parts}
+        return {**pod, "status": with_condition(pod, condition, after(len(parts["reason"])))}
+
+    first = said({"metadata": {}}, reason="A")
+    again = said(first, reason="Two")
+    (before,), (now,) = first["status"]["conditions"], again["status"]["conditions"]
     assert now["reason"] == "Two"
     assert now["lastTransitionTime"] == before["lastTransitionTime"]
-    (other,) = with_condition(again, {**target, "status": "False"}, after(5))["conditions"]
+    (other,) = said(again, reason="Three", status="False")["status"]["conditions"]
     assert other["lastTransitionTime"] > before["lastTransitionTime"]
+
+
+def leave_by_api(name):
+    evict_pod("default", name, {}, now=after(1))
+
+
+def leave_by_taint(name):
+    set_taints("n1", taint("gone"), now=after(1))
+    assert evict(1) == [name]  # at once: nothing tolerates the taint
+
+
+def leave_for_another(name):
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    delete_pod("default", name, condition=condition, now=after(1))
+
+
+@pytest.mark.parametrize("leave", [leave_by_api, leave_by_taint, leave_for_another])
+def test_a_pod_that_is_leaving_leaves_for_one_cause(leave, settings):
+    """Its node goes while it ends: the garbage collector ends it, and is not why it left."""
+    settings.POD_GC_QUARANTINE_SECONDS = 0
+    make_node("n1")
+    make_pod("a", "n1")
+    leave("a")
+    left = [one for one in pod("a")["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert len(left) == 1
+    delete("Node", "n1", 2)
+    mark = changes.watermark()
+    assert podgc.collect(after(3)) == 1
+    assert names() == []
+    read = changes.read_since(mark, kinds=["Pod"], limit=50, documents=None)
+    status = decode_object(_text(read.items[-1]))["status"]
+    assert status["phase"] == "Failed"
+    assert [one for one in status["conditions"] if one["type"] == "DisruptionTarget"] == left
 
 
 # Too many that are done ---------------------------------------------------------------------------

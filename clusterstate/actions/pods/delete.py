@@ -138,7 +138,7 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
         if not metadata.get("deletionTimestamp"):
             object_meta.bump_generation_of_leaving(new["metadata"])
     if condition is not None:
-        new["status"] = with_condition(old.get("status") or {}, condition, now)
+        new["status"] = with_condition(old, condition, now)
     text, overlay = document.encode("Pod", new)
     if object_meta.same(POD, row, old, new, text, overlay):
         return deletion.UNCHANGED

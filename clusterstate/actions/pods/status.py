@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Final
 
 from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
+
+_LEAVING: Final = "DisruptionTarget"
 
 
 def nominate(pod_id: int, node_name: str, *, now: datetime) -> int | None:
@@ -48,19 +51,10 @@ def set_condition(pod_id: int, condition: Manifest, *, now: datetime) -> int | N
     ``lastTransitionTime`` is filled in unless given. ``None``: the pod is gone or has it already.
     """
 
-    def change(status: Manifest) -> None:
-        conditions = [
-            dict(one)
-            for one in status.get("conditions") or ()
-            if one.get("type") != condition["type"]
-        ]
-        conditions.append({"lastTransitionTime": document.format_time(now), **condition})
-        for one in status.get("conditions") or ():
-            if all(one.get(key) == value for key, value in condition.items()):
-                return
-        status["conditions"] = conditions
+    def changed(old: Manifest) -> Manifest:
+        return {**old, "status": with_condition(old, condition, now)}
 
-    return _change_status(pod_id, change, now=now)
+    return rewrite_pod(pod_id, changed, now=now)
 
 
 def _change_status(
@@ -80,15 +74,22 @@ def _change_status(
     return rewrite_pod(pod_id, changed, now=now, unbound_only=unbound_only)
 
 
-def with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:
+def with_condition(pod: Manifest, condition: Manifest, now: datetime) -> Manifest:
     """Return a pod's status with a condition in place of one of its type.
 
     A condition that had the same status keeps the time of its transition, as Kubernetes'
-    ``UpdatePodCondition`` has it (pkg/api/v1/pod/util.go, v1.36).
+    ``UpdatePodCondition`` has it (pkg/api/v1/pod/util.go, v1.36). Unlike there, a pod that is
+    leaving keeps the DisruptionTarget that it has: it leaves once, and that says for which cause.
     """
+    status = pod.get("status") or {}
     conditions = list(status.get("conditions") or ())
     before: Manifest = next((one for one in conditions if one.get("type") == condition["type"]), {})
-    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else ""
+    same = before.get("status") == condition["status"]
+    if same and condition["type"] == _LEAVING and pod["metadata"].get("deletionTimestamp"):
+        return status
+    since = before.get("lastTransitionTime") if same else ""
     stamped = {"lastTransitionTime": since or document.format_time(now), **condition}
+    if stamped == before:
+        return status
     others = [one for one in conditions if one.get("type") != condition["type"]]
     return {**status, "conditions": [*others, stamped]}

@@ -2,10 +2,10 @@
 
 A pod's node may be deleted while the pod runs, and a pod may name a node that never existed (R101).
 No agent will report its end, so its phase becomes Failed, which its owner sees, and the pod is
-removed. A node that comes
-back within the quarantine finds its pods as they were. Finished pods are kept up to a number, the
-evicted and the oldest go first. Rule: pkg/controller/podgc/gc_controller.go, v1.36. Pods that end
-without ever having had a node are ended by ``deletion``.
+removed. A node that comes back within the quarantine finds its pods as they were. Finished pods
+are kept up to a number, the evicted and the oldest go first. Rule:
+pkg/controller/podgc/gc_controller.go, v1.36. Pods that end without ever having had a node are ended
+by ``deletion``.
 
 Since when a node is missed stands in a row, so that a restart does not begin to count again.
 """
@@ -128,7 +128,6 @@ def _failed(pod: Manifest, condition: Manifest | None, now: datetime) -> Manifes
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return pod  # it finished after the pass had read it
-    status = {**status, "phase": "Failed"}
     if condition is not None:
-        status = with_condition(status, condition, now)
-    return {**pod, "status": status}
+        status = with_condition(pod, condition, now)
+    return {**pod, "status": {**status, "phase": "Failed"}}
