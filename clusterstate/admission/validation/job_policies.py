@@ -112,12 +112,14 @@ def _exit_codes(codes: Manifest, path: str, names: set[str | None]) -> Errors:
     if len(values) > _MOST_CODES:
         errors.append(too_many(f"{path}.values", len(values), _MOST_CODES))
     ordered = True
+    seen = set()
     for index, value in enumerate(values):
         where = f"{path}.values[{index}]"
-        if value in values[:index]:
+        if value in seen:
             errors.append(duplicate(where, value))
         elif index and value < values[index - 1]:
             ordered = False
+        seen.add(value)
         if operator == "In" and value == 0:
             errors.append(invalid(where, value, "must not be 0 for the In operator"))
     if not ordered:

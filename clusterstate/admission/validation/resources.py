@@ -3,6 +3,7 @@
 Rules: pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.go, v1.36.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, Final
@@ -53,6 +54,9 @@ _STANDARD_QUOTA: Final = (
 )
 _STANDARD: Final = _STANDARD_QUOTA | {"storage"}
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
+_MOST_LISTED: Final = 50
+"""Names that an error lists; each of thousands of errors would have all of them."""
 
 
 def is_huge_page(name: str) -> bool:
@@ -244,6 +248,10 @@ def _above_limit(name: str, request: Any, limit: Any, path: str) -> Errors:
 def _claims(claims: list[Manifest], claim_names: Collection[str], path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
+    requests: Counter[str] = Counter()
+    listed = ", ".join(sorted(claim_names)[:_MOST_LISTED])
+    if len(claim_names) > _MOST_LISTED:
+        listed += f" and {len(claim_names) - _MOST_LISTED} more"
     for index, claim in enumerate(claims):
         where = f"{path}[{index}]"
         name = claim.get("name") or ""
@@ -262,11 +270,12 @@ def _claims(claims: list[Manifest], claim_names: Collection[str], path: str) -> 
                 errors.append(duplicate(where, key))
             elif not request:
                 # The whole claim overlaps with each of its requests named before.
-                errors += [duplicate(where, name) for k in seen if k.startswith(f"{name}/")]
+                errors += [duplicate(where, name)] * requests[name]
+            if request and key not in seen:
+                requests[name] += 1
             seen.add(key)
         if name not in claim_names:
             detail = "must be one of the names in pod.spec.resourceClaims"
-            listed = ", ".join(sorted(claim_names))
             detail += f": {listed}" if listed else " which is empty"
             errors.append(FieldError(kinds_of_error.NOT_FOUND, where, name, detail))
     return errors

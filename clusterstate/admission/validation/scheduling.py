@@ -266,6 +266,7 @@ def validate_topology_spread_constraints(
     breaks the rule already, with merged keys or, ``legacy``, with unmerged ones.
     """
     errors: Errors = []
+    last = {_domain(constraint): index for index, constraint in enumerate(constraints)}
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
         skew = constraint.get("maxSkew", 0)
@@ -278,14 +279,9 @@ def validate_topology_spread_constraints(
         if action not in ("DoNotSchedule", "ScheduleAnyway"):
             supported = ("DoNotSchedule", "ScheduleAnyway")
             errors.append(not_supported(f"{where}.whenUnsatisfiable", action, supported))
-        for other in constraints[index + 1 :]:
-            if (other.get("topologyKey") or "", other.get("whenUnsatisfiable") or "") == (
-                key,
-                action,
-            ):
-                pair = f"{where}.{{topologyKey, whenUnsatisfiable}}"
-                errors.append(duplicate(pair, f"{{{key}, {action}}}"))
-                break
+        if last[key, action] > index:
+            pair = f"{where}.{{topologyKey, whenUnsatisfiable}}"
+            errors.append(duplicate(pair, f"{{{key}, {action}}}"))
         errors += _min_domains(constraint.get("minDomains"), action, f"{where}.minDomains")
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             policy = constraint.get(name)
@@ -302,6 +298,10 @@ def validate_topology_spread_constraints(
         if not allow_invalid_selector:
             errors += validate_label_selector(selector, f"{where}.labelSelector")
     return errors
+
+
+def _domain(constraint: Manifest) -> tuple[str, str]:
+    return constraint.get("topologyKey") or "", constraint.get("whenUnsatisfiable") or ""
 
 
 def _min_domains(domains: int | None, action: str, path: str) -> Errors:
