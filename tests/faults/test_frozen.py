@@ -181,7 +181,7 @@ def test_a_stopped_helper_holds_up_no_pod_and_is_replaced(
         asked = [threads.submit(ask, service) for _ in range(4)]
         assert place(service) < SOON + SLACK
         assert readiness(service)[0] == 200
-        until(lambda: not running(old), seconds=15, what=f"the stopped {part} to be killed")
+        until(lambda: not running(old), seconds=40, what=f"the stopped {part} to be killed")
         assert {one.result(90) for one in asked} <= {fine, 503}
     until(lambda: ask(service) == fine, seconds=90, what=f"another {part}")
 
