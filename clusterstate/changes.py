@@ -119,7 +119,8 @@ _POLL_SECONDS = (0.001, 0.02)
 
 
 committed = Signal()
-"""Sent after a commit with ``revision`` (the highest of it) and ``kinds`` (a set of kind names).
+"""Sent after a commit with ``revision`` (the highest of it), ``kinds`` (a set of kind names) and
+``leaving`` (whether the objects were only removed, or began to end).
 
 Exactly the news a follower needs to look; what changed stands in the log. Receivers must not fail:
 what they raise is logged and swallowed, since the transaction is already durable.
@@ -419,14 +420,14 @@ def advance_admission_epoch() -> None:
     )
 
 
-def announce(revision: int, kinds: Iterable[str]) -> None:
+def announce(revision: int, kinds: Iterable[str], *, leaving: bool = False) -> None:
     """Send ``committed`` once the current transaction is durable; at once outside a transaction."""
     names = frozenset(kinds)
     if connection.in_atomic_block:
-        transaction.on_commit(lambda: _send(revision, names), robust=True)
+        transaction.on_commit(lambda: _send(revision, names, leaving=leaving), robust=True)
     else:
-        _send(revision, names)
+        _send(revision, names, leaving=leaving)
 
 
-def _send(revision: int, kinds: frozenset[str]) -> None:
-    committed.send_robust(sender=None, revision=revision, kinds=kinds)
+def _send(revision: int, kinds: frozenset[str], *, leaving: bool) -> None:
+    committed.send_robust(sender=None, revision=revision, kinds=kinds, leaving=leaving)

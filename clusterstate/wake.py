@@ -7,6 +7,11 @@ point: Redis down, frozen or wiped, a loop killed between subscribing and readin
 waits also looks at the database after a while, so a lost wake-up costs latency and nothing else;
 that is why failures here are logged and swallowed.
 
+A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
+leave) change where pods may go: while much of that comes, a process wakes each of the two loops for
+it every ``GATHER_SECONDS`` at most. Each look of a loop costs up to a dozen statements, which were
+a third of what a node costs that is created among many.
+
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
 another makes the connection of a subscription and asks Redis once a second whether it still
 answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
@@ -15,10 +20,11 @@ Waiting happens on the client side of a subscription: a blocking list pop with a
 by the server's 10 Hz cron and would be up to 100 ms late.
 """
 
+import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -34,12 +40,15 @@ logger = structlog.get_logger(__name__)
 
 CHANGES = "stowage:changes"
 TIMERS = "stowage:timers"
+SCHEDULER = shards.channel(shards.FIRST)
 POLL_SECONDS = 0.2
 """How long ``Subscription.wait`` waits at most while Redis does not answer."""
 _BINDINGS = "scheduling.tasks.run_bindings"
 _RETRY_SECONDS = 1.0
 _ASK_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
+GATHER_SECONDS = 0.02
+"""Between two wake-ups of a loop for news that no pod waits for."""
 _local = threading.local()
 
 
@@ -68,17 +77,22 @@ def without_scheduler() -> Iterator[None]:
         _local.quiet = False
 
 
-def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
+def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = False) -> None:
     """Wake followers because ``revision`` was committed; returns at once, never raises.
 
-    ``kinds`` are the kinds of what changed. Nodes can start eviction timers that are due at once;
-    for pods the timers' runner looks by itself, often enough, since it would do nothing else.
+    ``kinds`` are the kinds of what changed; ``leaving``: it was only removed, or began to end.
+    Nodes can start eviction timers that are due at once; for pods the timers' runner looks by
+    itself, often enough, since it would do nothing else.
 
     A thread of this process publishes: a request does not wait for Redis, and what is committed
     while one message is on its way is announced together by the next.
     """
-    quiet = getattr(_local, "quiet", False)
-    _announcer.add(revision, scheduler=not quiet, timers="Node" in kinds)
+    woken: dict[str, bool] = {}
+    if not getattr(_local, "quiet", False):
+        woken[SCHEDULER] = not leaving and "Pod" in kinds
+    if "Node" in kinds:
+        woken[TIMERS] = False
+    _announcer.add(revision, woken)
 
 
 def send_binding() -> None:
@@ -97,17 +111,16 @@ class _Announcer:
         self._news = threading.Event()
         self._revision = 0
         self._announced = False
-        self._scheduler = False
-        self._timers = False
+        self._woken: dict[str, bool] = {}  # channels of loops to wake, and whether at once
         self._tasks: set[str] = set()
         self._pid = 0
 
-    def add(self, revision: int, *, scheduler: bool, timers: bool) -> None:
+    def add(self, revision: int, woken: Mapping[str, bool]) -> None:
         with self._lock:
             self._revision = max(self._revision, revision)
             self._announced = True
-            self._scheduler = self._scheduler or scheduler
-            self._timers = self._timers or timers
+            for channel, hurried in woken.items():
+                self._woken[channel] = hurried or self._woken.get(channel, False)
             self._wake()
 
     def send(self, task: str) -> None:
@@ -123,19 +136,31 @@ class _Announcer:
         self._news.set()
 
     def _run(self) -> None:
+        told: dict[str, float] = {}
+        wait: float | None = None
         while True:
-            self._news.wait()
+            self._news.wait(wait)
+            now = time.monotonic()
             with self._lock:
                 self._news.clear()
-                revision, scheduler, timers = self._revision, self._scheduler, self._timers
-                announced, tasks = self._announced, self._tasks
-                self._announced = self._scheduler = self._timers = False
-                self._tasks = set()
-            if time.monotonic() < _pause.until:
+                channels = [CHANGES] if self._announced else []
+                due = {
+                    channel: 0.0 if hurried else told.get(channel, -math.inf) + GATHER_SECONDS
+                    for channel, hurried in self._woken.items()
+                }
+                for channel, moment in due.items():
+                    if moment <= now:
+                        channels.append(channel)
+                        told[channel] = now
+                        del self._woken[channel]
+                wait = min((due[channel] - now for channel in self._woken), default=None)
+                revision, tasks = self._revision, self._tasks
+                self._announced, self._tasks = False, set()
+            if now < _pause.until:
                 continue
             try:
-                if announced:
-                    _publish(revision, scheduler=scheduler, timers=timers)
+                if channels:
+                    _publish(revision, channels)
                 for task in tasks:
                     current_app.send_task(task, expires=30)
             except (redis.RedisError, KombuError, OSError) as error:
@@ -147,21 +172,18 @@ class _Announcer:
 _announcer = _Announcer()
 
 
-def _publish(revision: int, *, scheduler: bool, timers: bool) -> None:
-    """Publish on ``CHANGES`` and the channels asked for.
+def _publish(revision: int, channels: Sequence[str]) -> None:
+    """Publish on the channels.
 
     Raises:
         redis.RedisError: Redis is away.
     """
-    if not (scheduler or timers):
-        client().publish(CHANGES, revision)
+    if len(channels) == 1:
+        client().publish(channels[0], revision)
         return
     pipeline = client().pipeline(transaction=False)
-    pipeline.publish(CHANGES, revision)
-    if scheduler:
-        pipeline.publish(shards.channel(shards.FIRST), revision)
-    if timers:
-        pipeline.publish(TIMERS, revision)
+    for channel in channels:
+        pipeline.publish(channel, revision)
     pipeline.execute()
 
 

@@ -31,11 +31,11 @@ def _check_configuration(document: object) -> tuple[str, list[str]]:
     return questions.check_configuration(document)
 
 
-def _announce(*, revision: int, kinds: frozenset[str], **_: Any) -> None:
+def _announce(*, revision: int, kinds: frozenset[str], leaving: bool, **_: Any) -> None:
     from clusterstate import wake
 
     if kinds <= _NOT_SCHEDULED:
         with wake.without_scheduler():
             wake.announce(revision=revision)
     else:
-        wake.announce(revision=revision, kinds=kinds)
+        wake.announce(revision=revision, kinds=kinds, leaving=leaving)

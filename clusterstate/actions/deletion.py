@@ -161,7 +161,7 @@ def _delete_turn(
     if gone:
         revisions.update(zip(gone, remove([outcomes[p][0] for p in gone]), strict=True))
     if revisions:
-        changes.announce(max(revisions.values()), (kind.name,))
+        changes.announce(max(revisions.values()), (kind.name,), leaving=True)
     for place, (row, one) in outcomes.items():
         revision = revisions.get(place)
         if revision is None:

@@ -185,5 +185,5 @@ def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int
         if not rows:
             return []
         removed = delete_pod_rows([row[0] for row in rows], [None] * len(rows), now=now)
-        changes.announce(removed[-1][1], ("Pod",))
+        changes.announce(removed[-1][1], ("Pod",), leaving=True)
     return removed

@@ -1,0 +1,79 @@
+"""Wake-ups: what a pod may wait for is announced at once, other news are gathered."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+from redis.client import PubSub
+
+from clusterstate import wake
+from tests import waiting
+
+
+@pytest.fixture
+def heard(redis_client: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[PubSub]:
+    """Listen to all channels, which have names of their own: other tests publish, too."""
+    for name in ("CHANGES", "TIMERS", "SCHEDULER"):
+        monkeypatch.setattr(wake, name, f"{name}-{uuid4()}")
+    monkeypatch.setattr(wake, "_announcer", wake._Announcer())
+    monkeypatch.setattr(wake, "_pause", wake._Pause())
+    pubsub = redis_client.pubsub()
+    pubsub.subscribe(wake.CHANGES, wake.TIMERS, wake.SCHEDULER)
+    for _ in range(3):
+        assert pubsub.get_message(timeout=10)["type"] == "subscribe"
+    yield pubsub
+    pubsub.close()
+
+
+def until(heard: PubSub, revision: int, channel: str) -> list[tuple[str, int]]:
+    """Return what is heard until that revision is announced on that channel."""
+    found: list[tuple[str, int]] = []
+
+    def is_there() -> bool:
+        message = heard.get_message(timeout=0.1)
+        if message is not None:
+            found.append((message["channel"].decode(), int(message["data"])))
+        return (channel, revision) in found
+
+    waiting.until(is_there, what=f"revision {revision} on {channel}")
+    return found
+
+
+def test_the_first_news_wake_every_loop_at_once(heard, monkeypatch):
+    monkeypatch.setattr(wake, "GATHER_SECONDS", 3600.0)
+    wake.announce(revision=7, kinds=("Node",))
+    found = until(heard, 7, wake.TIMERS)
+    assert found == [(wake.CHANGES, 7), (wake.SCHEDULER, 7), (wake.TIMERS, 7)]
+
+
+def test_a_pod_wakes_the_scheduler_while_other_news_are_gathered(heard, monkeypatch):
+    monkeypatch.setattr(wake, "GATHER_SECONDS", 3600.0)
+    wake.announce(revision=1, kinds=("Node",))
+    until(heard, 1, wake.TIMERS)
+    wake.announce(revision=2, kinds=("Node",))
+    wake.announce(revision=3, kinds=("Service",))
+    until(heard, 3, wake.CHANGES)
+    wake.announce(revision=4, kinds=("Pod",), leaving=True)
+    until(heard, 4, wake.CHANGES)
+    wake.announce(revision=5, kinds=("Pod",))
+    found = until(heard, 5, wake.SCHEDULER)
+    assert [one for one in found if one[0] != wake.CHANGES] == [(wake.SCHEDULER, 5)]
+
+
+def test_what_is_gathered_is_announced_when_nothing_else_comes(heard):
+    for revision in range(1, 101):
+        wake.announce(revision=revision, kinds=("Node",))
+    until(heard, 100, wake.SCHEDULER)
+
+
+def test_what_is_gathered_for_the_timers_comes_as_well(heard):
+    for revision in range(1, 101):
+        wake.announce(revision=revision, kinds=("Node",))
+    until(heard, 100, wake.TIMERS)
+
+
+def test_what_the_scheduler_made_itself_does_not_wake_it(heard):
+    with wake.without_scheduler():
+        wake.announce(revision=5, kinds=("Pod",))
+    assert until(heard, 5, wake.CHANGES) == [(wake.CHANGES, 5)]
