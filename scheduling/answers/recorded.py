@@ -97,8 +97,10 @@ class _Reader:
     """Turns changes into steps."""
 
     def __init__(self, objects: list[Manifest], began_at: datetime) -> None:
-        self._objects = [one for one in objects if not _is_over(one)]
         self._began_at = began_at
+        # Pods that wait when it begins come at second 0: what is recorded of them counts, too.
+        self._waiting = {_place(one): _Seen(0.0, one) for one in objects if _waits(one)}
+        self._objects = [one for one in objects if not _is_over(one) and not _waits(one)]
         self._steps: dict[float, list[Step]] = defaultdict(list)
         self._pods: dict[int, _Seen] = {}
         self._nodes = {
@@ -106,11 +108,7 @@ class _Reader:
             for one in objects
             if one["kind"] == "Node"
         }
-        self._there = {
-            (one["metadata"]["namespace"], one["metadata"]["name"])
-            for one in self._objects
-            if one["kind"] == "Pod"
-        }
+        self._there = {_place(one) for one in self._objects if one["kind"] == "Pod"}
         self.knows_nodes = bool(self._nodes)
 
     def _seconds(self, moment: datetime) -> float:
@@ -144,6 +142,9 @@ class _Reader:
         over = change.verb == changes.DELETED or change.phase in _FINISHED
         if known is None:
             place = (change.namespace, change.name)
+            known = None if change.verb == changes.ADDED else self._waiting.get(place)
+        if known is None:
+            place = (change.namespace, change.name)
             if place in self._there and change.verb != changes.ADDED:
                 if over:
                     self._there.discard(place)
@@ -151,7 +152,8 @@ class _Reader:
                 return
             if change.verb != changes.ADDED or change.text is None:
                 return
-            known = self._pods[change.object_id] = _Seen(at, _decoded(change))
+            known = _Seen(at, _decoded(change))
+        self._pods[change.object_id] = known
         if change.node_name and known.bound_at is None:
             bound = at if change.scheduled_at is None else self._seconds(change.scheduled_at)
             known.node, known.bound_at = change.node_name, max(bound, known.came_at)
@@ -161,7 +163,8 @@ class _Reader:
     def script(self, until: datetime, seed: int) -> Script:
         """Return all of it."""
         steps = [step for together in self._steps.values() for step in together]
-        for seen in self._pods.values():
+        came = (*self._waiting.values(), *self._pods.values())
+        for seen in {id(one): one for one in came}.values():
             wait = None if seen.bound_at is None else seen.bound_at - seen.came_at
             runs = None
             if seen.left_at is not None and seen.bound_at is not None:
@@ -192,6 +195,16 @@ def _decoded(change: Change) -> Manifest:
     assert change.text is not None
     found: Manifest = msgspec.json.decode(change.text.replace(SLOT, ""))
     return {"kind": change.kind, **found}
+
+
+def _place(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+
+
+def _waits(manifest: Manifest) -> bool:
+    """Return whether it is a pod that is on no node yet."""
+    on_a_node = manifest["kind"] != "Pod" or manifest["spec"].get("nodeName")
+    return not on_a_node and not _is_over(manifest)
 
 
 def _is_over(manifest: Manifest) -> bool:

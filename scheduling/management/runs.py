@@ -80,6 +80,11 @@ def run(
         deciding.warm()
     except deciding.LoopsUnavailable as error:
         raise CommandError(str(error)) from error
+    if options["report"]:
+        try:  # what cannot be written is told before an hour is spent
+            Path(options["report"]).open("a").close()
+        except OSError as error:
+            raise CommandError(f"{options['report']}: {error.strerror}") from error
     outcomes: list[Outcome] = []
     if extra is not None:
         outcomes.append(extra())
@@ -97,6 +102,8 @@ def run(
         if not options["quiet"]:
             done = outcomes[-1]
             err.write(f"{name}: {done.cycles} cycles in {done.wall_seconds:.1f} s")
+    for text in dict.fromkeys(text for one in outcomes for text in one.warnings):
+        err.write(f"Warning: {text}")
     found = compare(outcomes)
     if options["output"] in ("json", "jsonl"):
         for line in tables.json_lines(outcomes, found):
@@ -111,7 +118,7 @@ def run(
         told = (*about, f"{script.pod_count} pods on {nodes} nodes, seed {script.seed}.")
         text = page(f"Stowage: {script.title}", told, outcomes, found)
         try:
-            Path(options["report"]).write_text(text)
+            Path(options["report"]).write_text(text, encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{options['report']}: {error.strerror}") from error
         if not options["quiet"]:

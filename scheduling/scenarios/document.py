@@ -25,7 +25,8 @@ from scheduling.simulation.document import API_VERSION, GROUP, below, type_error
 
 KIND: Final = "Scenario"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-_MOST_ARRIVALS: Final = 10_000_000
+_MOST_ARRIVALS: Final = 1_000_000
+"""In a whole scenario: each is a document of about a kilobyte while it is played."""
 _EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _CHANGES: Final = ("cordon", "uncordon", "fail", "recover", "taint", "untaint")
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in KINDS)})
@@ -44,11 +45,10 @@ def read(document: object) -> Script:
     seed = spec.integer("seed", 0)
     if not 0 <= seed < 2**63:
         spec.error("seed", seed, f"must be between 0 and {2**63 - 1}")
-    steps = [
-        step
-        for number, entry in enumerate(spec.objects("steps"))
-        for step in _steps(entry, seed=seed + number, errors=errors)
-    ]
+    steps: list[Step] = []
+    for number, entry in enumerate(spec.objects("steps")):
+        left = _MOST_ARRIVALS - sum(len(step.arrivals) for step in steps)
+        steps += _steps(entry, seed=seed + number, most=left, errors=errors)
     scored = spec.texts("measure")
     script = Script(
         title=head.name or "scenario",
@@ -60,6 +60,7 @@ def read(document: object) -> Script:
         admission=spec.boolean("admission", default=True),
         configuration=_configuration(spec),
         scored=tuple(scored) or ("cpu", "memory"),
+        is_typed=True,
     )
     head.finish()
     if errors:
@@ -121,8 +122,11 @@ def _checked(items: list[Any], path: str, errors: Errors) -> Iterable[Manifest]:
         yield item
 
 
-def _steps(entry: Field, *, seed: int, errors: Errors) -> Iterable[Step]:
-    """Return what one entry of ``steps`` comes to; repeated ones and arrivals are written out."""
+def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[Step]:
+    """Return what one entry of ``steps`` comes to; repeated ones and arrivals are written out.
+
+    ``most``: so many arrivals may still come, in all turns together.
+    """
     at = _duration(entry, "at", 0.0) or 0.0
     times = entry.integer("times", 1)
     every = _duration(entry, "every", None)
@@ -134,7 +138,9 @@ def _steps(entry: Field, *, seed: int, errors: Errors) -> Iterable[Step]:
     objects = _objects(entry, "create", errors)
     gone = tuple(_gone(entry))
     changes = tuple(_node_changes(entry))
-    coming = [arrival for one in entry.objects("arrivals") for arrival in _arrivals(one, seed)]
+    coming: list[tuple[float, Arrival]] = []
+    for one in entry.objects("arrivals"):
+        coming += _arrivals(one, seed, most // times - len(coming))
     entry.finish()
     for turn in range(times):
         start = at + turn * (every or 0.0)
@@ -180,7 +186,11 @@ def _node_changes(entry: Field) -> Iterable[NodeChange]:
         for one in entry.objects(name):
             names = tuple(one.texts("nodes"))
             labels = one.object("matchLabels")
-            chosen = {} if labels is None else {k: str(v) for k, v in labels.rest().items()}
+            chosen = {} if labels is None else labels.rest()
+            for key, value in chosen.items():
+                if not isinstance(value, str):
+                    path = f"{one.child('matchLabels')}.{key}"
+                    one.errors.append(FieldError(TYPE_INVALID, path, None, "must be a text"))
             if not names and not chosen:
                 detail = "say which: nodes by name, or matchLabels"
                 one.errors.append(FieldError(REQUIRED, one.child("nodes"), None, detail))
@@ -218,8 +228,8 @@ def _taints(one: Field, *, needs_effect: bool) -> Iterable[Manifest]:
         yield found
 
 
-def _arrivals(one: Field, seed: int) -> list[tuple[float, Arrival]]:
-    """Return pods of a template with their seconds from the step's moment."""
+def _arrivals(one: Field, seed: int, most: int) -> list[tuple[float, Arrival]]:
+    """Return pods of a template, ``most`` at most, with their seconds from the step's moment."""
     template = one.object("pod")
     count = one.integer("count", 1)
     over = _duration(one, "over", 0.0) or 0.0
@@ -227,8 +237,9 @@ def _arrivals(one: Field, seed: int) -> list[tuple[float, Arrival]]:
     at_random = one.boolean("random", default=False)
     comes_back = one.boolean("comesBack", default=False)
     one.finish()
-    if not 0 <= count <= _MOST_ARRIVALS:
-        one.error("count", count, f"must be between 0 and {_MOST_ARRIVALS}")
+    if not 0 <= count <= most:
+        detail = f"must not be negative, and not more than {_MOST_ARRIVALS} pods come in all"
+        one.error("count", count, detail)
         return []
     if template is None:
         one.errors.append(FieldError(REQUIRED, one.child("pod")))

@@ -13,6 +13,7 @@ leaves when it has run as long as in the trace, counted from where it is bound, 
 
 import csv
 import gzip
+import zlib
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -61,7 +62,7 @@ def read(
     node_rows = _rows(nodes, _NODE_COLUMNS)
     pod_rows = _rows(pods, _POD_COLUMNS)
     kept = [
-        row
+        (at + 2, row)
         for at, row in enumerate(node_rows)
         if int((at + 1) * share_of_nodes) > int(at * share_of_nodes)
     ]
@@ -73,14 +74,14 @@ def read(
         if row["deletion_time"]:
             ended = _number(row, "deletion_time", pods, line)
             runs = max(ended - (came if bound is None else bound), 0) * stretch
-        wait = None if bound is None else float(bound - came)
+        wait = None if bound is None else float(max(bound - came, 0))
         arrival = Arrival(_pod(row, pods, line, shares=shares), runs=runs, recorded_wait=wait)
         coming.append((came, line, arrival))
     coming.sort(key=lambda one: one[:2])
     first = coming[0][0] if coming else 0
     return Script(
         title=pods.name.partition(".")[0],
-        objects=[_node(row, nodes, line, shares=shares) for line, row in enumerate(kept, 2)],
+        objects=[_node(row, nodes, line, shares=shares) for line, row in kept],
         steps=[
             Step(float(at - first), arrivals=tuple(one[2] for one in together))
             for at, together in groupby(coming, key=lambda one: one[0])
@@ -95,13 +96,21 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from error
-    reader = csv.DictReader(text.splitlines())
-    missing = set(columns) - set(reader.fieldnames or ())
-    if missing:
-        raise TraceError(f"{path}: no column {', '.join(sorted(missing))}")
-    return list(reader)
+    try:
+        reader = csv.DictReader(text.splitlines())
+        missing = set(columns) - set(reader.fieldnames or ())
+        if missing:
+            raise TraceError(f"{path}: no column {', '.join(sorted(missing))}")
+        rows = list(reader)
+    except csv.Error as error:
+        raise TraceError(f"{path}: {error}") from error
+    for line, row in enumerate(rows, 2):
+        lacking = [column for column in columns if row[column] is None]
+        if lacking or not row[columns[0]]:
+            raise TraceError(f"{path}: line {line}: no {', '.join(lacking) or columns[0]}")
+    return rows
 
 
 def _number(row: dict[str, str], column: str, path: Path, line: int) -> int:

@@ -38,6 +38,9 @@ _FIRST_ID = 2**50
 """Pods of scripts are numbered from here on, so that ids of a live world stay apart."""
 _SAMPLES = 300
 """So many moments are kept at most, evenly over the script's steps."""
+_MOST_WARNINGS = 100
+_LONGEST_PAUSE = 300.0
+"""Seconds until a pod comes again that is sent away the moment it comes, time and again."""
 _LONGEST_QUIET = 7 * 86400.0
 """Seconds after the last step after which a script without an end is over in any case."""
 
@@ -101,7 +104,10 @@ class Player:
         self._pending: set[Hashable] = set()
         self._running: set[Hashable] = set()
         self._timers: dict[Hashable, int] = {}
+        self._titles: dict[str, dict[Hashable, None]] = {}
+        """The pods that are there by namespace and name, the latest last: names may come twice."""
         self._numbers = itertools.count(_FIRST_ID)
+        self._will_come = script.pod_count
         self._warnings: dict[str, None] = {}
         self._samples: list[Sample] = []
         self._next_sample = 0.0
@@ -210,11 +216,12 @@ class Player:
         record = None if key is None else self._world.snapshot.pod(key)
         if key is None or record is None:
             return
-        fate = Fate(f"{namespace}/{name}", 0.0, bound_at=0.0, node=manifest["spec"]["nodeName"])
+        now = self._now
+        fate = Fate(f"{namespace}/{name}", now, bound_at=now, node=manifest["spec"]["nodeName"])
         fate.status = "scheduled"
         arrival = Arrival(manifest, comes_back=_is_owned(manifest))
         running = _Running(fate, arrival, record.info, key, name, namespace)
-        self._pods[key] = running
+        self._note(running)
         self._running.add(key)
         self._fates.append(fate)
         self._watch_taints(key, record)
@@ -231,7 +238,7 @@ class Player:
         for arrival in step.arrivals:
             self._arrive(arrival)
         if self._progress is not None:
-            self._progress(self._now, self._came, self._script.pod_count)
+            self._progress(self._now, self._came, self._will_come)
 
     def _put(self, manifest: Manifest) -> None:
         """Add or replace an object."""
@@ -257,8 +264,16 @@ class Player:
             for record in self._world.snapshot.pods_on(row) if row is not None else ():
                 self._watch_taints(record.key, record)
 
+    def _warn(self, text: str) -> None:
+        """Tell what of the script meant nothing; of many of one kind each once, up to a number."""
+        if self._script.is_typed and len(self._warnings) < _MOST_WARNINGS:
+            self._warnings[f"second {self._now:g}: {text}"] = None
+
     def _change_nodes(self, change: NodeChange) -> None:
         snapshot = self._world.snapshot
+        for name in change.names:
+            if snapshot.row_of(name) is None:
+                self._warn(f"there is no node {name} to change")
         for name in list(snapshot.node_names()):
             row = snapshot.row_of(name)
             assert row is not None
@@ -284,6 +299,9 @@ class Player:
 
     def _delete(self, kind: str, namespace: str, name: str) -> None:
         if kind == "Node":
+            if self._world.snapshot.row_of(name) is None:
+                self._warn(f"there is no node {name} to delete")
+                return
             for record in self._cluster.remove_node(name):
                 self._cluster.leave(record.key)
                 self._left(record.key, Left.LOST, f"node {name} was deleted")
@@ -294,17 +312,20 @@ class Player:
             if found is not None:
                 self._cluster.leave(found)
                 self._left(found, Left.DELETED, "")
+            else:
+                self._warn(f"there is no pod {title} to delete")
         else:
             self._world.remove(kind, namespace, name)
             self._preparer = Preparer(self._world, self._frameworks)
             self._cluster.wake_all()
 
     def _find(self, title: str) -> Hashable | None:
-        """Return the key of the latest pod of this name, or that came back for it."""
-        for key in itertools.chain(self._pending, self._running):
-            if f"{self._pods[key].namespace}/{self._pods[key].name}" == title:
-                return key
-        return None
+        """Return the key of the latest pod of this name that is there."""
+        return next(reversed(self._titles.get(title, {})), None)
+
+    def _note(self, pod: _Running) -> None:
+        self._pods[pod.key] = pod
+        self._titles.setdefault(f"{pod.namespace}/{pod.name}", {})[pod.key] = None
 
     def _arrive(self, arrival: Arrival, generation: int = 0, name: str = "") -> None:
         manifest = arrival.manifest
@@ -327,7 +348,7 @@ class Player:
         known = _Running(
             fate, arrival, pod.info, key, pod.name, pod.namespace, generation=generation
         )
-        self._pods[key] = known
+        self._note(known)
         self._pending.add(key)
         if self._follows:
             self._follow(known)
@@ -418,6 +439,10 @@ class Player:
         self._timers.pop(key, None)
         if pod is None:
             return
+        title = f"{pod.namespace}/{pod.name}"
+        self._titles[title].pop(key, None)
+        if not self._titles[title]:
+            del self._titles[title]
         pod.fate.left_at, pod.fate.left, pod.fate.by = self._now, how, by
         if pod.fate.bound_at is None:
             pod.fate.status = "deleted"
@@ -425,7 +450,13 @@ class Player:
             generation = pod.generation + 1
             first = name_of(pod.arrival.manifest)[1]
             arrival = msgspec.structs.replace(pod.arrival, manifest=_anew(pod.arrival.manifest))
-            self._arrive(arrival, generation, f"{first}-again-{generation}")
+            again = f"{first}-again-{generation}"
+            if pod.fate.bound_at is not None and self._now - pod.fate.bound_at < 1.0:
+                # Sent away the moment it came, it would come for ever without time going on.
+                wait = min(2.0 ** min(pod.generation, 9), _LONGEST_PAUSE)
+                self._at(self._now + wait, lambda: self._arrive(arrival, generation, again))
+            else:
+                self._arrive(arrival, generation, again)
 
     # --- taints ----------------------------------------------------------------------------------
 

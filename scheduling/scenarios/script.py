@@ -81,6 +81,8 @@ class Script(msgspec.Struct, frozen=True):
     admission: bool = True
     configuration: KubeSchedulerConfiguration | None = None
     scored: tuple[str, ...] = ("cpu", "memory")
+    is_typed: bool = False
+    """A person wrote it: what it means to change and is not there is told."""
 
     @property
     def pod_count(self) -> int:

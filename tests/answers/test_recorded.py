@@ -9,6 +9,7 @@ from django.core.management import call_command
 from clusterstate.actions import objects
 from clusterstate.objects.errors import Expired
 from scheduling.answers import recorded
+from scheduling.engine import deciding
 from scheduling.scenarios import policies
 from scheduling.scenarios.outcome import Left
 from scheduling.scenarios.playing import play
@@ -16,6 +17,12 @@ from tests.clock import NOW
 from tests.controllers.support import bind, make_node, make_pod, set_taints, taint
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Have the loops compiled before a transaction is open, which would be ended as idle."""
+    deciding.warm()
 
 
 def _minutes(count: float) -> timedelta:
@@ -46,6 +53,29 @@ def test_what_happened_is_played_as_it_was() -> None:
     assert job.waited == pytest.approx(60)
     assert job.left_at == pytest.approx(40 * 60, abs=1)
     assert found["default/waits"].bound_at is None
+
+
+def test_a_pod_that_waited_when_the_time_begins_goes_where_it_went() -> None:
+    """What became of it is recorded, though its creation is not: it comes at second 0."""
+    make_node("a", now=NOW - _minutes(120))
+    early = make_pod("early", now=NOW - _minutes(90))
+    make_pod("never", now=NOW - _minutes(90))
+    make_pod("early-other", now=NOW - _minutes(40))
+    bind(early, "a", now=NOW - _minutes(30))
+    objects.delete("Pod", "default", "early", {"gracePeriodSeconds": 0}, now=NOW - _minutes(20))
+    again = make_pod("early", now=NOW - _minutes(10))
+    bind(again, "a", now=NOW - _minutes(9))
+    objects.delete("Pod", "default", "never", now=NOW - _minutes(5))
+    script = recorded.script(since=NOW - _minutes(60), until=NOW)
+    fates = sorted(recorded.outcome(script).fates, key=lambda one: (one.pod, one.came_at))
+    told = [(one.pod, one.came_at, one.bound_at, one.left_at) for one in fates]
+    minute = 60.0
+    assert told == [
+        ("default/early", 0.0, pytest.approx(30 * minute), pytest.approx(40 * minute)),
+        ("default/early", pytest.approx(50 * minute), pytest.approx(51 * minute), None),
+        ("default/early-other", pytest.approx(20 * minute), None, None),
+        ("default/never", 0.0, None, pytest.approx(55 * minute)),
+    ]
 
 
 def test_another_configuration_decides_the_same_past_anew() -> None:

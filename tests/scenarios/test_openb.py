@@ -104,6 +104,8 @@ def test_outcomes_are_compared_as_table_lines_and_page(trace: tuple[Path, Path])
         (0, NODES.replace("131072,2,T4", "much,2,T4"), "line 2: memory_mib is no number"),
         (1, PODS.replace("late,4000", "late,-4000"), "line 2: cpu_milli is out of range"),
         (1, "\x1f\x8b broken", "pods.csv"),
+        (1, PODS + "short,4000\n", "line 7: no memory_mib"),
+        (0, NODES + ",1,1,0,\n", "line 5: no sn"),
     ],
 )
 def test_a_file_that_is_no_trace_says_where(

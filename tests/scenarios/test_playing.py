@@ -166,6 +166,50 @@ def test_pods_on_nodes_at_the_beginning_count_and_come_back() -> None:
     ]
 
 
+def test_a_pod_that_is_sent_away_the_moment_it_comes_does_not_come_for_ever() -> None:
+    """It bears the taint for no time at all: the loop of coming and going lets time go on."""
+    taint = {"key": "maintenance", "effect": "NoExecute"}
+    at_once = {**taint, "operator": "Exists", "tolerationSeconds": 0}
+    pod = make_pod().with_("spec", "tolerations", value=[at_once]).manifest
+    found = run(
+        {"taint": [{"nodes": ["a", "b"], "taints": [taint]}]},
+        {"at": "1s", "arrivals": [{"pod": pod, "comesBack": True}]},
+        until="1h",
+    )
+    assert 10 < len(found.fates) < 30
+    assert {fate.left for fate in found.fates} == {Left.EVICTED}
+
+
+def test_a_pod_that_is_put_on_a_node_later_came_later() -> None:
+    placed = make_pod().named("placed").on("a").manifest
+    found = run({"at": "50s", "create": [placed]}, until="2m")
+    (fate,) = found.fates
+    assert (fate.came_at, fate.bound_at, fate.node) == (50.0, 50.0, "a")
+
+
+def test_the_latest_pod_of_a_name_is_deleted_and_what_is_not_there_is_told() -> None:
+    web = make_pod().named("web").manifest
+    gone = {"kind": "Pod", "name": "web"}
+    found = run(
+        {"create": [web]},
+        {"at": "10s", "create": [web]},
+        {"at": "20s", "delete": [gone]},
+        {"at": "30s", "delete": [gone]},
+        {
+            "at": "40s",
+            "delete": [gone, {"kind": "Node", "name": "c"}],
+            "cordon": [{"nodes": ["d"]}],
+        },
+        until="1m",
+    )
+    assert [fate.left_at for fate in found.fates] == [30.0, 20.0]
+    assert found.warnings == (
+        "second 40: there is no pod default/web to delete",
+        "second 40: there is no node c to delete",
+        "second 40: there is no node d to change",
+    )
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -178,6 +222,12 @@ def test_pods_on_nodes_at_the_beginning_count_and_come_back() -> None:
         ({"steps": [{"arrivals": [{"pod": {"spec": 5}}]}]}, "arrivals[0].pod.spec"),
         ({"objects": [{"kind": "Node", "metadata": {}}]}, "spec.objects[0].metadata.name"),
         ({"configuration": {"profiles": 5}}, "spec.configuration.profiles"),
+        ({"steps": [{"arrivals": [{"pod": POD, "count": 10**7}]}]}, "arrivals[0].count"),
+        (
+            {"steps": [{"times": 10**5, "every": 1, "arrivals": [{"pod": POD, "count": 11}]}]},
+            "arrivals[0].count",
+        ),
+        ({"steps": [{"cordon": [{"matchLabels": {"a": True}}]}]}, "cordon[0].matchLabels.a"),
         ({"seed": -1}, "spec.seed"),
         ({"untli": "1h"}, "spec.untli"),
     ],
