@@ -1,9 +1,11 @@
 """The preview of a change: one component for every change of nodes and pods.
 
-``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, keeps it under a
-name for a week and shows it; what is asked stands in the address, so that a preview can be sent to
-a colleague. Confirming carries out just that plan (``plans.act``). ``POST`` does the same for a
-text: nodes, pods, a configuration, plans.
+``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, and shows it; what
+is asked stands in the address, so that a preview can be sent to a colleague. Confirming carries out
+just that plan (``plans.act``), which is why what was shown is kept: as a *preview*, that no list
+shows and for which only older previews of the user go, so whoever makes somebody's browser open
+pages changes nothing that anybody asked for. ``POST`` makes a plan of a text: nodes, pods, a
+configuration, plans.
 """
 
 from typing import Final
@@ -39,7 +41,8 @@ def page(request: HttpRequest) -> HttpResponse:
         return frame.page(request, "plan_nothing.html", "Nothing is to be changed", {})
     horizon = asked.horizon_of(request.GET)
     try:
-        plan = api_plans.made(asked.document_of(changes, horizon=horizon), by=user)
+        document = asked.document_of(changes, horizon=horizon)
+        plan = api_plans.made(document, by=user, is_preview=True)
     except (ServiceUnavailable, TooLarge) as error:
         shorter = ""
         if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):

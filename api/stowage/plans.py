@@ -149,14 +149,19 @@ def _holding(request: Request) -> str:
     return holding
 
 
-def made(document: Manifest, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+def made(
+    document: Manifest, *, by: User, foretold: Manifest | None = None, is_preview: bool = False
+) -> StoredPlan:
     """Foretell what a document asks about, and keep it. Asks an advisor if that was not done.
+
+    ``is_preview``: for a page that was opened, and not for who asked for a plan.
 
     Raises:
         Invalid: with every wrong field.
     """
     found: Manifest = foretold or advisor.ask("plan", document)
-    return actions.store(document, found["status"], by=by.name, now=clock.now())
+    now = clock.now()
+    return actions.store(document, found["status"], by=by.name, now=now, is_preview=is_preview)
 
 
 def begin(

@@ -26,6 +26,7 @@ from clusterstate.queries.plans import (
     PAUSED,
     PLANNED,
     PLURAL,
+    PREVIEW,
     RUNNING,
     TO_DO,
     StoredPlan,
@@ -35,19 +36,23 @@ from clusterstate.queries.plans import (
 
 KEPT: Final = timedelta(days=7)
 MOST_PLANNED: Final = 100
-"""Plans of one user that nobody applied; an outcome may be tens of megabytes."""
+"""Plans of one user that nobody applied, and previews; an outcome may be tens of megabytes."""
 _MOST_FAILURES: Final = 100
 _LONGEST_MESSAGE: Final = 1024
 _TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def store(document: Manifest, outcome: Manifest, *, by: str, now: datetime) -> StoredPlan:
+def store(
+    document: Manifest, outcome: Manifest, *, by: str, now: datetime, is_preview: bool = False
+) -> StoredPlan:
     """Store a plan that was made; return it with its name. Two statements.
 
-    The user's oldest plan that nobody applied goes when there are too many.
+    The user's oldest plan that nobody applied goes when there are too many. A preview, which a page
+    was opened for, is called so: only other previews go for it, and lists leave it out.
     """
-    name = f"plan-{secrets.token_hex(4)}"
+    prefix = PREVIEW if is_preview else "plan-"
+    name = f"{prefix}{secrets.token_hex(4)}"
     steps = outcome.get("steps") or []
     rest = {key: value for key, value in outcome.items() if key != "steps"}
     row = sql.fetch_one(
@@ -67,11 +72,11 @@ def store(document: Manifest, outcome: Manifest, *, by: str, now: datetime) -> S
         ),
     )
     assert row is not None
-    mine = f"state = '{PLANNED}' AND created_by = %s"
+    mine = f"state = '{PLANNED}' AND created_by = %s AND starts_with(name, %s)"
     sql.run(
         f"DELETE FROM plan WHERE {mine} AND id <= (SELECT id FROM plan WHERE {mine}"
         " ORDER BY id DESC OFFSET %s::bigint LIMIT 1)",
-        (by, by, MOST_PLANNED),
+        (by, prefix, by, prefix, MOST_PLANNED),
     )
     return stored(row)
 

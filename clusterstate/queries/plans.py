@@ -11,6 +11,8 @@ from clusterstate.objects.meta import Manifest
 
 GROUP: Final = "stowage.dev"
 PLURAL: Final = "plans"
+PREVIEW: Final = "preview-"
+"""What the names of plans begin with that a page was opened for, and nobody asked to be kept."""
 PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
 CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
 HEAD: Final = ("revision", "at", "summary", "warnings")
@@ -94,11 +96,14 @@ def undo_of(plan_id: int) -> list[Manifest]:
 def latest_plans(*, limit: int) -> list[StoredPlan]:
     """Return plans, the latest first, without their steps and with the heads of their outcomes.
 
+    Previews that nobody applied are left out.
     Queries once more for each plan: an outcome may be tens of megabytes, and is held alone.
     """
     columns = COLUMNS.replace("outcome", "'{}'").replace("steps", "'[]'")
     rows = sql.fetch(
-        f"SELECT {columns} FROM plan ORDER BY created_at DESC, id DESC LIMIT %s", (limit,)
+        f"SELECT {columns} FROM plan WHERE state <> '{PLANNED}' OR NOT starts_with(name, %s)"
+        " ORDER BY created_at DESC, id DESC LIMIT %s",
+        (PREVIEW, limit),
     )
     found = [stored(row) for row in rows]
     return [msgspec.structs.replace(plan, outcome=_head(plan.id)) for plan in found]
