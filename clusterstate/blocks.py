@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.objects import causes
 from clusterstate.objects.actor import KUBE_SCHEDULER
 
 _LEVEL: Final = 6
@@ -143,7 +144,9 @@ def pack(entries: Sequence[Entry]) -> Block:
         last_key=entries[-1].key,
         marks=_marks(one.key for one in entries),
         causes=_marks(
-            one.cause for one in entries if one.cause and one.actor == KUBE_SCHEDULER.name
+            one.cause
+            for one in entries
+            if one.cause and (one.actor == KUBE_SCHEDULER.name or causes.is_own(one.cause))
         ),
         index=zlib.compress(_encode(columns), _LEVEL),
         body=zlib.compress(body, _LEVEL) if body else b"",

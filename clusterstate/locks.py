@@ -40,6 +40,8 @@ SERVICES: Final = (_TAG << 48) + 21
 """Exclusive for writers of Services, who allocate addresses and ports."""
 PAST_PARTITIONS: Final = (_TAG << 48) + 22
 """Exclusive for who makes or drops a partition of ``past_block``."""
+BRAKES: Final = (_TAG << 48) + 24
+"""Exclusive for who evicts a pod on request where evictions are counted; taken before rows."""
 
 # Sessions: passes of controllers and loops, of which one runs at a time in the whole system.
 TIMERS: Final = (_TAG << 48) + 4

@@ -120,12 +120,16 @@ NODE_MONITOR_PERIOD_SECONDS = environment.number(
 )
 # By which chance ties are broken, in every batch alike, so that a plan foretells them; 0: any.
 SCHEDULER_SEED = environment.integer("STOWAGE_SCHEDULER_SEED", 0, at_least=0, at_most=2**63 - 1)
-# The share of the pods of a zone, of a namespace, beyond which evictions wait for approval.
+# The share of the pods of a zone, of a namespace, of an owner, beyond which evictions wait for
+# approval, and how many pods that must be.
 BRAKE_ZONE_PERCENT = environment.number("STOWAGE_BRAKE_ZONE", 100, at_least=0, at_most=100)
 BRAKE_NAMESPACE_PERCENT = environment.number(
     "STOWAGE_BRAKE_NAMESPACE", 100, at_least=0, at_most=100
 )
+BRAKE_OWNER_PERCENT = environment.number("STOWAGE_BRAKE_OWNER", 100, at_least=0, at_most=100)
 BRAKE_LEAST = environment.integer("STOWAGE_BRAKE_LEAST", 10, at_least=1, at_most=10**6)
+# How many pods a second are evicted in each zone, whatever the cause (0: as many as may go).
+ZONE_EVICTION_RATE = environment.number("STOWAGE_ZONE_EVICTION_RATE", 0, at_least=0, at_most=1e6)
 NODE_EVICTION_RATE = environment.number("STOWAGE_NODE_EVICTION_RATE", 0.1, at_least=0, at_most=1e6)
 SECONDARY_NODE_EVICTION_RATE = environment.number(
     "STOWAGE_SECONDARY_NODE_EVICTION_RATE", 0.01, at_least=0, at_most=1e6

@@ -1,6 +1,6 @@
 """Evictions: who leaves which node, when and why, what holds pods back, and approving a brake.
 
-A brake holds back the pods of a zone or a namespace of which too many would leave
+A brake holds back the pods of a zone, a namespace or an owner of which too many would leave
 (``scheduling.controllers.evictions.brake``). Its page shows them, with what else holds each back
 and where each would land; approving lets them go for an hour, if as many would leave as were shown.
 """
@@ -18,7 +18,7 @@ from api.kinds import own
 from clusterstate.actions import brakes as approvals
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.brakes import HELD, NAMESPACE, ZONE, Brake, brakes
+from clusterstate.queries.brakes import HELD, NAMESPACE, OWNER, ZONE, Brake, brakes, held_back
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import Timer, waiting_timers
 from scheduling.answers import advisor
@@ -34,7 +34,7 @@ def page(request: HttpRequest) -> HttpResponse:
     """Return who leaves which node, when and why, what is held back, and how the zones are."""
     frame.require(request, "list", "evictions", group=own.GROUP)
     state = stored_state("node-lifecycle")
-    timers = waiting_timers(limit=_MOST)
+    timers = waiting_timers(limit=_MOST, held=held_back(clock.now()))
     context: dict[str, Any] = {
         **_leaving(timers, _next.answer),
         "zones": [(name, zone) for name, zone in sorted((state.get("zones") or {}).items())],
@@ -107,11 +107,13 @@ def _seen(one: Brake) -> str:
 
 
 def _show(request: HttpRequest, found: Brake, *, differs: bool = False) -> HttpResponse:
-    timers: list[Timer] = []
-    if found.scope == ZONE:
-        timers = waiting_timers(zone=found.name, limit=_MOST)
-    elif found.scope == NAMESPACE:
-        timers = waiting_timers(namespace=found.name, limit=_MOST)
+    timers = waiting_timers(
+        zone=found.name if found.scope == ZONE else "",
+        namespace=found.name if found.scope == NAMESPACE else "",
+        owner=found.name if found.scope == OWNER else "",
+        limit=_MOST,
+        held=held_back(clock.now()),
+    )
     context = {
         **_leaving(timers, _ask_now),
         "brake": found,

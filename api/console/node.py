@@ -12,6 +12,7 @@ from api.forms import pages, tables
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.queries import overview
+from clusterstate.queries.brakes import held_back
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.fleet import FleetNode
 from clusterstate.queries.fleet_past import node_at
@@ -56,7 +57,9 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         "taints": (manifest.get("spec") or {}).get("taints") or [],
         "cordoned": bool((manifest.get("spec") or {}).get("unschedulable")),
         "pods": _rows(name, past, of_then) if sees_pods else None,
-        "timers": waiting_timers(node_name=name, limit=50) if sees_pods and past is None else [],
+        "timers": waiting_timers(node_name=name, limit=50, held=held_back(clock.now()))
+        if sees_pods and past is None
+        else [],
         "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
         "effects": EFFECTS,

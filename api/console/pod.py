@@ -21,6 +21,7 @@ from clusterstate.objects.errors import BadRequest, Conflict, NotFound
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
+from clusterstate.queries.brakes import held_back
 from clusterstate.queries.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.past import find_at
@@ -58,7 +59,7 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "events": overview.events_of("Pod", namespace, name, limit=30)
         if past is None and frame.may(request, "list", "events", namespace=namespace)
         else [],
-        "timers": waiting_timers(namespace=namespace, name=name, limit=5) if past is None else [],
+        "timers": _timers(namespace, name) if past is None else [],
     }
     timers = context["timers"]
     context["timeline"] = timeline(steps, decided, timers)
@@ -117,6 +118,11 @@ class Entry(msgspec.Struct, frozen=True):
     who: str = ""
     decision: str = ""
     mood: str = ""
+
+
+def _timers(namespace: str, name: str) -> list[Timer]:
+    held = held_back(clock.now())
+    return waiting_timers(namespace=namespace, name=name, limit=5, held=held)
 
 
 _LEAVES: Final = "metadata.deletionTimestamp"

@@ -13,7 +13,7 @@ from django.urls import reverse
 from api import clock
 from api.console import asked, frame
 from clusterstate.actions import objects
-from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import get_manifest
@@ -71,7 +71,7 @@ def _let_go(request: HttpRequest, pod: Manifest, entry: Manifest) -> tuple[str, 
         if entry.get("disableEviction"):
             objects.delete("Pod", namespace, name, options, now=now, user=user)
         else:
-            evict_pod(namespace, name, options, now=now, user=user)
+            evict_on_request(namespace, name, options, now=now, user=user)
     except StatusError as error:
         return f"{namespace}/{name}", error.message
     return None

@@ -33,7 +33,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
-from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import BadRequest, NotFound, TooLarge
@@ -482,7 +482,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def eviction(self, request: Request) -> Response:
         """Evict a pod, if its budgets allow that."""
         target, wanted = self.target, self._eviction(request)
-        evict_pod(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
+        evict_on_request(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
         return replies.reply(errors.success(201), status=201)
 
     @action(detail=True, methods=["get"])

@@ -41,7 +41,7 @@ from clusterstate.actions.audit_log import Line
 from clusterstate.admission.request import User
 from clusterstate.metrics import audit as metrics
 from clusterstate.middleware import DID, SESSION_USER, SIGN_IN
-from clusterstate.objects import audit_policy
+from clusterstate.objects import audit_policy, causes
 from clusterstate.objects.audit_policy import (
     COMPLETE,
     METADATA,
@@ -225,7 +225,9 @@ def _audit_id(given: bytes) -> str:
     """
     if given:
         with contextlib.suppress(ValueError):
-            return str(uuid.UUID(given.decode("latin-1")))
+            wanted = uuid.UUID(given.decode("latin-1"))
+            if not causes.is_reserved(wanted):
+                return str(wanted)
     bits = f"{random.getrandbits(128):032x}"
     return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{_VARIANT[bits[16]]}{bits[17:20]}-{bits[20:]}"
 

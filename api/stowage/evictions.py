@@ -27,6 +27,7 @@ from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.brakes import held_back
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
 from clusterstate.queries.objects import get_object
@@ -89,6 +90,7 @@ class EvictionListViewSet(OwnViewSet):
                 node_name=node or chosen.get("spec.nodeName", ""),
                 after=_read_token(token),
                 limit=limit + 1,
+                held=held_back(clock.now()),
             )
             if len(found) <= limit:
                 return Page(found, revision)
@@ -108,7 +110,8 @@ class EvictionsViewSet(EvictionListViewSet):
         """Return an Eviction; with ``landing=true`` where its pod would go if it came again now."""
         lands = wire.boolean(request.query_params.get("landing"), "landing")
         revision = changes.watermark()
-        found = waiting_timers(namespace=namespace, name=name, limit=1)
+        held = held_back(clock.now())
+        found = waiting_timers(namespace=namespace, name=name, limit=1, held=held)
         if not found:
             raise NotFound(
                 f'{KIND.resource} "{name}" not found',

@@ -22,6 +22,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import brakes as approvals
 from clusterstate.actions import plans as actions
 from clusterstate.admission.request import User
+from clusterstate.objects import causes
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.kinds import KINDS
@@ -341,7 +342,11 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
     which name pods.
     """
     asked, outcome = plan.asked(), plan.foretold()
-    metadata: Manifest = {"name": plan.name, "creationTimestamp": format_time(plan.created_at)}
+    metadata: Manifest = {
+        "name": plan.name,
+        "uid": str(causes.uid_of(causes.PLAN, plan.id)),
+        "creationTimestamp": format_time(plan.created_at),
+    }
     if plan.created_by:
         metadata["annotations"] = {f"{GROUP}/created-by": plan.created_by}
     status = dict(outcome)
@@ -374,7 +379,7 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
 
 
 class BrakesViewSet(OwnViewSet):
-    """Zones and namespaces whose pods are held back, because too many would leave."""
+    """Zones, namespaces and owners whose pods are held back, because too many would leave."""
 
     kind = "Brake"
     resource = "brakes"
@@ -412,10 +417,13 @@ def _brake(one: Brake) -> Manifest:
             "approvedAt": format_time(one.approved_at),
             "until": format_time(one.until),
         }
+    metadata: Manifest = {"name": one.key, "creationTimestamp": format_time(one.created_at)}
+    if one.approval is not None:
+        metadata["uid"] = str(causes.uid_of(causes.APPROVAL, one.approval))
     return {
         "apiVersion": own.API_VERSION,
         "kind": "Brake",
-        "metadata": {"name": one.key, "creationTimestamp": format_time(one.created_at)},
+        "metadata": metadata,
         "spec": {"scope": one.scope, "name": one.name, "limitPercent": one.limit_percent},
         "status": status,
     }

@@ -58,6 +58,11 @@ def _reasons(item: dict[str, Any]) -> list[str]:
         what = f"{about['key']}={about.get('value', '')}".rstrip("=") + f":{about['effect']}"
         lines.append(f"for the taint {what} of the node {taint['nodeName']}{_by(taint)}")
     for cause in item.get("because") or ():
+        if "type" not in cause:  # a plan, or a brake
+            done = "applied" if cause["kind"] == "Plan" else "approved"
+            title = cause.get("name", cause["uid"])
+            lines.append(f"because {cause['kind']} {title} was {done}{_by(cause)}")
+            continue
         what = _DONE[cause["type"]]
         fields = f" ({', '.join(cause['fields'])})" if cause.get("fields") else ""
         lines.append(f"because {cause['kind']} {cause['name']} was {what}{fields}{_by(cause)}")

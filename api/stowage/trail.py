@@ -1,9 +1,11 @@
 """What happened to an object, and who did it: ``changes`` of the group ``stowage.dev``.
 
 ``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the changes that
-the log keeps, the newest first. Whoever may get the object may read its trail.
+the log keeps, the newest first. Whoever may get the object may read its trail. The other way round
+``?cause=UID`` answers which pods a plan, an approved brake or a request sent away.
 """
 
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +21,7 @@ from api.stowage.story import story
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
+from clusterstate.objects import causes
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
@@ -39,6 +42,8 @@ class ChangesViewSet(OwnViewSet):
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get the object, or to this at all where the question names none."""
+        if "cause" in request.query_params:
+            return super().wants(request)
         try:
             kind, namespace, name = _object(request)
         except BadRequest:
@@ -48,9 +53,12 @@ class ChangesViewSet(OwnViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Return a ChangeList; ``continue`` goes on with older changes.
 
-        With ``format=table`` the same as text for people.
+        With ``format=table`` the same as text for people. With ``cause`` the pods that a plan, an
+        approval or a request sent away, of those that the user may get.
         """
         query = request.query_params
+        if "cause" in query:
+            return self._gone_for(query["cause"])
         form = query.get("format") or "json"
         if form not in ("json", "table"):
             raise BadRequest(f'invalid value "{form}" for format: supported values: json, table')
@@ -89,6 +97,26 @@ class ChangesViewSet(OwnViewSet):
             answer["Cache-Control"] = errors.NO_CACHE
             return answer
         return replies.reply(document)
+
+    def _gone_for(self, cause: str) -> HttpResponseBase:
+        try:
+            uid = str(uuid.UUID(cause))
+        except ValueError:
+            raise BadRequest(f'invalid value "{cause[:100]}" for cause: is no UUID') from None
+        items = [
+            {
+                "kind": "Pod",
+                "namespace": one.namespace,
+                "name": one.name,
+                "time": format_time(one.at),
+                "resourceVersion": str(one.revision),
+            }
+            for one in provenance.gone_for(uid)
+            if may_see_pod(self.user, one.namespace, one.name)
+        ]
+        document: Manifest = {"kind": "ChangeList", "apiVersion": own.API_VERSION, "items": items}
+        because = wanted_by(uid, self.user)
+        return replies.reply(document | ({"because": [because]} if because else {}))
 
 
 def _object(request: Request) -> tuple[Kind, str, str]:
@@ -136,7 +164,7 @@ def _change(step: Step) -> dict[str, Any]:
     }
     if step.impersonator:
         item["user"]["impersonatedBy"] = step.impersonator
-    if step.request:
+    if step.request and not causes.is_own(step.request):
         item["auditID"] = step.request
     if step.fields:
         item["fields"] = list(step.fields)
@@ -144,8 +172,11 @@ def _change(step: Step) -> dict[str, Any]:
 
 
 def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
-    """Return what a deletion followed from, up to the first object that the user may not get."""
-    found = []
+    """Return what a change followed from, up to the first object that the user may not get.
+
+    A plan that was applied, a brake that was approved, or what a controller looked at.
+    """
+    found = [one for one in (wanted_by(step.request, user),) if one is not None]
     for cause in consequences.causes_of(step, kind, namespace, name):
         of = cause.kind
         wants = Attributes("get", of.group, of.plural, namespace=cause.namespace, name=cause.name)
@@ -154,6 +185,23 @@ def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> l
         about = {"kind": of.name, "namespace": cause.namespace, "name": cause.name}
         found.append({key: value for key, value in about.items() if value} | _change(cause.step))
     return found
+
+
+def wanted_by(cause: str, user: User) -> Manifest | None:
+    """Return the plan or the approved brake behind a change, if the user may get it."""
+    found = provenance.wanted_by(cause)
+    if found is None:
+        return None
+    plural = f"{found.kind.lower()}s"
+    wants = Attributes("get", own.GROUP, plural, name=found.name)
+    if not authorizer.decide(user, wants).allowed:
+        return None
+    item: Manifest = {"kind": found.kind, "uid": found.uid}
+    if found.name:
+        item |= {"name": found.name, "user": {"username": found.by}}
+    if found.at is not None:
+        item["time"] = format_time(found.at)
+    return item
 
 
 def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
@@ -175,7 +223,9 @@ def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Mani
     if step.is_eviction:
         taint = provenance.taint_behind(namespace, name, step.revision, step.at)
         if taint is not None:
-            item["evictedFor"] = provenance.shown(
-                taint, is_whole=_may_see_node(user, taint.node_name)
-            )
+            whole = _may_see_node(user, taint.node_name)
+            item["evictedFor"] = provenance.shown(taint, is_whole=whole)
+            by = wanted_by(taint.request, user) if whole else None
+            if by is not None:
+                item["evictedFor"]["because"] = [by]
     return item

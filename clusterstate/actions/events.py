@@ -46,6 +46,23 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str = ""
 
 
+def about_own(
+    kind: str, name: str, reason: str, message: str, *, component: str, type_: str = "Normal"
+) -> Occurrence:
+    """Return what happened to a plan or a brake; its event is in ``default``."""
+    return Occurrence(
+        kind=kind,
+        api_version="stowage.dev/v1",
+        namespace="",
+        name=name,
+        uid="",
+        reason=reason,
+        message=message,
+        type=type_,
+        component=component,
+    )
+
+
 _RECORD = f"""
     {changes.WITH_GATE},
     numbered AS MATERIALIZED (

@@ -14,19 +14,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+from django.conf import settings
 from django.db import transaction
 
 from clusterstate import actors, changes, sql
-from clusterstate.actions import aside, controller_state, events
+from clusterstate.actions import aside, brakes, controller_state, events, paces
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import document, moments
+from clusterstate.objects.actor import acting, current
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.brakes import NOTHING as NOTHING_HELD
-from clusterstate.queries.brakes import HeldBack
+from clusterstate.queries.brakes import HeldBack, held_back, unless_held, zones_by_pod
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import (
     DURING_EXECUTION,
@@ -34,7 +36,6 @@ from clusterstate.queries.eviction_timers import (
     TAINT,
     DueTaint,
     Figures,
-    unless_held,
 )
 from clusterstate.queries.stays import BOUND_AT, Place, Stay
 
@@ -274,8 +275,11 @@ def fire_taints(
         stale = sorted((held - set(evicted)) | _gone(absent))
         if stale:
             replan(TAINT, plans, pod_ids=stale)
-        if going:
-            _evict(evicted, [timers[pod_id][1] for pod_id in evicted], now)
+        approved = brakes.approvals_of(evicted, now=now) if going else {}
+        for why in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):
+            some = [pod_id for pod_id in evicted if approved.get(pod_id) == why]
+            with acting(msgspec.structs.replace(current(), cause=why) if why else current()):
+                _evict(some, [timers[pod_id][1] for pod_id in some], now)
     news = [
         Occurrence(
             kind="Pod",
@@ -388,14 +392,18 @@ def fire_executions(
     news: list[Occurrence] = []
     due: list[datetime] = []
     changed = busy = 0
-    condition, holding = unless_held(held)
-    claim = _CLAIM.format(condition=condition)
     for _ in range(limit):
+        condition, holding = unless_held(held)
         with transaction.atomic():
-            claimed = sql.fetch(claim, (now, *holding, 1))
+            claimed = sql.fetch(_CLAIM.format(condition=condition), (now, *holding, 1))
             if not claimed:
                 break
             pod_id, due_at, node_name = claimed[0]
+            if settings.ZONE_EVICTION_RATE:
+                zone = zones_by_pod([pod_id]).get(pod_id)
+                if zone is not None and not paces.spend({zone: 1}, now=now)[zone]:
+                    held = held_back(now)  # that zone is among them now
+                    continue
             row = sql.fetch_one(
                 "SELECT uid::text, namespace, name, class_id, node_name FROM pod"
                 " WHERE id = %s::bigint AND deletion_at IS NULL"
@@ -413,13 +421,15 @@ def fire_executions(
                         _drop(pod_id)
                         changed += 1
                         continue
-                    evict_pod(
-                        namespace,
-                        name,
-                        {"preconditions": {"uid": uid}},
-                        now=now,
-                        condition=EXECUTION_CONDITION,
-                    )
+                    why = brakes.approvals_of([pod_id], now=now).get(pod_id)
+                    with acting(msgspec.structs.replace(current(), cause=why)):
+                        evict_pod(
+                            namespace,
+                            name,
+                            {"preconditions": {"uid": uid}},
+                            now=now,
+                            condition=EXECUTION_CONDITION,
+                        )
             except NotFound:
                 _drop(pod_id)
                 changed += 1

@@ -10,7 +10,8 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import sql
-from clusterstate.actions.events import Occurrence, record_many
+from clusterstate.actions.events import about_own, record_many
+from clusterstate.objects.actor import current
 from clusterstate.objects.errors import Conflict
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.plans import (
@@ -104,39 +105,44 @@ def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan
 
 def _tell(name: str, reason: str, message: str, *, now: datetime, type_: str = "Normal") -> None:
     """Record an event of a plan, which ``kubectl get events`` shows in ``default``."""
-    one = Occurrence(
-        kind="Plan",
-        api_version=f"{GROUP}/v1",
-        namespace="",
-        name=name,
-        uid="",
-        reason=reason,
-        message=message,
-        type=type_,
-        component="operations",
-    )
+    one = about_own("Plan", name, reason, message, type_=type_, component="operations")
     record_many([one], now=now)
 
 
 def pause(name: str, *, now: datetime) -> StoredPlan:
     """Let the operation rest: the batch at work is finished, no other one begins."""
-    return _change(name, (RUNNING,), f"state = '{PAUSED}'", (), now=now)
+    with transaction.atomic():
+        found = _change(name, (RUNNING,), f"state = '{PAUSED}'", (), now=now)
+        _tell(name, "PlanPaused", f"{_by()} paused it", now=now)
+    return found
 
 
 def resume(name: str, *, now: datetime) -> StoredPlan:
     """Let a paused operation go on."""
-    return _change(name, (PAUSED,), f"state = '{RUNNING}', retry_at = NULL", (), now=now)
+    with transaction.atomic():
+        found = _change(name, (PAUSED,), f"state = '{RUNNING}', retry_at = NULL", (), now=now)
+        _tell(name, "PlanResumed", f"{_by()} lets it go on", now=now)
+    return found
 
 
 def cancel(name: str, *, now: datetime) -> StoredPlan:
     """End the operation: what is done stays done, what is not is not done any more."""
-    return _change(
-        name,
-        (PLANNED, RUNNING, PAUSED),
-        f"state = '{CANCELLED}', progress = translate(progress, '{TO_DO}{HELD}', '{DROPPED * 2}')",
-        (),
-        now=now,
-    )
+    with transaction.atomic():
+        found = _change(
+            name,
+            (PLANNED, RUNNING, PAUSED),
+            f"state = '{CANCELLED}',"
+            f" progress = translate(progress, '{TO_DO}{HELD}', '{DROPPED * 2}')",
+            (),
+            now=now,
+        )
+        done = found.progress.count(IS_DONE)
+        _tell(name, "PlanCancelled", f"{_by()} ended it: {done} steps are done", now=now)
+    return found
+
+
+def _by() -> str:
+    return current().name or "somebody"
 
 
 def _change(

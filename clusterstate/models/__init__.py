@@ -17,6 +17,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 
 from clusterstate.models.aside import SetAside
 from clusterstate.models.audit import AuditHead, AuditLine
+from clusterstate.models.brakes import AskedEviction, Brake, BrakeApproval, ZonePace
 from clusterstate.models.canaries import Canary
 from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
@@ -39,7 +40,7 @@ from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.past import PastBlock, PastChunk, PastHead
 from clusterstate.models.people import OneTimeCodes
-from clusterstate.models.plans import Brake, Plan, PlanUndo
+from clusterstate.models.plans import Plan, PlanUndo
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
     LimitRange,
@@ -68,10 +69,12 @@ from clusterstate.models.workloads import (
 __all__ = [
     "Actor",
     "ApiToken",
+    "AskedEviction",
     "AuditHead",
     "AuditLine",
     "Binder",
     "Brake",
+    "BrakeApproval",
     "Canary",
     "Change",
     "ControllerCursor",
@@ -124,4 +127,5 @@ __all__ = [
     "UsageChange",
     "Webhook",
     "WebhookDelivery",
+    "ZonePace",
 ]

@@ -69,34 +69,3 @@ class PlanUndo(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.number}"
-
-
-class Brake(models.Model):
-    """A zone or a namespace whose pods are held back, or were approved to go (``queries.brakes``).
-
-    ``leaving`` of its ``total`` pods leave or are about to, more than ``limit_percent``. Approved,
-    nothing is held back ``until`` a moment.
-    """
-
-    scope = models.TextField()
-    name = models.TextField(db_collation="C")
-    state = models.TextField(default="Held")
-    leaving = models.BigIntegerField()
-    total = models.BigIntegerField()
-    limit_percent = models.FloatField()
-    created_at = models.DateTimeField()
-    approved_by = models.TextField(default="")
-    approved_at = models.DateTimeField(null=True)
-    until = models.DateTimeField(null=True)
-
-    class Meta:
-        db_table = "brake"
-        constraints = [
-            models.UniqueConstraint(fields=("scope", "name"), name="brake_unique"),
-            models.CheckConstraint(
-                condition=models.Q(state__in=["Held", "Approved"]), name="brake_state_known"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.scope} {self.name}: {self.state}"

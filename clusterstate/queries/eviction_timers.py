@@ -8,7 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate import sql
-from clusterstate.queries.brakes import NOTHING, ZONE_LABEL, HeldBack
+from clusterstate.queries.brakes import (
+    NOTHING,
+    ZONE_LABEL,
+    HeldBack,
+    owner_of,
+    unless_held,
+    why_held,
+)
 from clusterstate.queries.controllers import stored_state
 
 TAINT: Final = "taint"
@@ -40,7 +47,8 @@ SELECT t.pod_id, p.uid::text, p.namespace, p.name, t.node_name, t.cause, t.taint
        coalesce((SELECT x.value FROM taint x JOIN node n ON n.id = x.node_id
                  WHERE n.name = t.node_name AND x.key = t.taint_key
                    AND x.effect = t.taint_effect), ''),
-       t.taint_effect, t.seconds, t.started_at, t.due_at, t.blocked_by, t.landing::text
+       t.taint_effect, t.seconds, t.started_at, t.due_at,
+       CASE WHEN t.blocked_by = '' THEN {why} ELSE t.blocked_by END, t.landing::text
 FROM eviction_timer t JOIN pod p ON p.id = t.pod_id
 WHERE p.deletion_at IS NULL {where}
 ORDER BY t.due_at, t.pod_id, t.cause LIMIT %s::bigint
@@ -53,14 +61,20 @@ def waiting_timers(
     name: str = "",
     node_name: str = "",
     zone: str = "",
+    owner: str = "",
     after: tuple[datetime, int] | None = None,
     limit: int = 500,
+    held: HeldBack = NOTHING,
 ) -> list[Timer]:
-    """Return timers by due time: all, of a namespace, one pod, one node or a zone. Queries once.
+    """Return timers by due time: all, of a namespace, a pod, a node, a zone or an owner's.
 
-    ``after`` is the due time and pod id at which the page before ended.
+    An ``owner`` is as brakes name it. Queries once.
+
+    ``after`` is the due time and pod id at which the page before ended. Pods that are ``held`` back
+    say in ``blocked_by`` what holds them.
     """
-    conditions, parameters = [""], list[Any]()
+    why, said = why_held(held)
+    conditions, parameters = [""], list[Any](said)
     for column, value in (("p.namespace", namespace), ("p.name", name), ("t.node_name", node_name)):
         if value:
             conditions.append(f"{column} = %s")
@@ -71,25 +85,18 @@ def waiting_timers(
             f" AND n.labels ->> '{ZONE_LABEL}' = %s)"
         )
         parameters.append(zone)
+    if owner:
+        conditions.append(
+            "p.namespace = split_part(%s, '.', 1) AND EXISTS (SELECT 1 FROM document d"
+            f" WHERE d.id = p.document_id AND {owner_of('p', 'd')} = %s)"
+        )
+        parameters += (owner, owner)
     if after is not None:
         conditions.append("(t.due_at, t.pod_id) > (%s::timestamptz, %s::bigint)")
         parameters += after
-    statement = _TIMERS.replace("{where}", " AND ".join(conditions))
+    statement = _TIMERS.replace("{where}", " AND ".join(conditions)).replace("{why}", why)
     rows = sql.fetch(statement, [*parameters, limit])
     return [Timer(**dict(zip(Timer.__struct_fields__, row, strict=True))) for row in rows]
-
-
-_NOT_HELD = f"""NOT EXISTS (
-    SELECT 1 FROM pod p LEFT JOIN node n ON n.name = p.node_name
-    WHERE p.id = t.pod_id
-      AND (p.namespace = ANY(%s) OR n.labels ->> '{ZONE_LABEL}' = ANY(%s)))"""
-
-
-def unless_held(held: HeldBack) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition on timers, and its parameters, that leaves out what is held back."""
-    if not held:
-        return "true", ()
-    return _NOT_HELD, (sql.Texts(held.namespaces), sql.Texts(held.zones))
 
 
 def next_due(held: HeldBack = NOTHING) -> datetime | None:

@@ -6,6 +6,7 @@ it. An eviction for a taint is a consequence of a change of the node: the one th
 taint, which is found by going back through the node's versions.
 """
 
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from clusterstate import changes, sql
-from clusterstate.objects import eviction
+from clusterstate.objects import causes, eviction
 from clusterstate.objects.actor import KUBE_SCHEDULER
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import Expired
@@ -140,6 +141,65 @@ def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
     return None if row is None else Preemptor(row[0], row[1], 0)
 
 
+# Plans and brakes --------------------------------------------------------------------------------
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A plan that was applied, or the approval of a brake, because of which something changed.
+
+    ``name``, ``by`` and ``at`` are empty where it is not kept any more.
+    """
+
+    kind: str
+    uid: str
+    name: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+_OF_PLAN: Final = "SELECT name, applied_by, applied_at FROM plan WHERE id = %s::bigint"
+_OF_APPROVAL: Final = """
+    SELECT scope || '.' || name, approved_by, approved_at FROM brake_approval WHERE id = %s::bigint
+"""
+_GONE_FOR: Final = f"""
+    SELECT DISTINCT ON (c.object_id) c.object_id, c.namespace, c.name, c.at, c.revision
+    FROM change c
+    WHERE c.cause = %s::uuid AND (c.verb = {changes.DELETED} OR c.deletion_at IS NOT NULL)
+      AND c.kind = {_POD.code}
+    ORDER BY c.object_id, c.revision
+"""
+
+
+def wanted_by(cause: str) -> Wanted | None:
+    """Return what the cause of a change is, if it is a plan or an approval. Queries once then."""
+    if not causes.is_own(cause):
+        return None
+    uid = uuid.UUID(cause)
+    for kind, name, statement in (
+        (causes.PLAN, "Plan", _OF_PLAN),
+        (causes.APPROVAL, "Brake", _OF_APPROVAL),
+    ):
+        number = causes.number_of(uid, kind)
+        if number is not None:
+            row = sql.fetch_one(statement, (number,))
+            return Wanted(name, cause, *(row or ()))
+    return None
+
+
+def gone_for(cause: str) -> list[Victim]:
+    """Return the pods that a plan, an approval or a request sent away, the first first.
+
+    As far back as the log tells, and for plans and approvals as far as the past is kept.
+    """
+    found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_GONE_FOR, (cause,))}
+    if causes.is_own(cause):
+        known = past.reach()
+        for entry in past.caused_by(_POD, cause, known.since, known.log):
+            when = _EPOCH + timedelta(microseconds=entry.at)
+            found[entry.object_id] = Victim(entry.namespace, entry.name, when, entry.revision)
+    return sorted(found.values(), key=lambda one: one.revision)
+
+
 # Evictions ---------------------------------------------------------------------------------------
 
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -245,6 +305,6 @@ def shown(found: TaintChange, *, is_whole: bool) -> Manifest:
         manifest["user"] = {"username": found.actor}
         if found.impersonator:
             manifest["user"]["impersonatedBy"] = found.impersonator
-    if found.request:
+    if found.request and not causes.is_own(found.request):
         manifest["auditID"] = found.request
     return manifest

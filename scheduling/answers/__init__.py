@@ -13,8 +13,9 @@
     node_advice  which nodes to add for the pods that wait
     present      the cluster as it is now with the pods that wait
     plans        what will happen if these changes are made: plan_nodes (what they become),
-                 plan_leavers (who leaves), plan_queue (where pods wait), plan_steps (what is done),
-                 plan_scaling (pods that come or go with replicas), plan_telling (the answer)
+                 plan_leavers (who leaves), plan_brakes (what waits for approval), plan_queue
+                 (where pods wait), plan_steps (what is done), plan_scaling (pods that come or go
+                 with replicas), plan_telling (the answer)
     replay       a recorded decision made again, on the cluster as it was then
     comparing    the recent past (``recorded``) beside what other configurations would have made
 

@@ -23,7 +23,7 @@ from clusterstate.queries.planning import (
 )
 from clusterstate.queries.stays import Place, executing_places, stays_on
 from clusterstate.queries.terminating import nodes_with_agents
-from scheduling.answers import plan_scaling, plan_steps
+from scheduling.answers import plan_brakes, plan_scaling, plan_steps
 from scheduling.answers.plan_nodes import Nodes, evicting, labels_of
 from scheduling.answers.plan_scaling import Scaling
 from scheduling.controllers.evictions import judgement
@@ -38,6 +38,8 @@ EVICTED: Final = "Eviction"
 SCALED: Final = "ScaledDown"
 BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
 """Causes of those who leave by a step of the operation, not by a loop that looks at nodes."""
+COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
+"""Causes that brakes and the zones' rate are for."""
 _AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 _MOST_BACKGROUND: Final = 20_000
 """Pods on nodes that evict already, and leaving ones, which are taken into account."""
@@ -76,7 +78,8 @@ class Leavers:
             assert isinstance(key, int)
             if key not in found or leaver.due < found[key].due:
                 found[key] = leaver
-        return sorted(found.values(), key=lambda one: (one.due, one.key))
+        leavers = sorted(found.values(), key=lambda one: (one.due, one.key))
+        return plan_brakes.in_turn(leavers, COUNTED)
 
     def _named(self) -> Iterable[Leaver]:
         """Yield the pods that the plan evicts or deletes by name."""

@@ -23,6 +23,7 @@ def told(
     *,
     evicted: Sequence[Leaver],
     rooms: tuple[Manifest, Manifest],
+    brakes: Sequence[Manifest],
     warnings: Sequence[str],
     revision: int,
     now: datetime,
@@ -36,6 +37,7 @@ def told(
         leavers: what is known of pods.
         evicted: who leaves, in order; the operation has a step for some of them.
         rooms: what the nodes have left before and after.
+        brakes: what holds evictions back until it is approved.
         warnings: what the asker must know besides.
         revision: of the change log, that the answer rests on.
         now: when the future begins.
@@ -93,8 +95,15 @@ def told(
         "steps": list(plan_steps.steps(asked.changes, nodes.chosen, gone)),
         "undo": plan_undo.undo(asked.changes, nodes.chosen, nodes.before),
     }
-    if warnings:
-        status["warnings"] = list(warnings)
+    if brakes:
+        status["brakes"] = list(brakes)
+    held = [
+        f"the brake {one['name']} holds evictions back until it is approved: {one['leaving']} of"
+        f" {one['total']} pods would leave, more than {one['limitPercent']:g} %"
+        for one in brakes
+    ]
+    if warnings or held:
+        status["warnings"] = [*warnings, *held]
     answer: Manifest = {"apiVersion": API_VERSION, "kind": KIND}
     if asked.metadata:
         answer["metadata"] = asked.metadata

@@ -5,6 +5,7 @@
     read          the document                                   (simulation.plan_document)
     Nodes         what the nodes become                          (plan_nodes, objects.node_edits)
     Leavers       who leaves, when, by which rule                (plan_leavers)
+    brakes        which of them a brake will hold                (plan_brakes)
     places        where waiting pods stand in the queue          (plan_queue)
     Foresight     what then happens, who lands where             (simulation.foresight)
     steps         what carrying the plan out does                (plan_steps)
@@ -26,9 +27,9 @@ from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.queue import load_waiting
 from scheduling import simulation
-from scheduling.answers import plan_queue, plan_telling
+from scheduling.answers import plan_brakes, plan_queue, plan_telling
 from scheduling.answers.live import LiveBase, World
-from scheduling.answers.plan_leavers import Leavers, comes_again
+from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.snapshot import Snapshot
@@ -89,6 +90,8 @@ class _Planning:
         self._add_objects(base, future)
         future.leave(leavers)
         future.run(horizon=self._asked.horizon)
+        counted = [one for one in leavers if one.cause in COUNTED]
+        brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
         return plan_telling.told(
             self._asked,
             future,
@@ -96,6 +99,7 @@ class _Planning:
             self._leavers,
             evicted=leavers,
             rooms=(before, room(snapshot)),
+            brakes=brakes,
             warnings=[*nodes.warnings, *self._leavers.warnings, *self._warnings],
             revision=self._world.revision,
             now=self._now,

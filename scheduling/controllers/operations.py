@@ -16,9 +16,11 @@ import structlog
 from django.db import transaction
 
 from clusterstate import locks
-from clusterstate.actions import objects, plans, scheduler_configuration
+from clusterstate.actions import brakes, objects, plans, scheduler_configuration
 from clusterstate.actions.aside import is_an_objects_fault
+from clusterstate.actions.brakes import EvictionHeld
 from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.objects import causes
 from clusterstate.objects.actor import Actor, acting
 from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
 from clusterstate.objects.meta import Manifest
@@ -78,7 +80,8 @@ def carry_out(plan_id: int, now: datetime) -> int:
             return 0
         plan = batch.plan
         steps = plan.to_do()
-        with acting(Actor(plan.applied_by, plan.impersonator)):
+        why = causes.uid_of(causes.PLAN, plan.id)
+        with acting(Actor(plan.applied_by, plan.impersonator, why)):
             for number in batch.numbers:
                 back: list[Manifest] = []
                 batch.note(number, *_done(steps[number], plan.applied_by, now, back), back=back)
@@ -95,6 +98,8 @@ def _done(step: Step, by: str, now: datetime, back: list[Manifest]) -> tuple[str
         with transaction.atomic():
             _do(step, by, now, back)
     except TooManyRequests as error:
+        if isinstance(error, EvictionHeld):
+            brakes.hold(error, now=now)
         causes = error.details.get("causes") or [{"message": error.message}]
         return HELD, f"{step['subject']}: {causes[0]['message']}"
     except StatusError as error:

@@ -42,6 +42,7 @@ from clusterstate import (
 )
 from clusterstate.actions import (
     audit_log,
+    brakes,
     decisions,
     history,
     housekeeping,
@@ -310,6 +311,7 @@ _DROPPED: Final[Sequence[Callable[..., object]]] = (
     decisions.trim,
     housekeeping.drop_old_access,
     plans.trim,
+    brakes.trim,
     audit_log.trim,
     webhooks.trim,
     housekeeping.drop_old_actors,

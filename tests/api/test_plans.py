@@ -3,6 +3,7 @@
 import pytest
 from django.db import transaction
 
+from api.server import audit
 from clusterstate import sql
 from clusterstate.actions import plans
 from clusterstate.objects.errors import NotFound
@@ -119,6 +120,65 @@ def test_every_change_names_who_applied_the_plan(cluster):
         items = cluster.get(path.format(kind, namespace, name)).ok()["items"]
         assert user
         assert user in {one["user"]["username"] for one in items}
+
+
+def test_who_leaves_for_a_plan_names_it_and_the_plan_names_who_left(cluster):
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    assert carry_out(plan["metadata"]["name"], batches=1)
+    uid = plan["metadata"]["uid"]
+    evicted = cluster.get(f"{STOWAGE}/changes?kind=Pod&namespace=ns&name=pod-07").ok()["items"][0]
+    (because,) = evicted["because"]
+    assert (because["kind"], because["name"], because["uid"]) == (
+        "Plan",
+        plan["metadata"]["name"],
+        uid,
+    )
+    assert because["user"] == {"username": operation(cluster, plan)["appliedBy"]}
+    assert "auditID" not in evicted
+    table = cluster.get(f"{STOWAGE}/changes?kind=Pod&namespace=ns&name=pod-07&format=table")
+    assert f"because Plan {plan['metadata']['name']} was applied" in table.raw.decode()
+    found = cluster.get(f"{STOWAGE}/changes?cause={uid}").ok()
+    assert sorted(one["name"] for one in found["items"]) == leaving(cluster)
+    assert found["because"] == [because]
+    taken = audit.opened({"headers": [(b"audit-id", uid.encode())]}).id
+    assert taken != uid, "no request is given the uid of a plan"
+    cluster.get(f"{STOWAGE}/changes?cause=plan-1").fails(400, "BadRequest")
+
+
+def test_what_happens_to_a_plan_is_recorded(cluster):
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    act(cluster, plan, "pause").ok(201)
+    act(cluster, plan, "resume").ok(201)
+    act(cluster, plan, "cancel").ok(201)
+    path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Plan"
+    found = {one["reason"]: one["message"] for one in cluster.get(path).ok()["items"]}
+    assert found.keys() == {"PlanBegun", "PlanPaused", "PlanResumed", "PlanCancelled"}
+    assert found["PlanCancelled"].endswith("ended it: 0 steps are done")
+
+
+def test_a_brake_holds_the_steps_of_a_plan_back_until_it_is_approved(cluster, settings):
+    """Half of the pods of the namespace go, the others when somebody approved that."""
+    settings.BRAKE_NAMESPACE_PERCENT = 50
+    plan = post(cluster, DRAIN)
+    name = plan["metadata"]["name"]
+    act(cluster, plan, "apply").ok(201)
+    carry_out(name)
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"], found["held"]) == ("Running", 21, 20)
+    assert "The brake namespace.ns holds evictions back" in found["message"]
+    (held,) = cluster.get(f"{STOWAGE}/brakes").ok()["items"]
+    assert held["metadata"]["name"] == "namespace.ns"
+    assert "uid" not in held["metadata"]
+    eviction = {"metadata": {"name": "pod-39"}}
+    refused = cluster.post("/api/v1/namespaces/ns/pods/pod-39/eviction", eviction)
+    refused.fails(429, "TooManyRequests")
+    approved = cluster.post(f"{STOWAGE}/brakes/namespace.ns/approve", {}).ok(201)
+    assert approved["metadata"]["uid"]
+    assert operations.carry_out(find_plan(name).id, after(100))
+    carry_out(name)
+    assert operation(cluster, plan)["state"] == "Done"
 
 
 def test_a_plan_that_holds_no_more_is_refused_with_the_new_one(cluster):
@@ -518,6 +578,21 @@ def test_a_user_keeps_the_last_hundred_plans_that_nobody_applied(cluster):
     for name in first[1:3]:
         with pytest.raises(NotFound):
             find_plan(name)
+
+
+def test_previews_go_for_previews_alone_and_are_listed_when_they_are_applied(cluster):
+    kept = plans.store({"spec": {}}, {}, by="somebody", now=after(0)).name
+    previews = [
+        plans.store({"spec": {}}, {}, by="somebody", now=after(1), is_preview=True).name
+        for _ in range(plans.MOST_PLANNED + 2)
+    ]
+    assert find_plan(kept).name == kept
+    assert find_plan(previews[2]).name == previews[2]
+    with pytest.raises(NotFound):
+        find_plan(previews[1])
+    assert [one.name for one in latest_plans(limit=9)] == [kept]
+    plans.begin(previews[5], by="somebody", impersonator="", now=after(2))
+    assert [one.name for one in latest_plans(limit=9)] == [previews[5], kept]
 
 
 def test_lists_do_not_read_all_that_plans_foretold(cluster):

@@ -34,7 +34,9 @@ TABLES = {
     "axes_accesslog": "30 days: housekeeping.drop_old_access",
     "binder": ONE,
     "canary": "a hundred: canaries.create",
-    "brake": "one for each zone and namespace that is held up or approved: brakes.settle",
+    "asked_eviction": "a minute after it was asked for: brakes.forget_asked",
+    "brake": "one for each zone, namespace and owner held up or approved: brakes.settle",
+    "brake_approval": "a week after it ended: brakes.trim",
     "change": "HISTORY_SECONDS: history.trim",
     "controller_cursor": "one row for each controller",
     "daemon_set": OBJECTS,
@@ -88,6 +90,7 @@ TABLES = {
     "terminating_pod": "one for each pod that terminates, and goes with it",
     "webhook": PEOPLE,
     "webhook_delivery": "seven days, and 10,000 of each webhook: webhooks.trim",
+    "zone_pace": "goes when the zone's bucket is full again: paces.forget",
     "usage_change": "goes when it is counted, within a second: scheduling.controllers.quotas",
 }
 

@@ -3,9 +3,14 @@
 import pytest
 
 from clusterstate.actions import brakes as actions
-from clusterstate.objects.errors import NotFound
-from clusterstate.queries.brakes import brakes
-from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen
+from clusterstate.actions.pods.evict import evict_on_request
+from clusterstate.admission.request import NOBODY
+from clusterstate.objects import causes
+from clusterstate.objects.errors import NotFound, TooManyRequests
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import provenance, trail
+from clusterstate.queries.brakes import brakes, limits
+from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen, waiting_timers
 from scheduling.answers import questions
 from scheduling.controllers.evictions import brake, firing, timers
 from tests.clock import after
@@ -41,7 +46,7 @@ def evict(seconds):
     brake.judge(now, changed=timers.follow(now) > 0)
     if unforeseen(now, limit=1):
         questions.foresee(now)
-    held = brake.held()
+    held = brake.held(now)
     labels = firing.fire_executions(now, held)
     due = due_taints(now, limit=firing.BATCH, held=held)
     return len(firing.fire_taints(due, now).evicted) + len(labels.evicted)
@@ -52,7 +57,9 @@ def test_a_taint_on_half_of_a_zone_waits_for_approval_and_other_zones_do_not(zon
     assert evict(2) == 0
     (held,) = brakes()
     assert (held.key, held.state, held.leaving, held.total) == ("zone.a", "Held", 10, 20)
-    assert next_due(brake.held()) is None, "the loop does not look for them all the time"
+    assert next_due(brake.held(after(2))) is None, "the loop does not look for them all the time"
+    (first,) = waiting_timers(limit=1, held=brake.held(after(2)))
+    assert first.blocked_by == "brake zone.a"
     make_node("b2", labels={ZONE: "b"})
     make_pod("alone", "b2")
     set_taints("b2", taint(), now=after(2))
@@ -112,9 +119,148 @@ def test_an_approval_holds_for_its_hour_and_no_longer(zones):
 
 
 def test_at_the_default_nothing_is_counted():
-    assert not brake.is_on()
+    assert not limits()
     make_node("n1", labels={ZONE: "a"})
     for number in range(30):
         make_pod(f"pod-{number}", "n1")
     set_taints("n1", taint(), now=after(1))
     assert evict(2) == 30
+
+
+def owned(name, kind="ReplicaSet"):
+    """Return the metadata of a pod of this controller, beside an owner that does not control it."""
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-of-{name}"}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "beside", "uid": "uid-beside"}
+    return {"ownerReferences": [other, {**reference, "controller": True}]}
+
+
+def test_the_pods_of_an_owner_wait_and_those_of_others_beside_them_go(settings):
+    settings.BRAKE_OWNER_PERCENT = 50
+    settings.BRAKE_LEAST = 3
+    make_node("n1")
+    make_node("n2")
+    for number in range(6):
+        make_pod(f"web-{number}", "n1" if number < 4 else "n2", metadata=owned("web"))
+        make_pod(f"db-{number}", "n1" if number < 3 else "n2", metadata=owned("db"))
+    make_pod("alone", "n1")
+    set_taints("n1", taint(), now=after(1))
+    assert evict(2) == 4
+    (held,) = brakes()
+    assert (held.key, held.leaving, held.total) == ("owner.default.ReplicaSet.web", 4, 6)
+    assert terminating("db-0")
+    assert terminating("alone")
+    shown = waiting_timers(owner="default.ReplicaSet.web", held=brake.held(after(2)))
+    assert {one.blocked_by for one in shown} == {"brake owner.default.ReplicaSet.web"}
+    assert [one.name for one in shown] == ["web-0", "web-1", "web-2", "web-3"]
+    actions.approve(held.key, by="somebody", now=after(3))
+    assert evict(4) == 4
+
+
+def ask(name, seconds):
+    """Evict a pod as a client asks for it; return the message of who refuses, '' for nobody."""
+    try:
+        evict_on_request("default", name, {}, now=after(seconds), user=NOBODY)
+    except TooManyRequests as error:
+        return error.details["causes"][0]["message"]
+    return ""
+
+
+def test_evictions_that_clients_ask_for_count_and_are_refused_as_by_a_budget(zones):
+    """Eight of twenty are 40 %, and also those that are gone by then count; then nobody goes."""
+    for number in range(8):
+        assert not ask(f"a{number % 2}-{number}", 1)
+    assert ask("a0-8", 2) == "The brake zone.a holds evictions back until it is approved."
+    (held,) = brakes()
+    assert (held.key, held.state, held.leaving, held.total) == ("zone.a", "Held", 9, 20)
+    assert not terminating("a0-8")
+    assert not ask("b0-0", 2)
+    for seconds in range(7, 120, 5):  # kubectl drain asks every five seconds
+        assert ask("a0-8", seconds)
+        evict(seconds)
+    assert [one.key for one in brakes()] == ["zone.a"], "as long as somebody asks"
+    actions.approve("zone.a", by="somebody", now=after(121))
+    assert not ask("a0-8", 122)
+
+
+def test_a_brake_ends_when_nobody_asks_any_more(zones):
+    for number in range(8):
+        ask(f"a0-{number}", 1)
+    assert ask("a0-8", 2)
+    evict(62)
+    assert [one.leaving for one in brakes()] == [1] * len(brakes())
+    evict(63)
+    assert brakes() == []
+    assert not ask("a0-8", 64)
+
+
+def test_a_dry_run_is_refused_alike_and_counts_for_nothing(zones):
+    for number in range(8):
+        evict_on_request("default", f"a0-{number}", {"dryRun": ["All"]}, now=after(1), user=NOBODY)
+    for number in range(8):
+        assert not ask(f"a0-{number}", 2)
+    with pytest.raises(TooManyRequests):
+        evict_on_request("default", "a0-8", {"dryRun": ["All"]}, now=after(3), user=NOBODY)
+    assert brakes() == []
+
+
+def test_what_clients_asked_for_holds_timers_back(zones):
+    for number in range(8):
+        ask(f"a1-{number}", 1)
+    set_taints("a0", taint(), now=after(2))
+    assert evict(3) == 0
+    assert [(one.leaving, one.total) for one in brakes()] == [(18, 20)]
+
+
+def test_a_rate_lets_so_many_pods_of_each_zone_go_in_a_second(settings):
+    settings.ZONE_EVICTION_RATE = 2
+    for zone in ("a", "b", ""):
+        name = f"n-{zone or 'none'}"
+        make_node(name, labels={ZONE: zone} if zone else {})
+        for number in range(5):
+            make_pod(f"{name}-{number}", name)
+        set_taints(name, taint(), now=after(1))
+    assert evict(2) == 6
+    assert evict(2) == 0
+    assert ask("n-b-4", 2) == "The eviction rate of zone b is 2 a second."
+    shown = waiting_timers(node_name="n-b", held=brake.held(after(2)))
+    assert {one.blocked_by for one in shown} == {"the eviction rate of its zone"}
+    assert evict(2.5) == 3
+    assert not ask("n-b-4", 3)
+    assert evict(3) == 2, "what a client asked for was taken out of the same bucket"
+    assert evict(60) == 4 - 1 + 0
+    brake.judge(after(200), changed=True)
+    assert evict(200) == 0
+
+
+def test_labels_go_at_the_rate_of_their_zone_as_well(settings):
+    settings.ZONE_EVICTION_RATE = 1
+    settings.REQUIRED_DURING_EXECUTION_RATE = 0
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingRequiredDuringExecution": terms}}
+    for name in ("n1", "n2"):
+        make_node(name, labels={"disk": "ssd", ZONE: name})
+        for number in range(3):
+            make_pod(f"{name}-{number}", name, affinity=required)
+        set_labels(name, now=after(1), **{ZONE: name})
+    assert evict(20) == 2
+    assert evict(20.5) == 0
+    assert evict(21) == 2
+
+
+def test_who_leaves_after_an_approval_names_it_and_who_gave_it(zones):
+    set_taints("a0", taint(), now=after(1))
+    set_taints("b0", taint("other"), now=after(1))
+    evict(2)
+    actions.approve("zone.a", by="somebody", now=after(3))
+    assert evict(4) == 10
+    (brake_of_a, _) = brakes()
+    uid = str(causes.uid_of(causes.APPROVAL, brake_of_a.approval))
+    assert {one.name for one in provenance.gone_for(uid)} == {f"a0-{n}" for n in range(10)}
+    step = trail.trail_of(KINDS["Pod"], "default", "a0-3", limit=1).steps[0]
+    assert step.request == uid
+    found = provenance.wanted_by(uid)
+    assert (found.kind, found.name, found.by) == ("Brake", "zone.a", "somebody")
+    actions.settle([], now=after(2 * 3600))
+    assert provenance.wanted_by(uid) == found, "also when the brake is gone"
+    assert actions.trim(now=after(8 * 86400)) == 1
+    assert provenance.wanted_by(uid).name == ""

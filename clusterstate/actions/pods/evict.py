@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from clusterstate import changes, sql
-from clusterstate.actions import stored_rows, transactions
+from clusterstate.actions import brakes, stored_rows, transactions
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.stored import Deleted
@@ -41,18 +41,22 @@ def evict_pod(
 ) -> Deleted:
     """Delete a pod if its disruption budget allows; ``options`` are checked DeleteOptions.
 
-    ``condition`` says why it is disrupted, by default that the eviction API was asked.
+    ``condition`` says why it is disrupted, by default that somebody asked for it: then brakes and
+    the rate of its zone must allow it, too. A timer's pod was judged by the loop that fires it.
 
     Pods that are finished, pending or terminating need no budget. Rule:
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
         TooManyRequests, Forbidden: the budget refuses (``objects.disruption``).
+        EvictionHeld: a brake does; the caller holds it when its transaction is over.
         NotFound, Conflict: as for ``delete_pod``.
     """
     dry_run = bool(options.get("dryRun"))
     preconditions = options.get("preconditions") or {}
     with transactions.work(dry_run=dry_run):
+        if condition is None:
+            brakes.admit(namespace, name, now=now)
         # The budget's row is locked before the pod's, by everybody.
         _use_budget(namespace, name, now=now)
         return delete_pod(
@@ -66,6 +70,22 @@ def evict_pod(
             condition=condition or _EVICTED_BY_API,
             propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
         )
+
+
+def evict_on_request(
+    namespace: str, name: str, options: Manifest, *, now: datetime, user: User
+) -> Deleted:
+    """Do ``evict_pod`` for a client, outside of any transaction; a brake that refuses is set.
+
+    Raises:
+        StatusError: as ``evict_pod`` does.
+    """
+    try:
+        return evict_pod(namespace, name, options, now=now, user=user)
+    except brakes.EvictionHeld as error:
+        if not options.get("dryRun"):
+            brakes.hold(error, now=now)
+        raise
 
 
 def _use_budget(namespace: str, name: str, *, now: datetime) -> None:

@@ -1,55 +1,53 @@
-"""Holds evictions back where they would empty more of a zone or a namespace than is agreed.
+"""Holds evictions back where they would empty more of a zone, namespace or owner than is agreed.
 
-Any cause: taints by hand or by the node controller, labels, pressure. After the timers were brought
-up to date, the pods that leave or are due within a minute are counted by zone and by namespace.
-Where they are more than ``STOWAGE_BRAKE_ZONE`` or ``STOWAGE_BRAKE_NAMESPACE`` percent, and at least
+Any cause: taints by hand or by the node controller, labels, pressure, and what clients and plans
+ask for (``clusterstate.actions.brakes`` judges these at once). After the timers were brought up to
+date, the pods that leave or are due within a minute are counted by zone, namespace and owner. Where
+they are more than ``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or ``..._OWNER`` percent, and at least
 ``STOWAGE_BRAKE_LEAST``, a brake is set: a row. As long as it stands none of these pods is evicted,
 until somebody approves it, or the cause is gone. At 100 percent, the default, nothing is counted.
+
+``STOWAGE_ZONE_EVICTION_RATE`` lets so many pods of each zone go in a second, whatever the cause
+(``clusterstate.actions.paces``). A zone that has none left is held back until the next one.
 """
 
 import time
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import structlog
 from django.conf import settings
 
 from clusterstate import memory
-from clusterstate.actions import brakes
+from clusterstate.actions import brakes, paces
 from clusterstate.queries.brakes import (
-    NAMESPACE,
-    NOTHING,
-    ZONE,
+    COUNTED_FOR,
     HeldBack,
     Share,
+    count_asked,
     count_due,
     held_back,
+    limits,
     shares,
 )
 
 logger = structlog.get_logger(__name__)
 
-AHEAD: Final = timedelta(seconds=60)
-_EVERY_SECONDS = 1.0
-_OFF = 100.0
+_EVERY_SECONDS: Final = 1.0
 
 _counted: dict[str, float] = {}
 """When it was last counted, in monotonic seconds."""
 memory.when_replaced(_counted.clear)
 
 
-def is_on() -> bool:
-    """Return whether anything is limited."""
-    return min(settings.BRAKE_ZONE_PERCENT, settings.BRAKE_NAMESPACE_PERCENT) < _OFF
-
-
-def exceeded(found: list[Share]) -> list[tuple[Share, float]]:
+def exceeded(found: Sequence[Share]) -> list[tuple[Share, float]]:
     """Return the shares beyond their limits, with the limits."""
-    limits = {ZONE: settings.BRAKE_ZONE_PERCENT, NAMESPACE: settings.BRAKE_NAMESPACE_PERCENT}
+    limited = limits()
     return [
-        (one, limits[one.scope])
+        (one, limited[one.scope])
         for one in found
-        if limits[one.scope] < _OFF and 100 * one.leaving > limits[one.scope] * one.total
+        if one.scope in limited and one.exceeds(limited[one.scope])
     ]
 
 
@@ -58,16 +56,21 @@ def judge(now: datetime, *, changed: bool) -> None:
 
     ``changed``: timers were set or moved just now; otherwise a look once a second is enough.
     """
-    if not is_on():
+    if not limits() and not settings.ZONE_EVICTION_RATE:
         return
     moment = time.monotonic()
     if not changed and moment - _counted.get("at", -_EVERY_SECONDS) < _EVERY_SECONDS:
         return
     _counted["at"] = moment
-    due = count_due(now + AHEAD, most=settings.BRAKE_LEAST)
+    paces.forget(now=now)
+    if not limits():
+        return
+    brakes.forget_asked(now=now)
+    least = settings.BRAKE_LEAST
     found: list[tuple[Share, float]] = []
-    if due >= settings.BRAKE_LEAST or held_back():
-        found = exceeded(shares(now + AHEAD, least=settings.BRAKE_LEAST))
+    counted = count_due(now + COUNTED_FOR, most=least) + count_asked(now - COUNTED_FOR)
+    if counted >= least or held_back(now):
+        found = exceeded(shares(now, least=least))
     held = brakes.settle(found, now=now)
     if held and changed:
         logger.warning(
@@ -76,6 +79,6 @@ def judge(now: datetime, *, changed: bool) -> None:
         )
 
 
-def held() -> HeldBack:
+def held(now: datetime) -> HeldBack:
     """Return what is held back now. Queries once, not at all where nothing is limited."""
-    return held_back() if is_on() else NOTHING
+    return held_back(now)

@@ -1,14 +1,15 @@
 """Evicting what is due: each pod is judged once more, in the transaction that deletes it."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate.actions import aside, controller_state, evictions
+from clusterstate.actions import aside, controller_state, evictions, paces
 from clusterstate.actions.evictions import Fired
-from clusterstate.queries.brakes import NOTHING, HeldBack
+from clusterstate.queries.brakes import NOTHING, HeldBack, zones_by_pod
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
 from scheduling.controllers.evictions.judgement import broken, plans
@@ -19,10 +20,15 @@ BATCH = 1000
 
 
 def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
-    """Evict the pods of these timers whose taints still send them away.
+    """Evict the pods of these timers whose taints still send them away, as fast as zones allow.
 
     Any number of connections may do so at the same time.
     """
+    zones: dict[int, str] = {}
+    taken: Counter[str] = Counter()
+    if settings.ZONE_EVICTION_RATE:
+        zones = zones_by_pod([timer[0] for timer in due])
+        due, taken = _in_turn(due, zones, now)
     done = aside.each(
         NAME,
         due,
@@ -31,7 +37,29 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
         now=now,
         instead=lambda timer: evictions.drop_timer(timer[0]),
     )
-    return done[0] if len(done) == 1 else evictions.together(done)
+    fired = done[0] if len(done) == 1 else evictions.together(done)
+    if zones:
+        paces.give_back(taken - Counter(zones[pod_id] for pod_id in fired.evicted))
+    return fired
+
+
+def _in_turn(
+    due: Sequence[DueTaint], zones: Mapping[int, str], now: datetime
+) -> tuple[list[DueTaint], Counter[str]]:
+    """Return of these timers those that the rate lets go now, and how many of each zone.
+
+    They are taken out of the zones' buckets: a client may ask for an eviction meanwhile.
+    """
+    present = [timer for timer in due if timer[0] in zones]
+    taken = Counter(paces.spend(Counter(zones[timer[0]] for timer in present), now=now))
+    left = Counter(taken)
+    found = [timer for timer in due if timer[0] not in zones]  # gone: the timer is dropped
+    for timer in present:
+        zone = zones[timer[0]]
+        if left[zone] > 0:
+            left[zone] -= 1
+            found.append(timer)
+    return found, taken
 
 
 def fire_executions(now: datetime, held: HeldBack = NOTHING) -> Fired:

@@ -121,7 +121,7 @@ def _report(done: workers.Round) -> None:
 def _wait_for(seconds: float, end: float) -> float:
     """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
-    due = next_due(brake.held())
+    due = next_due(brake.held(datetime.fromtimestamp(seconds, UTC)))
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
 
 

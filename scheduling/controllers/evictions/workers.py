@@ -84,7 +84,7 @@ class Workers:
         """Evict what is due, on several connections if that is more than a batch."""
         now = _moment(clock)
         total = Round()
-        held = brake.held()
+        held = brake.held(now)
         labels = firing.fire_executions(now, held)
         if labels.evicted or labels.busy:
             total._add(labels, clock())
@@ -121,7 +121,8 @@ class _Due:
                 return None
             size = firing.BATCH
             batch = due_taints(self._now, after=self._last, limit=size, held=self._held)
-            self.more = len(batch) == size
+            # With a rate few go at a time: whose zone has none left is left out at the next look.
+            self.more = len(batch) == size and not settings.ZONE_EVICTION_RATE
             if not batch:
                 return None
             self._handed_out += len(batch)

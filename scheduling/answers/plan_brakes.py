@@ -1,0 +1,93 @@
+"""What brakes and rates make of a plan: which evictions wait for approval, and turns by zone."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from django.conf import settings
+
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.brakes import (
+    APPROVED,
+    COUNTED_FOR,
+    NAMESPACE,
+    OWNER,
+    ZONE,
+    Share,
+    brakes,
+    limits,
+    others_leaving,
+    zones_by_pod,
+)
+from clusterstate.queries.planning import StayingPod
+from scheduling.simulation.foresight import Leaver
+
+
+def ahead(
+    leavers: Sequence[Leaver], pods: Mapping[int, StayingPod], now: datetime
+) -> list[Manifest]:
+    """Return the brakes that hold some of these evictions, with what would leave within a minute.
+
+    Args:
+        leavers: the evictions that are counted: for taints and labels, and by steps.
+        pods: what is known of pods, by id.
+        now: when the plan begins.
+
+    Queries not at all where nothing is limited.
+    """
+    if not limits():
+        return []
+    until = COUNTED_FOR.total_seconds()
+    soon = [
+        pods[one.key]
+        for one in leavers
+        if one.due <= until and isinstance(one.key, int) and one.key in pods
+    ]
+    zones = zones_by_pod([pod.id for pod in soon])
+    counts = Counter(name for pod in soon for name in _names(pod, zones.get(pod.id, "")))
+    approved = {(one.scope, one.name) for one in brakes() if one.state == APPROVED}
+    found = []
+    for (scope, name), count in sorted(counts.items()):
+        limit = limits().get(scope)
+        if limit is None or (scope, name) in approved or count < settings.BRAKE_LEAST:
+            continue
+        others, total = others_leaving(scope, name, now)
+        share = Share(scope, name, min(others + count, total), total)
+        if share.exceeds(limit):
+            told = {"name": share.key, "leaving": share.leaving, "total": total}
+            found.append({**told, "limitPercent": limit})
+    return found
+
+
+def _names(pod: StayingPod, zone: str) -> Iterable[tuple[str, str]]:
+    if zone:
+        yield ZONE, zone
+    yield NAMESPACE, pod.namespace
+    if pod.owner_kind:
+        yield OWNER, f"{pod.namespace}.{pod.owner_kind}.{pod.owner_name}"
+
+
+def in_turn(leavers: Sequence[Leaver], counted: Iterable[str]) -> list[Leaver]:
+    """Return who leaves when it is their zone's turn, in order; as they are without a rate.
+
+    ``counted``: the causes that the rate is for. The buckets are taken to be full when the plan
+    begins. Queries once.
+    """
+    rate = settings.ZONE_EVICTION_RATE
+    if not rate:
+        return list(leavers)
+    causes = frozenset(counted)
+    zones = zones_by_pod([one.key for one in leavers if isinstance(one.key, int)])
+    full = max(1.0, rate) / rate
+    empty: dict[str, float] = {}
+    found = []
+    for one in leavers:
+        if one.cause in causes and isinstance(one.key, int):
+            zone = zones.get(one.key, "")
+            since = max(empty.get(zone, one.due - full), one.due - full)
+            due = max(one.due, since + 1 / rate)
+            empty[zone] = since + 1 / rate
+            one = msgspec.structs.replace(one, due=due)  # noqa: PLW2901
+        found.append(one)
+    return sorted(found, key=lambda one: (one.due, one.key))
