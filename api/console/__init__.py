@@ -30,6 +30,7 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
 ``outcome``    what a plan foretells, and how far it is, as people read it
 ``unforetold`` evicting pods by who may do that and may have no plan made
 ``signing``    signing in and out, with one-time codes; ``company``: by the company's accounts
+``pace``       latency and throughput of the last hour, drawn on the server
 ``shared``     answers of an advisor that open pages share for a few seconds
 others         a page, or the pages of a kind, each
 =============  ====================================================================================

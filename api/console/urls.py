@@ -11,6 +11,7 @@ from api.console import (
     fleet,
     node,
     nodes,
+    pace,
     palette,
     plans,
     pod,
@@ -27,6 +28,7 @@ app_name = "console"
 urlpatterns = [
     path("", fleet.page, name="fleet"),
     path("fleet/beside", fleet.beside, name="fleet-beside"),
+    path("fleet/pace", pace.part, name="fleet-pace"),
     path("fleet/columns", fleet.columns, name="fleet-columns"),
     path("nodes/", nodes.page, name="nodes"),
     path("nodes/csv", nodes.as_csv, name="nodes-csv"),
