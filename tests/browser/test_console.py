@@ -65,7 +65,10 @@ PAGES = {
     "object": "/console/objects/Namespace/-/default/",
     "audit": "/console/audit/",
 }
-PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain"}
+PICTURED = {
+    "fleet", "fleet-dark", "fleet-phone", "node", "node-phone", "drain", "drain-dark", "waiting",
+    "pod",
+}  # fmt: skip
 
 
 def owned(name: str, node: str) -> None:
@@ -186,6 +189,20 @@ def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
     assert chosen.is_selected()
     objects.delete("Node", "", "node-00", now=NOW)
     console.sees("No node matches")
+    assert console.complaints() == []
+
+
+def test_what_was_folded_out_stays_so_when_its_part_is_read_again(console: Browser) -> None:
+    console.open("/console/pods/default/web-0/")
+    console.find("#live[data-state=live]")
+    console.click("#yaml summary")
+    console.sees("kind: Pod")
+
+    def label(pod: Any) -> Any:
+        return {**pod, "metadata": {**pod["metadata"], "labels": {"team": "search"}}}
+
+    objects.update("Pod", "default", "web-0", label, now=NOW)
+    console.sees("team: search")
     assert console.complaints() == []
 
 

@@ -3,6 +3,11 @@
 const body = document.body;
 const live = document.getElementById("live");
 
+// What a person has folded out stays so when its part of the page is asked for again.
+if (window.Idiomorph) {
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.localName === "details");
+}
+
 // ------------------------------------------------------------------ the stream of changes
 // Each part with data-live names what it shows: kinds ("Node Pod"), or objects ("Node:node-1",
 // "Pod:default/web-1", "Pod@node-1": pods of a node). When one of them changes, the part is asked
