@@ -17,6 +17,8 @@ from tests.perf import (
     advisor,
     backlog,
     cold_start,
+    console,
+    consoles,
     endurance,
     engine,
     fairness,
@@ -48,6 +50,17 @@ def _parser() -> ArgumentParser:
         "--cold-start",
         action="store_true",
         help="loading the snapshot from a throw-away database, and keeping up with it",
+    )
+    mode.add_argument(
+        "--console",
+        action="store_true",
+        help="every page of the console, on a throw-away database, and its past",
+    )
+    mode.add_argument(
+        "--consoles",
+        type=int,
+        metavar="OPEN",
+        help="a load on the API beside so many open consoles, on a whole service of its own",
     )
     mode.add_argument(
         "--backlog",
@@ -106,6 +119,7 @@ def _parser() -> ArgumentParser:
         default=30.0,
         help="with --fairness: of each phase; with --endurance: of each round",
     )
+    parser.add_argument("--rate", type=float, default=50.0, help="with --consoles: pods a second")
     parser.add_argument("--rounds", type=int, default=8, help="with --endurance, after two to warm")
     parser.add_argument(
         "--waiting",
@@ -123,7 +137,10 @@ def _parser() -> ArgumentParser:
         help="with --timers: pods due at one instant",
     )
     parser.add_argument(
-        "--bound", type=int, default=0, help="with --cold-start: pods, by default 20 a node"
+        "--bound",
+        type=int,
+        default=0,
+        help="with --cold-start, --console: pods, by default 20 a node",
     )
     parser.add_argument(
         "--nodes", default="500,5000", help="numbers of nodes, such as 500,5000,15000,50000"
@@ -188,6 +205,19 @@ def main(arguments: Sequence[str]) -> None:
         elif options.cold_start:
             with throw_away():
                 _print(cold_start.run(nodes=nodes, bound=options.bound or 20 * nodes, say=_say))
+        elif options.console:
+            with throw_away():
+                _print(console.run(nodes=nodes, bound=options.bound or 20 * nodes, say=_say))
+        elif options.consoles:
+            _print(
+                consoles.run(
+                    nodes=nodes,
+                    consoles=options.consoles,
+                    rate=options.rate,
+                    seconds=options.seconds,
+                    say=_say,
+                )
+            )
         elif options.backlog:
             waiting = options.waiting or 10_000
             for name in [workload.name for workload in chosen] or ["HundredKinds"]:
