@@ -5,9 +5,7 @@ import datetime as dt
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from clusterstate.actions import objects, tokens
 from clusterstate.admin.clock import now
@@ -15,6 +13,7 @@ from clusterstate.admin.nodes import NodeAdmin
 from clusterstate.models import Node, Pod
 from scheduling.answers import questions
 from scheduling.controllers.evictions import timers
+from tests import roundtrips
 from tests.controllers.support import make_node, make_pod, set_taints, taint, tolerates
 
 GROWING = {
@@ -50,11 +49,11 @@ def counts(client: Client) -> dict[str, tuple[int, int]]:
         assert name is not None
         path = f"/admin/{model._meta.app_label}/{name}/"
         client.get(path)  # what a process remembers it remembers from now on
-        with CaptureQueriesContext(connection) as captured:
+        with roundtrips.counted() as trips:
             response = client.get(path)
         assert response.status_code == 200, path
         rows = len(response.context["cl"].result_list)
-        found[name] = (rows, len(captured))
+        found[name] = (rows, trips.number)
     return found
 
 

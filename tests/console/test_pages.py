@@ -1,13 +1,11 @@
-"""Every page answers, to those who may see it, with a bounded number of queries."""
+"""Every page answers, to those who may see it."""
 
 import html
 import re
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from api.console.reasons import preview_of
 from clusterstate.actions import objects
@@ -15,7 +13,7 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.kinds import ALL_KINDS
 from scheduling.answers import advisor
 from tests.clock import NOW
-from tests.clusterstate.support import bind, create_node, manifest, new_pod
+from tests.clusterstate.support import manifest, new_pod
 from tests.console.conftest import signed_in, text
 
 REFUSAL = "0/3 nodes are available: 3 Insufficient cpu."
@@ -42,7 +40,6 @@ PAGES = {
     "/console/objects/Namespace/": "kube-system",
     "/console/objects/Namespace/-/default/": "kind: Namespace",
 }
-MOST_QUERIES = 40
 
 
 @pytest.fixture
@@ -54,13 +51,10 @@ def waiting(cluster: None) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_shows_what_it_is_for(operator: Client, waiting: None, path: str) -> None:
-    operator.get(path)
-    with CaptureQueriesContext(connection) as captured:
-        answer = operator.get(path)
+    answer = operator.get(path)
     assert answer.status_code == 200, text(answer)[:2000]
     assert PAGES[path] in text(answer)
     assert "unsafe" not in answer["Content-Security-Policy"]
-    assert len(captured) <= MOST_QUERIES
 
 
 def test_what_helps_a_group_leads_to_its_preview(operator: Client, cluster: None) -> None:
@@ -111,26 +105,6 @@ def test_nobody_sees_a_page_without_a_right_to_it(nobody: Client, waiting: None,
         assert "Namespace" not in text(answer)
     else:
         assert answer.status_code == 403
-
-
-def test_pages_ask_as_often_for_many_objects_as_for_few(operator: Client, cluster: None) -> None:
-    paths = [path for path in PAGES if "big" not in path]
-
-    def asked() -> dict[str, int]:
-        found = {}
-        for path in paths:
-            with CaptureQueriesContext(connection) as captured:
-                operator.get(path)
-            found[path] = len(captured)
-        return found
-
-    asked()
-    few = asked()
-    for number in range(20):
-        create_node(f"m{number}")
-        assert bind(new_pod(f"more-{number}", cpu="10m"), "n1")
-    asked()
-    assert asked() == few
 
 
 def test_objects_of_every_kind_are_listed(operator: Client) -> None:

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from api.console.stream import person_of
 from clusterstate.browser_sessions import SessionStore
+from tests import roundtrips
 from tests.console.conftest import signed_in
 
 PAGES = ("/console/", "/console/nodes/", "/console/sign-in", "/admin/login/", "/console/nothing")
@@ -18,9 +17,9 @@ PAGES = ("/console/", "/console/nodes/", "/console/sign-in", "/admin/login/", "/
 
 def queries(client: Client, path: str) -> tuple[int, int]:
     """Return the status of a page, and how many statements it took."""
-    with CaptureQueriesContext(connection) as captured:
+    with roundtrips.counted() as trips:
         status = client.get(path).status_code
-    return status, len(captured)
+    return status, trips.number
 
 
 def made_up(key: str) -> list[str]:
@@ -42,9 +41,9 @@ def test_a_made_up_cookie_is_nobodys_without_a_question(operator: Client) -> Non
             assert status in (200, 302, 404), (text, path)
             assert asked == 0, (text, path)
         header = (b"cookie", f"{settings.SESSION_COOKIE_NAME}={text}".encode())
-        with CaptureQueriesContext(connection) as captured:
+        with roundtrips.counted() as trips:
             assert person_of([header], secure=False) is None
-        assert len(captured) == 0
+        assert trips.number == 0
     assert operator.get("/console/nodes/").status_code == 200
 
 
