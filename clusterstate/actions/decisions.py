@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.conf import settings
-from django.db import transaction
 
 from clusterstate import locks, sql
-from clusterstate.actions import seals
+from clusterstate.actions import partitions, seals, transactions
 from clusterstate.decisions import Decided, Turn
 
 PARTITION: Final = timedelta(hours=6)
@@ -213,11 +212,12 @@ def make_partitions(moments: Iterable[datetime]) -> None:
     missing = {row[0] for row in rows}
     for begin, name in zip(begins, names, strict=True):
         if name in missing:
-            sql.run(
-                f"DO $$ BEGIN PERFORM pg_advisory_xact_lock({locks.DECISION_PARTITIONS});"
-                f" CREATE TABLE IF NOT EXISTS {name} PARTITION OF decision"
-                f" FOR VALUES FROM ('{begin.isoformat()}')"
-                f" TO ('{(begin + PARTITION).isoformat()}'); END $$"
+            partitions.make(
+                parent="decision",
+                name=name,
+                first=begin.isoformat(),
+                end=(begin + PARTITION).isoformat(),
+                lock=locks.DECISION_PARTITIONS,
             )
 
 
@@ -225,7 +225,8 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     """Drop the partitions that are older than ``keep_seconds`` (setting DECISION_SECONDS).
 
     Return how many. Decisions of the partition in which the boundary falls stay until all of it is
-    old. Tables that no remaining decision refers to are deleted too.
+    old. Tables that no remaining decision refers to are deleted too. While a backup, or somebody
+    else, reads decisions for long, nothing is dropped: the next call will do it.
     """
     keep = settings.DECISION_SECONDS if keep_seconds is None else keep_seconds
     boundary = now - timedelta(seconds=keep)
@@ -237,9 +238,12 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     old = [name for (name,) in rows if name.startswith("decision_") and name < kept]
     if old:
         # Together: whoever verifies finds the decisions, or a seal that says that they went.
-        with transaction.atomic():
-            seals.trim(before=_begin(boundary), now=now)
-            for name in old:
-                sql.run(f"DROP TABLE IF EXISTS {name}")
+        try:
+            with transactions.briefly():
+                seals.trim(before=_begin(boundary), now=now)
+                for name in old:
+                    sql.run(f"DROP TABLE IF EXISTS {name}")
+        except transactions.TablesInUse:
+            return 0
     sql.run("DELETE FROM decision_table WHERE at < %s::timestamptz", (_begin(boundary),))
     return len(old)

@@ -28,6 +28,7 @@ from django.conf import settings
 from django.db import transaction
 
 from clusterstate import blocks, changes, lineage, locks, sql
+from clusterstate.actions import partitions, transactions
 from clusterstate.blocks import Block, Entry, Moments
 from clusterstate.objects.document import compose
 from clusterstate.objects.kinds import NAMES
@@ -315,11 +316,13 @@ def make_partitions(moments: Iterable[datetime]) -> None:
     )
     for (name,) in rows:
         begin = begins[name]
-        sql.run(
-            f"DO $$ BEGIN PERFORM pg_advisory_xact_lock({locks.PAST_PARTITIONS});"
-            f" CREATE TABLE IF NOT EXISTS {name} PARTITION OF past_block"
-            f" FOR VALUES FROM ('{begin.isoformat()}') TO ('{(begin + PARTITION).isoformat()}')"
-            " WITH (toast_tuple_target = 128); END $$"
+        partitions.make(
+            parent="past_block",
+            name=name,
+            first=begin.isoformat(),
+            end=(begin + PARTITION).isoformat(),
+            lock=locks.PAST_PARTITIONS,
+            options="WITH (toast_tuple_target = 128)",
         )
 
 
@@ -342,20 +345,23 @@ def _partitions() -> list[str]:
 def trim(*, now: datetime, keep_hours: int | None = None) -> int:
     """Drop the partitions that are older than ``keep_hours`` (setting PAST_HOURS).
 
-    Return how many. A partition stays until all of it is old. From which revision on the past is
-    known moves in the same transaction.
+    Return how many. A partition stays until all of it is old, and while somebody reads the past for
+    long. From which revision on the past is known moves in the same transaction.
     """
     keep = settings.PAST_HOURS if keep_hours is None else keep_hours
     kept = _name(_partition(now - timedelta(hours=keep)))
     old = [name for name in _partitions() if name < kept]
-    for name in old:
+    for count, name in enumerate(old):
         ends = datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC) + PARTITION
-        with transaction.atomic():
-            sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.PAST_PARTITIONS,))
-            sql.run(_FORGET.format(name=name), (ends,))
-            sql.run(f"DROP TABLE {name}")
-            sql.run(
-                "DELETE FROM past_chunk"
-                " WHERE revision <= (SELECT since_revision FROM past_head WHERE id = 1)"
-            )
+        try:
+            with transactions.briefly():
+                sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.PAST_PARTITIONS,))
+                sql.run(_FORGET.format(name=name), (ends,))
+                sql.run(f"DROP TABLE {name}")
+                sql.run(
+                    "DELETE FROM past_chunk"
+                    " WHERE revision <= (SELECT since_revision FROM past_head WHERE id = 1)"
+                )
+        except transactions.TablesInUse:
+            return count
     return len(old)

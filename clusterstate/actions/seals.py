@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 import structlog
-from django.db import OperationalError, transaction
-from psycopg import errors
+from django.db import transaction
 
 from clusterstate import sql
+from clusterstate.actions import transactions
 from clusterstate.queries import seals
 from clusterstate.queries.seals import Dropped, Seal, next_digest
 
@@ -76,15 +76,12 @@ def seal() -> int:
 def _certain() -> int:
     """Return the id of a decision below which none will come any more; 0 if that is not known."""
     try:
-        with transaction.atomic():
-            sql.fetch("SELECT set_config('lock_timeout', '300ms', true)")
+        with transactions.briefly():
             sql.run(_LOCK)
             ((last,),) = sql.fetch(_LAST)
             return int(last)
-    except OperationalError as error:
-        if isinstance(error.__cause__, errors.LockNotAvailable):
-            return 0  # the table is being looked after; the next call will do it
-        raise
+    except transactions.TablesInUse:
+        return 0  # the table is being looked after; the next call will do it
 
 
 def _seal_some(until: int) -> int:

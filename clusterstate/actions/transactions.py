@@ -1,11 +1,13 @@
-"""Transactions of actions: dry runs, and names that are taken."""
+"""Transactions of actions: dry runs, names that are taken, tables that one wants for oneself."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
+from psycopg import errors
 
+from clusterstate import sql
 from clusterstate.actions.object_meta import already_exists
 from clusterstate.objects.kind import Kind
 
@@ -51,4 +53,29 @@ def unique_names(kind: Kind, name: str, *, savepoint: bool = True) -> Iterator[N
         constraint = getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") or ""
         if constraint.endswith("_name_unique"):
             raise already_exists(kind, name) from None
+        raise
+
+
+class TablesInUse(Exception):
+    """Another session uses a table that was wanted for oneself; nothing was changed."""
+
+
+@contextmanager
+def briefly() -> Iterator[None]:
+    """A transaction whose statements wait for no lock longer than anybody would notice.
+
+    A statement that wants a table for itself waits for all that read it, and everybody else who
+    comes meanwhile waits behind that statement. A backup, or somebody's report, may read for
+    minutes. So what needs such a lock and can be done later gives up soon.
+
+    Raises:
+        TablesInUse: a lock was not to be had. Try again later.
+    """
+    try:
+        with transaction.atomic():
+            sql.fetch("SELECT set_config('lock_timeout', '300ms', true)")
+            yield
+    except OperationalError as error:
+        if isinstance(error.__cause__, errors.LockNotAvailable):
+            raise TablesInUse from error
         raise
