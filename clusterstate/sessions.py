@@ -18,7 +18,9 @@ the server does not answer (``sql.patience``). What neither sees is found here:
   behind a network that swallows everything. The process's own keeper ends it.
 - A client that does not read its answer is active for ever, and no time-out of the server's applies
   while it writes. Seen with a lock of ours several times in the same state, it is ended.
-- So are transactions of others (``psql``, a shell) that hold such a lock and are silent.
+- So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
+  hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
+  goes to lunch must not stop the scheduler.
 """
 
 import threading
@@ -47,12 +49,16 @@ _LOOK = f"""
 WITH holding AS MATERIALIZED (
     SELECT DISTINCT l.pid FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-      AND (l.classid::bigint >> 16) BETWEEN {locks.REVISION_TAG} AND {locks.LAST_TAG})
+      AND (l.classid::bigint >> 16) BETWEEN {locks.REVISION_TAG} AND {locks.LAST_TAG}),
+blocking AS MATERIALIZED (
+    SELECT DISTINCT b.pid FROM pg_stat_activity w, unnest(pg_blocking_pids(w.pid)) AS b(pid)
+    WHERE w.datname = current_database() AND w.wait_event_type = 'Lock'
+      AND starts_with(w.application_name, '{settings.SESSION_SIGN}-'))
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
        coalesce(a.wait_event_type, ''),
        extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,
        md5(concat_ws('/', a.backend_start, a.query_start)),
-       a.pid IN (SELECT pid FROM holding)
+       a.pid IN (SELECT pid FROM holding), a.pid IN (SELECT pid FROM blocking)
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename = current_user
   AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
@@ -63,8 +69,9 @@ _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
 class Session(msgspec.Struct, frozen=True):
     """A session as ``pg_stat_activity`` shows it.
 
-    ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement, and
-    ``locks``: whether it holds an advisory lock of this service.
+    ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement,
+    ``locks``: whether it holds an advisory lock of this service, and ``blocks``: whether a session
+    of this service waits for a row or a table that it holds.
     """
 
     pid: int
@@ -74,6 +81,7 @@ class Session(msgspec.Struct, frozen=True):
     quiet_seconds: float
     at: str
     locks: bool
+    blocks: bool
 
 
 class Judge:
@@ -85,6 +93,7 @@ class Judge:
         self._deaf: dict[tuple[int, str], float] = {}
         self._lost: dict[str, float] = {}
         self._left: dict[int, float] = {}
+        self._blocking: set[int] = set()
 
     def condemn(
         self, seen: Sequence[Session], now: float, kept: Collection[int] | None = None
@@ -102,9 +111,16 @@ class Judge:
         for (pid, _), since in self._deaf.items():
             if now - since >= _STUCK_SECONDS:
                 ended[pid] = "does not read its answer"
+        # Who drops a table waits for its readers, shortly, and by design: one look is not enough.
+        blocking = {one.pid for one in seen if one.blocks and one.pid in self._blocking}
+        self._blocking = {one.pid for one in seen if one.blocks}
         for one in seen:
             in_transaction = one.state.startswith("idle in transaction")
-            if one.locks and in_transaction and one.quiet_seconds > _STUCK_SECONDS:
+            if (
+                (one.locks or one.pid in blocking)
+                and in_transaction
+                and one.quiet_seconds > _STUCK_SECONDS
+            ):
                 ended[one.pid] = "is silent in a transaction"
         keepers = {
             one.application.removesuffix(KEEPER_SUFFIX)

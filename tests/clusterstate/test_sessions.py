@@ -1,10 +1,13 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
+import threading
+
 import pytest
 from django.db import OperationalError, connection
 
 from clusterstate import sql
-from clusterstate.sessions import Judge, Session
+from clusterstate.sessions import Judge, Session, look
+from tests.waiting import until
 
 OURS = "stowage-timers-0a"
 THEIRS = "stowage-scheduler-0b"
@@ -13,7 +16,7 @@ THEIRS = "stowage-scheduler-0b"
 def session(pid: int, **changed: object) -> Session:
     usual = {
         "application": "stowage-http", "state": "idle", "waits_for": "Client",
-        "quiet_seconds": 60.0, "at": "a", "locks": False,
+        "quiet_seconds": 60.0, "at": "a", "locks": False, "blocks": False,
     }  # fmt: skip
     return Session(pid=pid, **{**usual, **changed})
 
@@ -77,12 +80,54 @@ def test_a_silent_transaction_ends_if_it_holds_a_lock_of_ours(state: str) -> Non
     assert judged([session(1, state=state, locks=False)]) == set()
 
 
+def test_a_silent_transaction_ends_if_a_session_of_ours_waits_for_what_it_holds() -> None:
+    blocking = session(1, state="idle in transaction", blocks=True, quiet_seconds=3.5)
+    assert judged([blocking], [blocking]) == {1}
+    assert judged([blocking]) == set()  # a moment is what who drops a table may wait
+    assert judged([blocking], [session(1)], [blocking]) == set()
+    speaks = session(1, state="idle in transaction", blocks=True, quiet_seconds=2.0)
+    works = session(1, state="active", blocks=True)
+    assert judged([speaks], [speaks]) == judged([works], [works]) == set()
+
+
 def test_a_session_that_its_own_process_gave_up_ends_and_those_in_use_stay() -> None:
     judge = Judge(OURS)
     used, left = session(1, application=OURS), session(2, application=OURS, locks=True)
     web = session(3)
     found = [judge.condemn([used, left, web], float(second), {1}) for second in range(4)]
     assert [set(one) for one in found] == [set(), set(), set(), {2}]
+
+
+def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) -> None:
+    """Only while a session of the service waits: what others do to one another is theirs."""
+    holder, waiter = connection.copy(), connection.copy()
+    waited = threading.Thread(target=waiter.close)
+    try:
+        holder.set_autocommit(False)
+        with holder.cursor() as cursor:
+            cursor.execute("LOCK TABLE namespace IN ACCESS EXCLUSIVE MODE")
+            cursor.execute("SELECT pg_backend_pid()")
+            (pid,) = cursor.fetchone()
+        assert not seen(pid).blocks
+
+        def wait() -> None:
+            with waiter.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM namespace")
+            waiter.close()
+
+        waited = threading.Thread(target=wait)
+        waited.start()
+        until(lambda: seen(pid).blocks, seconds=20, what="the holder to be seen")
+        assert seen(pid).state == "idle in transaction"
+    finally:
+        holder.close()
+        waited.join(20)
+    assert not any(one.blocks for one in look())
+
+
+def seen(pid: int) -> Session:
+    (found,) = [one for one in look() if one.pid == pid]
+    return found
 
 
 def test_the_process_knows_its_open_sessions(transactional_db) -> None:

@@ -111,6 +111,23 @@ def test_a_pod_is_bound_while_redis_is_frozen_refuses_and_is_empty(service: Serv
     until_ready(service)
 
 
+def test_a_pod_is_bound_while_redis_has_no_memory_left(service: Service) -> None:
+    """Redis refuses to store anything, as one that others filled: questions get no answer."""
+    until(lambda: advised(service) == 201, seconds=90, what="the advisor")
+    url = places.redis_url(service.state)
+    with redis.Redis.from_url(url, socket_timeout=5) as connection:
+        connection.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(redis.ResponseError, match="OOM"):
+                connection.set("anything", 1)
+            assert max(place(service) for _ in range(3)) < SOON + SLACK
+            assert advised(service) == 503
+            assert readiness(service)[0] == 200
+        finally:
+            connection.config_set("maxmemory", 0)
+    until(lambda: advised(service) == 201, seconds=30, what="answers again")
+
+
 def test_timers_fire_while_redis_is_frozen(service: Service) -> None:
     assert service.request("POST", "/api/v1/nodes", node("t"))[0] == 201
     name = f"p{next(_numbers)}"
@@ -284,8 +301,13 @@ WATERMARK = (
 
 @pytest.mark.parametrize(
     "lock",
-    [WATERMARK, f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"],
-    ids=["watermark", "placement"],
+    [
+        WATERMARK,
+        f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})",
+        "SELECT 1 FROM node FOR UPDATE",
+        "LOCK TABLE pod",
+    ],
+    ids=["watermark", "placement", "rows", "table"],
 )
 def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
     service: Service, lock: str
