@@ -92,6 +92,8 @@ class Supervisor:
         self.stopping = 0
         self.on_renew: Callable[[], object] = lambda: None
         """Called in the loop after SIGUSR1: processes are to be replaced (``renewal``)."""
+        self.on_look: Callable[[], object] = lambda: None
+        """Called in the loop, twice a second at least: what is due beside the children."""
         self._renewing = False
         stream = output or sys.stdout
         self._output = logs.outlet_of(stream)
@@ -276,12 +278,19 @@ class Supervisor:
                     if self._renewing:
                         self._renewing = False
                         self.on_renew()
+                    self.on_look()
                 except Stopped:
                     raise
                 except Exception as error:  # noqa: BLE001  # the children depend on this loop
                     with contextlib.suppress(Exception):
                         self.say(f"the supervisor failed and goes on: {error!r}")
                     time.sleep(_FIRST_PAUSE)
+
+    def restart(self, name: str) -> None:
+        """Ask the child of this name to end; ``revive`` starts it again. Returns at once."""
+        for child in self.children:
+            if child.name == name and child.process is not None and child.runs():
+                child.process.send_signal(child.stop_signal)
 
     def end(self, child: Child) -> None:
         """Stop one child for good, while the others are looked after.

@@ -2,7 +2,8 @@
 
 Each child writes NAME.pid when it starts and a line into `stops` when it is asked to stop. While it
 finds a file NAME.silent it gives no sign of life, and none from the beginning with NAME.cold; the
-third child is one that resumes. SIGUSR1 has the first two replaced.
+third child is one that resumes. SIGUSR1 has the first two replaced, and a file `restart` the first
+one restarted.
 """
 
 import signal
@@ -68,7 +69,13 @@ def main() -> None:
         done = renewal.renew(supervisor, chosen, is_warm, seconds=5)
         supervisor.say("all replaced" if done else "not all replaced")
 
+    def look() -> None:
+        if (folder / "restart").exists():
+            (folder / "restart").unlink()
+            supervisor.restart("first")
+
     supervisor.on_renew = renew
+    supervisor.on_look = look
     try:
         for stage, name in enumerate(["first", "second", "third"]):
             supervisor.start(child(name, stage))

@@ -80,6 +80,16 @@ def test_a_stopped_child_is_replaced(supervisor, tmp_path: Path) -> None:
     assert not running(before)
 
 
+def test_a_child_is_restarted_where_the_supervisors_owner_asks_for_it(
+    supervisor, tmp_path: Path
+) -> None:
+    before = pids(tmp_path)
+    (tmp_path / "restart").touch()
+    until(lambda: pid(tmp_path, "first") not in (0, before[0]), what="a new pid")
+    assert pids(tmp_path)[1:] == before[1:]
+    assert (tmp_path / "stops").read_text().split() == ["first"]
+
+
 def test_a_child_that_is_silent_longer_than_it_said_is_replaced(supervisor, tmp_path: Path) -> None:
     before = pid(tmp_path, "second")
     (tmp_path / "second.silent").touch()

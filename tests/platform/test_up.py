@@ -8,12 +8,16 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
+from cryptography import x509
 
+from clusterstate.local import credentials
 from tests.live import ROOT, Service, free_ports, started
 from tests.waiting import running, until
 
@@ -108,6 +112,35 @@ def test_a_killed_part_is_restarted(service: Whole, part: str) -> None:
     before = service.kill(part)
     until(lambda: service.pid(part) != before, seconds=120, what=f"new {part}")
     until(service.ready, seconds=60, what=f"ready after {part}")
+
+
+def test_a_certificate_that_ends_soon_is_renewed_while_the_service_runs(service: Whole) -> None:
+    def shown() -> x509.Certificate | None:
+        try:
+            text = ssl.get_server_certificate(("127.0.0.1", service.https_port), timeout=5)
+        except OSError:
+            return None
+        return x509.load_pem_x509_certificate(text.encode())
+
+    first = until(shown, what="https")
+    now = datetime.fromtimestamp(time.time(), UTC)
+    for name in ("tls.crt", "tls.key"):
+        (service.state / name).unlink()
+    past = now - timedelta(days=380)
+    file, _ = credentials.ensure_certificate(service.state, host="127.0.0.1", now=past)
+    ends_soon = x509.load_pem_x509_certificate(file.read_bytes())
+    assert ends_soon.not_valid_after_utc < now + timedelta(days=30)
+    before = service.pid("http")
+
+    def renewed() -> bool:
+        found = shown()
+        return found is not None and found.serial_number not in (
+            first.serial_number, ends_soon.serial_number,
+        )  # fmt: skip
+
+    until(renewed, seconds=90, what="another certificate")
+    assert service.secure("/healthz") == 200
+    assert service.pid("http") == before
 
 
 def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_works(service: Whole) -> None:

@@ -43,6 +43,8 @@ _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0
 """After so long it is said what the start waits for."""
 _HOPELESS_FAILURES = 4
+_CERTIFICATE_EVERY_SECONDS = 10.0
+"""So often it is seen whether the certificate of https ends soon."""
 
 
 class Command(BaseCommand):
@@ -91,6 +93,7 @@ class _Start:
         self._state = state
         self._lock = lock
         self._began = time.monotonic()
+        self._certificate_at = self._began + _CERTIFICATE_EVERY_SECONDS
         self._environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
@@ -133,6 +136,7 @@ class _Start:
         with self._step("administrator, token and kubeconfig"), preparation.alone():
             self._access(now)
         processes = self._wanted(certificate, key)
+        self._certificate = certificate
         with self._step("web servers, workers and beat"):
             for part in processes:
                 if not part.late:
@@ -144,6 +148,7 @@ class _Start:
             if part.late:
                 self._start_part(part)
         self._supervisor.on_renew = self._renew
+        self._supervisor.on_look = self._look_after_certificate
         self._summary()
 
     @contextmanager
@@ -226,6 +231,18 @@ class _Start:
             )
 
         self._supervisor.start(Child(name=part.name, stage=part.stage, spawn=spawn, beats=True))
+
+    def _look_after_certificate(self) -> None:
+        """Renew the certificate in good time; the server that shows it starts again with it."""
+        if time.monotonic() < self._certificate_at:
+            return
+        self._certificate_at = time.monotonic() + _CERTIFICATE_EVERY_SECONDS
+        before = self._certificate.read_bytes() if self._certificate.exists() else b""
+        now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
+        credentials.ensure_certificate(self._state, host=settings.HOST, now=now)
+        if self._certificate.read_bytes() != before:
+            self._supervisor.say("the certificate was renewed: https starts again with it")
+            self._supervisor.restart("https")
 
     def _renew(self) -> None:
         """Replace the processes that run plugins; schedulers last, the one that works at the end.
