@@ -190,16 +190,22 @@ def parse_int64(text: str) -> int | None:
 # Requirements and selectors -------------------------------------------------------------------
 
 
+MANY: Final = 16
+"""Values of a requirement that are looked through one by one."""
+
+
 class Requirement(msgspec.Struct, frozen=True):
     """``key operator values``, with the operators of the text form (``in``, ``=``, ``!``, ...).
 
-    ``number`` is the bound of ``gt`` and ``lt``.
+    ``number`` is the bound of ``gt`` and ``lt``. ``many`` has the values again where there are so
+    many that looking through them for each object, or each event of a watch, would take long.
     """
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
     number: int | None = None
+    many: frozenset[str] | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether ``labels`` satisfy the requirement.
@@ -209,9 +215,9 @@ class Requirement(msgspec.Struct, frozen=True):
         operator = self.operator
         found = labels.get(self.key)
         if operator in (IN, EQUALS, DOUBLE_EQUALS):
-            return found is not None and found in self.values
+            return found is not None and found in (self.many or self.values)
         if operator in (NOT_IN, NOT_EQUALS):
-            return found is None or found not in self.values
+            return found is None or found not in (self.many or self.values)
         if operator == EXISTS:
             return found is not None
         if operator == DOES_NOT_EXIST:
@@ -282,7 +288,8 @@ def new_requirement(
             errors.append(
                 FieldError(INVALID, f"{where}[{index}][{key}]", value, "; ".join(problems))
             )
-    return Requirement(key, operator, tuple(values), number), errors
+    many = frozenset(values) if len(values) > MANY else None
+    return Requirement(key, operator, tuple(values), number, many), errors
 
 
 class Selector(msgspec.Struct, frozen=True):

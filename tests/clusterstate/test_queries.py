@@ -38,7 +38,10 @@ from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+MANY = ",".join(f"v{number}" for number in range(5_000))
 SELECTORS = (
+    f"app in (web,{MANY})",
+    f"app notin (web,{MANY}),tier",
     "",
     "app=web",
     "app==web",

@@ -46,6 +46,9 @@ def means(selector: LabelSelector, found: dict[str, str]) -> bool:
     return True
 
 
+MANY = ",".join(f"v{number}" for number in range(1000))
+
+
 @given(SELECTORS, LABELS)
 def test_a_label_selector_matches_what_it_says(selector, found):
     """R33: all pairs and all expressions are ANDed."""
@@ -121,6 +124,8 @@ def test_operators_and_their_number_of_values(operator, values, problem):
         ("a>3", {"a": "4"}, {"a": "3"}),
         ("a<3", {"a": "-4"}, {"a": "x"}),
         ("in in (in,notin)", {"in": "notin"}, {"in": "x"}),
+        (f"a in ({MANY})", {"a": "v999"}, {"a": "v1000"}),
+        (f"a notin ({MANY})", {"a": "v1000"}, {"a": "v999"}),
         ("a=", {"a": ""}, {"a": "b"}),
         ("", {}, None),
     ],
