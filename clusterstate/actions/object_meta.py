@@ -15,13 +15,15 @@ import msgspec
 from clusterstate.actions.stored import Row
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
-from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
+from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict, TooLarge
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_NAME: Final = 63
+LARGEST_TEXT: Final = 8 << 20
+"""How large an object may grow: more than any body that is read makes of a new one."""
 _SERVER_OWNED: Final = (
     "uid",
     "creationTimestamp",
@@ -250,6 +252,19 @@ def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, slots: O
         return False
     restored = {**new, "metadata": {**new["metadata"], "managedFields": before}}
     return document.encode(kind.name, restored)[0] == row.text
+
+
+def require_size(old: str, new: str) -> None:
+    """Refuse a document that grows beyond what every follower can take; one may always shrink.
+
+    A body is limited, but patch after patch may add to an object, and each process that follows
+    reads all of it again each time.
+
+    Raises:
+        TooLarge: it does.
+    """
+    if len(new) > max(LARGEST_TEXT, len(old)):
+        raise TooLarge(f"the object would be larger than the limit of {LARGEST_TEXT} bytes")
 
 
 def _timeless(entries: list[Manifest]) -> list[Manifest]:

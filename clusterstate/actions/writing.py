@@ -289,6 +289,7 @@ class Writer:
             if not subresource and kind.counts_generation:
                 object_meta.bump_generation(kind, old, new)
                 text, slots = document.encode(kind.name, new)
+            object_meta.require_size(row.text, text)
             warnings = admitted.warnings
             if transactions.is_rehearsal():
                 warnings = [*warnings, *self.foretell(new, old, now)]

@@ -8,9 +8,9 @@ import pytest
 from django.db import transaction
 
 from clusterstate import catalogue, changes, sql
-from clusterstate.actions import bootstrap, events, history, namespaces, objects
+from clusterstate.actions import bootstrap, events, history, namespaces, object_meta, objects
 from clusterstate.actions.events import Occurrence
-from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound, TooLarge
 from clusterstate.objects.kinds import ALL_KINDS, NAMES
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.events import event_manifests
@@ -178,6 +178,40 @@ def test_a_deployment_counts_changes_of_its_spec_only() -> None:
     )
     assert generation() == 2
     assert manifest("Deployment", "default", "web")["status"] == {"replicas": 3}
+
+
+def test_an_object_does_not_grow_without_end_and_may_always_shrink() -> None:
+    """Each patch is of an allowed size; together they would be more than a follower can take."""
+    container = {"name": "main", "image": "busybox", "env": []}
+    spec = {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
+    }
+    body = {"metadata": {"name": "web"}, "spec": spec}
+    objects.create("Deployment", "default", body, now=NOW)
+
+    def say(count: int) -> None:
+        def change(found: Manifest) -> Manifest:
+            (main,) = found["spec"]["template"]["spec"]["containers"]
+            main["env"] = [{"name": f"v{n}", "value": "x" * (3 << 20)} for n in range(count)]
+            return found
+
+        objects.update("Deployment", "default", "web", change, now=NOW)
+
+    def said() -> int:
+        (main,) = manifest("Deployment", "default", "web")["spec"]["template"]["spec"]["containers"]
+        return len(main.get("env", ()))
+
+    say(2)
+    with pytest.raises(TooLarge, match="larger than the limit of 8388608 bytes"):
+        say(3)
+    assert said() == 2
+    with pytest.MonkeyPatch.context() as limits:
+        limits.setattr(object_meta, "LARGEST_TEXT", 4 << 20)
+        with pytest.raises(TooLarge):
+            say(3)
+        say(1)
+    assert said() == 1
 
 
 def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:

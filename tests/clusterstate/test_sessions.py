@@ -1,12 +1,11 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
-import threading
-
 import pytest
 from django.db import OperationalError, connection
 
 from clusterstate import sql
 from clusterstate.sessions import Judge, Session, look
+from tests.clusterstate.support import Worker
 from tests.waiting import until
 
 OURS = "stowage-timers-0a"
@@ -100,8 +99,7 @@ def test_a_session_that_its_own_process_gave_up_ends_and_those_in_use_stay() -> 
 
 def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) -> None:
     """Only while a session of the service waits: what others do to one another is theirs."""
-    holder, waiter = connection.copy(), connection.copy()
-    waited = threading.Thread(target=waiter.close)
+    holder = connection.copy()
     try:
         holder.set_autocommit(False)
         with holder.cursor() as cursor:
@@ -109,19 +107,12 @@ def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) ->
             cursor.execute("SELECT pg_backend_pid()")
             (pid,) = cursor.fetchone()
         assert not seen(pid).blocks
-
-        def wait() -> None:
-            with waiter.cursor() as cursor:
-                cursor.execute("SELECT count(*) FROM namespace")
-            waiter.close()
-
-        waited = threading.Thread(target=wait)
-        waited.start()
+        waiter = Worker(lambda: sql.fetch("SELECT count(*) FROM namespace"))
         until(lambda: seen(pid).blocks, seconds=20, what="the holder to be seen")
         assert seen(pid).state == "idle in transaction"
     finally:
         holder.close()
-        waited.join(20)
+    waiter.result(20)
     assert not any(one.blocks for one in look())
 
 
