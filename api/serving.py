@@ -40,7 +40,7 @@ from api.access.impersonation import Claim, claim_of_headers
 from api.console import gate, stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
-from api.server import audit, connections, health, metrics, pulse, traces
+from api.server import audit, connections, health, metrics, protocol, pulse, traces
 from api.server.audit_events import Entry
 from api.server.batches import KEY, Batch
 from api.server.budget import SMALL_BYTES, Budget
@@ -429,7 +429,7 @@ class Application:
             check_url(scope)
             caller = await self._caller(scope, entry)
             self._budget.require(caller.flow, 0)
-            if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
+            if self._open[caller.flow] >= protocol.max_connections() // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
             response = failures.of_scope(scope, error)

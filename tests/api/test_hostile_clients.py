@@ -244,6 +244,23 @@ def _hung_up(connection: socket.socket) -> bool:
 # Watches -----------------------------------------------------------------------------------------
 
 
+def test_watches_of_one_user_take_half_of_the_connections_that_the_process_may_have(
+    server, root, monkeypatch
+):
+    """Also where the system allows fewer open files than the setting has connections."""
+    monkeypatch.setattr(protocol, "_descriptors", 128 + 24)
+    watches = [server.connect(20) for _ in range(13)]
+    try:
+        for number, connection in enumerate(watches):
+            connection.sendall(request("GET", f"{PODS}?watch=true", root))
+            status = connection.recv(12)
+            assert status == (b"HTTP/1.1 200" if number < 12 else b"HTTP/1.1 429"), number
+        assert server.ask("GET", "/livez")[0] == 200
+    finally:
+        for connection in watches:
+            connection.close()
+
+
 def test_a_watch_that_is_not_read_ends_with_a_reason(server, root, much, monkeypatch):
     monkeypatch.setattr(watch, "SLOW_SECONDS", 1.0)
     with server.connect(60, receive_buffer=65536) as connection:
