@@ -278,6 +278,12 @@ class Turns:
                 del self._running[asker]
 
 
+def _refuse_unreadable() -> bytes:
+    raise ServiceUnavailable(
+        "this advisor cannot read the question: it is of another version", {"retryAfterSeconds": 5}
+    )
+
+
 class Desk:
     """Where one thread of an advisor takes questions and leaves answers."""
 
@@ -307,7 +313,11 @@ class Desk:
         if posed is None or left <= 0:  # its deadline has passed, or it was taken back
             client().delete(_ASKED + id_)
             return None
-        return id_, msgspec.json.decode(posed, type=Posed), left / 1000
+        try:
+            return id_, msgspec.json.decode(posed, type=Posed), left / 1000
+        except msgspec.MsgspecError:
+            self.give(id_, _refuse_unreadable)
+            return None
 
     def _of(self, asker: str) -> str:
         """Return the first question of the asker whose turn it is, empty where none is to be taken.

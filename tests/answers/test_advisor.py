@@ -111,6 +111,23 @@ def test_a_refused_question_is_refused_at_the_asker():
             advisor.ask("landings", 7)
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "posed", [b'{"name": "of-tomorrow", "document": {}}', b'{"name": 7, "new": []}', b"\x00\xff"]
+)
+def test_a_question_that_only_another_version_knows_is_refused_at_once(posed, redis_client):
+    """As of a web process that was upgraded before the advisor; nobody waits for the deadline."""
+    with an_advisor():
+        redis_client.set("stowage:question:x", posed, px=20_000)
+        redis_client.rpush(advisor.SHORT, "x")
+        found = redis_client.blpop(["stowage:answer:x"], 10)
+    assert found is not None
+    assert found[1].startswith(b"-")
+    failure = msgspec.json.decode(found[1][1:])
+    assert failure["code"] == 503
+    assert "of another version" in failure["message"]
+
+
 def test_without_an_advisor_the_asker_is_told(monkeypatch, redis_client):
     monkeypatch.setattr(advisor, "START_SECONDS", 0.0)
     with pytest.raises(ServiceUnavailable, match="no advisor is running") as found:
