@@ -95,10 +95,10 @@ def run(
                 scheduler = _scheduler()
                 if (standby := _standing_by.pop("scheduler", None)) is not None:
                     began = time.monotonic()
-                    rows = standby.take_over(clock())
+                    news = standby.take_over(clock())
                     scheduler.begin(clock())
                     seconds = round(time.monotonic() - began, 3)
-                    logger.warning("scheduler_takes_over", seconds=seconds, rows=rows)
+                    logger.warning("scheduler_takes_over", seconds=seconds, news=news)
                 elif not scheduler.mirror.loaded:
                     scheduler.load(clock())
             # A clock that is set must not silence the news: these moments are monotonic.

@@ -11,6 +11,8 @@ few hundredths of a second once the lock is free. It writes nothing.
 
 Between two looks it rests many times as long as a look took, so that following a busy cluster costs
 a few percent of a core; what was not looked at yet is looked at when it takes over (``take_over``).
+While a look finds thousands of pods the rest is short: each of them costs the same now or then, and
+whoever waits after a takeover would wait for all that was put off.
 """
 
 import time
@@ -26,6 +28,9 @@ _LONGEST_REST = 2.0
 
 What a busy machine wrote in a longer rest would have to be read when it takes over.
 """
+_MUCH = 1000
+"""So much news in one look, and the next look comes after ``_REST_AFTER_MUCH`` at the latest."""
+_REST_AFTER_MUCH = 0.4
 _REST = 20.0
 """So many times as long as a look took lasts the pause after it."""
 
@@ -43,6 +48,11 @@ class Standby:
         self._seen = bulk.tried_pods()  # first: what is written meanwhile is read once more
         self._mirror.load(now)
 
+    @property
+    def looks_at(self) -> float:
+        """When ``follow`` looks at the log next, in monotonic seconds."""
+        return self._log_at
+
     def follow(self, now: float, *, at_once: bool = False) -> None:
         """Look at the log and at the rows if it is time to; queries three to five times then.
 
@@ -52,14 +62,18 @@ class Standby:
         if began < self._log_at and not at_once:
             return
         with_rows = at_once or began >= self._rows_at
-        self._look(now, with_rows=with_rows)
+        news = self._look(now, with_rows=with_rows)
         ended = time.monotonic()
         rest = _REST * (ended - began)
-        self._log_at = ended + min(max(rest, _LOG_EVERY), _LONGEST_REST)
+        longest = _LONGEST_REST if news < _MUCH else _REST_AFTER_MUCH
+        self._log_at = ended + min(max(rest, _LOG_EVERY), longest)
         if with_rows:
-            self._rows_at = ended + min(max(rest, _ROWS_EVERY), _LONGEST_REST)
+            self._rows_at = ended + min(max(rest, _ROWS_EVERY), longest)
+        elif news >= _MUCH:  # the rows of as many pods, mostly
+            self._rows_at = min(self._rows_at, self._log_at)
 
     def _look(self, now: float, *, with_rows: bool, also: bool = False) -> int:
+        """Return how many changes and rows were taken in."""
         mirror = self._mirror
         mirror.follow_reservations()
         ids: list[int] = []
@@ -71,18 +85,19 @@ class Standby:
         if also:
             ids = sorted({*ids, *mirror.reserved})
         rows = load_waiting(ids)
-        mirror.refresh(now)  # after the rows were read: it knows all that they rest on
+        # After the rows were read: it knows all that they rest on.
+        changes = mirror.refresh(now)
         mirror.take_in_again(rows, now)
         mirror.arrivals.clear()  # for the node admission of the one who works
         # That one sets them aside; should it not come to it, each is to be set aside once.
         mirror.failed_objects = list({one[0]: one for one in mirror.failed_objects}.values())
         mirror.queue.compact()
-        return len(rows)
+        return changes + len(rows)
 
     def take_over(self, now: float) -> int:
         """Catch up with the log and the rows; from now on this scheduler works.
 
-        Returns how many rows had to be read again.
+        Returns how many changes and rows had to be taken in.
         """
         count = self._look(now, with_rows=True, also=True)
         self._mirror.take_over(now)

@@ -1,6 +1,7 @@
 """A scheduler that stands by knows what one knows that loads the rows at the same moment."""
 
 import random
+import time
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from clusterstate import bulk, sql
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Stage
-from scheduling.worker import profiles
+from scheduling.worker import profiles, standby
 from scheduling.worker.scheduler import Scheduler
 from scheduling.worker.standby import Standby
 from tests.api.test_refused import Runner, add_node, create
@@ -32,6 +33,10 @@ class Follower:
     def follow(self):
         """Look once at the log, and at the rows when these are due."""
         self._standby.follow(self._runner.now.timestamp(), at_once=True)
+
+    def rests(self):
+        """Return for how many seconds it would not look by itself."""
+        return self._standby.looks_at - time.monotonic()
 
     def take_over(self):
         """Become the one that works; return what is known then, and what one knows that loads."""
@@ -163,6 +168,19 @@ def test_the_standby_knows_what_a_restart_would_know(api, runner, follower, seed
     known, loaded = follower.take_over()
     assert known == loaded
     assert known[0]
+
+
+def test_after_much_news_the_next_look_comes_soon(api, runner, follower, monkeypatch):
+    """What is put off would have to be taken in when it takes over, while everybody waits."""
+    monkeypatch.setattr(standby, "_REST", 1e9)  # a look that took long
+    monkeypatch.setattr(standby, "_MUCH", 5)
+    follower.follow()
+    assert follower.rests() > 1.5
+    create(api, 5)
+    follower.follow()
+    assert follower.rests() <= 0.4
+    follower.follow()
+    assert follower.rests() > 1.5
 
 
 def test_rows_that_were_written_are_told_from_those_that_were_not(api, runner):
