@@ -10,7 +10,7 @@ from clusterstate.actions import objects
 from clusterstate.admission.request import User
 from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
 from scheduling.framework.documents import default_configuration
-from scheduling.worker.scheduler import Scheduler
+from scheduling.worker.scheduler import NAME, Scheduler
 from tests.builders import make_node, make_pod
 from tests.clock import NOW
 
@@ -81,6 +81,17 @@ def test_records_stay_small_whatever_nodes_are_called():
     (found,) = decisions.of_pod("default", "p", limit=1)
     assert len(found.body) <= LARGEST_BODY
     assert unpack(found.body).best(found.node_name)[0].node_name == found.node_name
+
+
+def test_a_pod_with_more_resources_than_are_counted_is_set_aside_and_the_others_are_placed():
+    """Each would be a column of every node, in every scheduler that starts from then on."""
+    many = {f"example.com/r{number}": "1" for number in range(600)}
+    create(make_node("a"), make_pod("greedy").asks(**many), make_pod("easy").asks(cpu="1"))
+    scheduler = schedule()
+    assert [one.node_name for one in decisions.of_pod("default", "easy", limit=10)] == ["a"]
+    assert len(scheduler.mirror.snapshot.resources) < 10
+    kept = sql.fetch("SELECT kind, name FROM set_aside WHERE follower = %s", (NAME,))
+    assert kept == [("Pod", "greedy")]
 
 
 def test_pods_that_cannot_be_placed_for_the_same_reasons_share_a_table():

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.snapshot.nodes import ZONE_LABELS
+from scheduling.engine.snapshot.nodes import MOST_RESOURCES, ZONE_LABELS, TooManyResources
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -275,3 +276,34 @@ def test_a_nominated_pod_that_is_taken_back_is_nominated_again() -> None:
     assert snapshot.confirm("p", info, "n2")
     snapshot.remove_pod("p")
     assert not snapshot.nominated_node_of("p")
+
+
+def asking(name: str, *resources: str) -> PodInfo:
+    requests = dict.fromkeys(resources, "1")
+    return from_pod(msgspec.convert(make_pod(name).asks(**requests).manifest, Pod))
+
+
+def test_an_object_with_more_resources_than_are_counted_is_refused_and_takes_none() -> None:
+    """A column of every node for each of them would be gigabytes, for ever."""
+    snapshot = Snapshot(capacity=4)
+    snapshot.set_node(msgspec.convert(make_node("n").manifest, Node))
+    many = [f"example.com/r{number}" for number in range(MOST_RESOURCES)]
+    before = len(snapshot.resources), snapshot.allocatable.shape
+    with pytest.raises(TooManyResources, match="512 resources that nothing else has"):
+        snapshot.intern(asking("greedy", *many))
+    offers = make_node("n").offers(**dict.fromkeys(many, "1")).manifest
+    with pytest.raises(TooManyResources):
+        snapshot.set_node(msgspec.convert(offers, Node))
+    assert (len(snapshot.resources), snapshot.allocatable.shape) == before
+    assert list(snapshot.node_names()) == ["n"]
+    info = snapshot.intern(asking("usual", "example.com/gpu"))
+    assert snapshot.resources.values[-1] == "example.com/gpu"
+    assert (snapshot.resources.number("example.com/gpu"), 1) in info.amounts
+
+
+def test_hundreds_of_resources_make_the_columns_wider_a_few_times() -> None:
+    snapshot = Snapshot(capacity=4)
+    version = snapshot.node_version
+    snapshot.intern(asking("p", *(f"example.com/r{number}" for number in range(400))))
+    assert snapshot.node_version - version < 16
+    assert snapshot.allocatable.shape[1] >= 400

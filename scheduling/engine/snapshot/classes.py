@@ -40,10 +40,15 @@ class ClassColumns(NodeColumns):
         """The lowest priority of all classes that were ever known."""
 
     def intern(self, info: PodInfo) -> PodInfo:
-        """Return the known class with the same digest, or make ``info`` known."""
+        """Return the known class with the same digest, or make ``info`` known.
+
+        Raises:
+            TooManyResources: it asks for too many resources that nothing else has.
+        """
         known = self._class_of.get(info.digest)
         if known is not None:
             return known
+        self.require_resources(info.requests)
         for name in info.requests:
             if name in BASE_RESOURCES or is_scalar_resource(name):
                 self.resource(name)

@@ -20,6 +20,17 @@ from scheduling.framework.tables import LabelColumn
 ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
+MOST_RESOURCES = 512
+"""Resources that are counted: each is a column of every node, and stays while the process lives.
+
+Real clusters have some dozens. A pod that asks for ten thousand, or a node that offers them, is
+valid; it would take minutes and gigabytes of every scheduler, and of each that starts after it.
+"""
+
+
+class TooManyResources(ValueError):
+    """An object has more resources of its own than can be counted; it is set aside."""
+
 
 class NodeColumns(TouchedRows):
     """The node table. ``requested`` and ``pod_count`` are kept by who counts the pods."""
@@ -138,12 +149,14 @@ class NodeColumns(TouchedRows):
 
         Raises:
             QuantityError: an allocatable amount does not parse; nothing was changed.
+            TooManyResources: it offers too many that nothing else has; nothing was changed.
         """
         name = node.metadata.name
         amounts = {
             key: milli_value(amount) if key == "cpu" else value(amount)
             for key, amount in node.status.allocatable.items()
         }
+        self.require_resources(amounts)
         row = self._row_of.get(name)
         before: Node | None = None
         if row is None:
@@ -319,9 +332,23 @@ class NodeColumns(TouchedRows):
         number = self.resources.number(name)
         width = self.allocatable.shape[1]
         if number >= width:
-            self._grow_resources(max(number + 1, width + 2))
+            # By half, so that hundreds of names do not copy everything hundreds of times.
+            self._grow_resources(max(number + 1, width + max(2, width // 2)))
             self.node_version += 1
         return number
+
+    def require_resources(self, names: Iterable[str]) -> None:
+        """Refuse an object whose resources would be more than are counted; changes nothing.
+
+        Raises:
+            TooManyResources: it has too many that no other object has.
+        """
+        fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
+        if fresh and len(self.resources) + fresh > MOST_RESOURCES:
+            raise TooManyResources(
+                f"{fresh} resources that nothing else has: with them more than {MOST_RESOURCES}"
+                " would be counted on every node"
+            )
 
     def _grow_resources(self, width: int) -> None:
         """Make room for ``width`` resources wherever amounts are kept by resource."""
