@@ -86,7 +86,9 @@ def test_records_stay_small_whatever_nodes_are_called():
 def test_a_pod_with_more_resources_than_are_counted_is_set_aside_and_the_others_are_placed():
     """Each would be a column of every node, in every scheduler that starts from then on."""
     many = {f"example.com/r{number}": "1" for number in range(600)}
-    create(make_node("a"), make_pod("greedy").asks(**many), make_pod("easy").asks(cpu="1"))
+    container = {"name": "main", "image": "busybox", "resources": {"limits": many}}
+    greedy = make_pod("greedy").with_("spec", "containers", value=[container])
+    create(make_node("a"), greedy, make_pod("easy").asks(cpu="1"))
     scheduler = schedule()
     assert [one.node_name for one in decisions.of_pod("default", "easy", limit=10)] == ["a"]
     assert len(scheduler.mirror.snapshot.resources) < 10

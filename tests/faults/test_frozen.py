@@ -304,10 +304,9 @@ WATERMARK = (
     [
         WATERMARK,
         f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})",
-        "SELECT 1 FROM binder FOR UPDATE",
         "LOCK TABLE pod",
     ],
-    ids=["watermark", "placement", "row", "table"],
+    ids=["watermark", "placement", "table"],
 )
 def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
     service: Service, lock: str
