@@ -151,19 +151,24 @@ def revisions(request: HttpRequest) -> HttpResponse:
     frame.require(request, "get", "schedulerconfiguration", group="stowage.dev")
     stored = questions.configurations(limit=_REVISIONS)
     numbers = [one.revision for one in stored]
-    new = _number(request, "new") or (numbers[0] if numbers else 0)
-    old = _number(request, "old") or next((one for one in numbers if one < new), 0)
+    new = number(request, "new") or (numbers[0] if numbers else 0)
+    old = number(request, "old") or next((one for one in numbers if one < new), 0)
     context = {
         "stored": stored,
         "current": numbers[0] if numbers else 0,
         "new": new,
         "old": old,
-        "lines": _difference(_text(old), _text(new)) if stored else [],
+        "lines": difference(_text(old), _text(new)) if stored else [],
     }
     return frame.page(request, "revisions.html", "Configuration revisions", context)
 
 
-def _number(request: HttpRequest, name: str) -> int:
+def number(request: HttpRequest, name: str) -> int:
+    """Return the number of a revision that an address gives, 0 where it gives none.
+
+    Raises:
+        BadRequest: it is no number.
+    """
     text = request.GET.get(name, "")
     if not text:
         return 0
@@ -183,7 +188,7 @@ def _text(revision: int) -> str:
     return pages.as_yaml(questions.configuration_of(revision)) if revision else ""
 
 
-def _difference(old: str, new: str) -> list[Line]:
+def difference(old: str, new: str) -> list[Line]:
     """Return the lines of both, marked by which of the two has them."""
     lines: list[Any] = list(difflib.ndiff(old.splitlines(), new.splitlines()))
     shown = (Line(one[0], one[2:]) for one in lines if not one.startswith("?"))

@@ -94,38 +94,14 @@ class CanariesViewSet(OwnViewSet):
 
     def create(self, request: Request) -> Response:
         """Check a configuration and keep it on trial; advice comes as warnings."""
-        try:
-            body = msgspec.convert(request.data, Body)
-        except msgspec.ValidationError as error:
-            raise BadRequest(f"Canary cannot be handled: {error}") from None
-        if body.kind != KIND or body.api_version != own.API_VERSION:
-            raise BadRequest(f"the body must be a {KIND} of {own.API_VERSION}")
-        spec = body.spec
-        text, warnings = scheduler_configuration.check(spec.configuration)
-        made = actions.create(
-            name=body.metadata.name,
-            document=text,
-            guard_seconds=spec.guard_seconds,
-            most_failures=spec.most_failures,
-            slow_seconds=spec.slow_seconds,
-            by=self.user.name,
-            now=clock.now(),
-        )
-        return replies.reply(manifest(made), status=201, warnings=warnings)
+        made_now, warnings = made(request.data, by=self.user.name)
+        return replies.reply(manifest(made_now), status=201, warnings=warnings)
 
     @action(detail=True, methods=["get"])
     def report(self, request: Request, name: str) -> Response:
         """Return a Comparison of what happened since and what would have (``?html=true``)."""
-        canary = find_canary(name)
-        until = canary.switched_at or canary.ended_at or clock.now()
-        earliest = datetime.fromtimestamp(until.timestamp() - _LONGEST, UTC)
-        spec = {
-            "since": format_time(max(canary.created_at, earliest)),
-            "until": format_time(until) if canary.switched_at or canary.ended_at else "",
-            "policies": [{"name": name, "configuration": canary.configuration()}],
-            "report": wire.boolean(request.query_params.get("html"), "html"),
-        }
-        return replies.reply(advisor.ask("comparison", {"spec": spec}))
+        html = wire.boolean(request.query_params.get("html"), "html")
+        return replies.reply(reported(find_canary(name), report=html))
 
     @action(detail=True, methods=["post"])
     def switch(self, request: Request, name: str) -> Response:
@@ -144,6 +120,49 @@ class CanariesViewSet(OwnViewSet):
     def cancel(self, request: Request, name: str) -> Response:
         """End the trial."""
         return replies.reply(manifest(actions.cancel(name, now=clock.now())), status=201)
+
+
+def made(document: object, *, by: str) -> tuple[StoredCanary, list[str]]:
+    """Check a ``Canary`` as a client sends it, and keep it on trial; return it and advice.
+
+    Raises:
+        BadRequest: it is none, or its name cannot be one.
+        Invalid: its configuration is wrong; with every field.
+        AlreadyExists: there is one of this name.
+    """
+    try:
+        body = msgspec.convert(document, Body)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"Canary cannot be handled: {error}") from None
+    if body.kind != KIND or body.api_version != own.API_VERSION:
+        raise BadRequest(f"the body must be a {KIND} of {own.API_VERSION}")
+    spec = body.spec
+    text, warnings = scheduler_configuration.check(spec.configuration)
+    canary = actions.create(
+        name=body.metadata.name,
+        document=text,
+        guard_seconds=spec.guard_seconds,
+        most_failures=spec.most_failures,
+        slow_seconds=spec.slow_seconds,
+        by=by,
+        now=clock.now(),
+    )
+    return canary, warnings
+
+
+def reported(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
+    """Return the ``Comparison`` of what happened in a trial and what would have, by an advisor."""
+    until = canary.switched_at or canary.ended_at or clock.now()
+    earliest = datetime.fromtimestamp(until.timestamp() - _LONGEST, UTC)
+    spec = {
+        "since": format_time(max(canary.created_at, earliest)),
+        "until": format_time(until) if canary.switched_at or canary.ended_at else "",
+        "policies": [{"name": canary.name, "configuration": canary.configuration()}],
+        "report": report,
+        "pictures": pictures,
+    }
+    found: Manifest = advisor.ask("comparison", {"spec": spec})
+    return found
 
 
 def manifest(canary: StoredCanary) -> Manifest:

@@ -17,6 +17,7 @@
                  (where pods wait), plan_steps (what is done), plan_scaling (pods that come or go
                  with replicas), plan_telling (the answer)
     replay       a recorded decision made again, on the cluster as it was then
+    effective    which plugins a configuration comes to, where each acts, and why
     comparing    the recent past (``recorded``) beside what other configurations would have made
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)

@@ -24,7 +24,8 @@ from scheduling.plugins.catalogue import load_configuration
 from scheduling.scenarios import policies
 from scheduling.scenarios.comparing import Comparison, compare
 from scheduling.scenarios.outcome import Outcome
-from scheduling.scenarios.page import page
+from scheduling.scenarios.page import page, pictures
+from scheduling.scenarios.pictures import legend
 from scheduling.scenarios.playing import play
 from scheduling.scenarios.script import Script
 from scheduling.simulation.document import API_VERSION, GROUP
@@ -46,7 +47,7 @@ class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is asked: so many ``hours`` up to ``until`` (now), or what is between two moments.
 
-    ``report``: HTML as well.
+    ``report``: HTML as well. ``pictures``: its curves as well, one SVG each.
     """
 
     policies: list[Policy] = []
@@ -55,6 +56,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     until: str = ""
     seed: int = 0
     report: bool = False
+    pictures: bool = False
 
 
 class Stopwatch:
@@ -100,7 +102,8 @@ def comparison(world: World, document: object) -> Manifest:
 
     ``status``: ``since``, ``until``, ``runs`` (figures and plugins of each), ``figures`` side by
     side, how many ``pods`` went elsewhere and waited longer or less, and which differ most; by
-    node as well. ``report``: the same as one HTML page with pictures.
+    node as well. ``report``: the same as one HTML page with pictures; ``pictures``: those alone,
+    ``title`` and ``svg`` each, and ``legend``, which line is whose.
 
     Raises:
         Invalid: with every wrong field.
@@ -117,7 +120,7 @@ def comparison(world: World, document: object) -> Manifest:
         raise Invalid(KIND, "", wrong, GROUP)
     script = recorded.script(since=since, until=until, seed=spec.seed, go_on=world.go_on)
     chosen = _configurations(spec, script)
-    status = compared(world, script, chosen, report=spec.report)
+    status = compared(world, script, chosen, report=spec.report, with_pictures=spec.pictures)
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
 
@@ -127,6 +130,7 @@ def compared(
     chosen: Sequence[tuple[str, KubeSchedulerConfiguration]],
     *,
     report: bool,
+    with_pictures: bool = False,
 ) -> Manifest:
     """Return how a recorded script differs under configurations, as ``comparison`` tells it.
 
@@ -160,6 +164,9 @@ def compared(
         "runs": [_run(outcome, watch) for outcome, watch in zip(outcomes, watches, strict=True)],
         **_differences(found),
     }
+    if with_pictures:
+        status["legend"] = legend(found.titles)
+        status["pictures"] = [{"title": title, "svg": svg} for title, svg in pictures(outcomes)]
     if report:
         about = (f"The live service, {status['since']} to {status['until']}.",)
         status["report"] = page(f"Stowage: {script.title}", about, outcomes, found)

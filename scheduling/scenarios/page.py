@@ -38,6 +38,7 @@ def page(title: str, about: Sequence[str], outcomes: Sequence[Outcome], found: C
         outcomes: what came of each configuration.
         found: how they differ.
     """
+    figures = "".join(_figure(title, picture) for title, picture in pictures(outcomes))
     told = "".join(f"<p class=note>{escape(text)}</p>" for text in about)
     parts = [
         (
@@ -47,7 +48,7 @@ def page(title: str, about: Sequence[str], outcomes: Sequence[Outcome], found: C
             f"<h1>{escape(title)}</h1>{told}"
         ),
         f"<h2>Figures</h2>{_figures(found)}",
-        f"<h2>Over time</h2>{legend(found.titles)}<div class=curves>{_curves(outcomes)}</div>",
+        f"<h2>Over time</h2>{legend(found.titles)}<div class=curves>{figures}</div>",
         _warnings(outcomes),
         _differing_pods(found),
         _differing_nodes(found),
@@ -97,7 +98,8 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _curves(outcomes: Sequence[Outcome]) -> str:
+def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Return the curves of outcomes side by side: what each shows, and the SVG."""
     resources = sorted({name for one in outcomes for sample in one.samples for name in sample.used})
     wanted: list[tuple[str, Callable[[Sample], float], Callable[[float], str]]] = [
         (f"{name} in use", lambda sample, name=name: sample.used.get(name, 0.0), _percent)  # type: ignore[misc]
@@ -109,12 +111,12 @@ def _curves(outcomes: Sequence[Outcome]) -> str:
         ("pods that wait", lambda s: float(s.pending), _count),
         ("nodes in use", lambda s: float(s.nodes_used), _count),
     ]
-    figures = []
+    found = []
     for title, read, form in wanted:
         curves = [(one.title, [(s.at, read(s)) for s in one.samples]) for one in outcomes]
-        figures.append(_figure(title, lines(title, curves, form=form)))
-    figures.append(_figure("how long bound pods waited", _waits(outcomes)))
-    return "".join(figures)
+        found.append((title, lines(title, curves, form=form)))
+    found.append(("how long bound pods waited", _waits(outcomes)))
+    return found
 
 
 def _figure(title: str, picture: str) -> str:

@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 
 from api import clock
 from clusterstate import catalogue
-from clusterstate.actions import brakes, objects
+from clusterstate.actions import brakes, canaries, objects, scheduler_configuration
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.brakes import Share
 from clusterstate.queries.plans import find_plan
@@ -61,6 +61,14 @@ PAGES = {
     "evictions": "/console/evictions/",
     "brake": "/console/evictions/brakes/zone.a/",
     "policies": "/console/policies/",
+    "plugins": "/console/policies/plugins?old=0",
+    "comparisons": "/console/policies/comparisons",
+    "compared": "/console/policies/comparisons?hours=1&policy=packing&policy=least",
+    "canaries": "/console/policies/canaries/",
+    "canary": "/console/policies/canaries/packing/?report=1",
+    "account": "/console/account",
+    "waiting-then": f"/console/waiting/?at={moment()}",
+    "scale": "/console/objects/Deployment/default/shop/",
     "objects": "/console/objects/Namespace/",
     "object": "/console/objects/Namespace/-/default/",
     "audit": "/console/audit/",
@@ -69,6 +77,47 @@ PICTURED = {
     "fleet", "fleet-dark", "fleet-phone", "node", "node-phone", "drain", "drain-dark", "waiting",
     "pod",
 }  # fmt: skip
+
+
+PACKING = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": {
+                "score": {"disabled": [{"name": "NodeAffinity"}]},
+                "multiPoint": {
+                    "disabled": [{"name": "ImageLocality"}],
+                    "enabled": [{"name": "TaintToleration", "weight": 7}],
+                },
+            },
+            "pluginConfig": [
+                {
+                    "name": "NodeResourcesFit",
+                    "args": {"scoringStrategy": {"type": "MostAllocated"}},
+                }
+            ],
+        }
+    ],
+}
+
+
+def trials() -> None:
+    """Store a configuration, put one on trial, and make a Deployment."""
+    text, _ = scheduler_configuration.check(PACKING)
+    scheduler_configuration.store(document=text, by="anna", now=NOW)
+    canaries.create(
+        name="packing", document=text, guard_seconds=600, most_failures=3, slow_seconds=1,
+        by="anna", now=NOW,
+    )  # fmt: skip
+    template = {
+        "metadata": {"labels": {"app": "shop"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+    }
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "shop"}}, "template": template}
+    shop = {"metadata": {"name": "shop"}, "spec": spec}
+    objects.create("Deployment", "default", shop, now=NOW)
 
 
 def owned(name: str, node: str) -> None:
@@ -247,6 +296,7 @@ def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
 
 
 def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -> None:
+    trials()
     found: list[Any] = []
     for name, path in {**PAGES, "operation": operation(console)}.items():
         emulate(console)

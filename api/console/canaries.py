@@ -1,0 +1,148 @@
+"""Canaries: configurations on trial; what they would have made of it, and putting one in force."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from api import clock
+from api.console import comparisons, frame, policies, records
+from api.forms import pages
+from api.kinds import own
+from api.stowage import canaries as api_canaries
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import canaries as actions
+from clusterstate.objects.errors import BadRequest, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.canaries import (
+    OBSERVING,
+    PLURAL,
+    SWITCHED,
+    StoredCanary,
+    find_canary,
+    latest_canaries,
+)
+
+_NUMBERS: Final = (("guardSeconds", int), ("mostFailures", int), ("slowSeconds", float))
+_BY_STATE: Final = {OBSERVING: ("switch", "cancel"), SWITCHED: ("return",)}
+
+
+@frame.shown
+def listed(request: HttpRequest) -> HttpResponse:
+    """List the configurations on trial, or put one on trial (``POST``)."""
+    frame.require(request, "list", PLURAL, group=own.GROUP)
+    may_create = frame.may(request, "create", PLURAL, group=own.GROUP)
+    context: dict[str, Any] = {"canaries": latest_canaries(), "may_create": may_create}
+    if frame.is_part(request):
+        return frame.part(request, "canaries_rows.html", context)
+    status = 200
+    if request.method == "POST":
+        frame.require(request, "create", PLURAL, group=own.GROUP)
+        text = request.POST.get("text", "").replace("\r\n", "\n")
+        try:
+            made, _ = api_canaries.made(_given(request, text), by=frame.user_of(request).name)
+            return HttpResponseRedirect(reverse("console:canary", args=(made.name,)))
+        except StatusError as error:
+            context |= {"problems": records.problems_of(error), "given": request.POST}
+            status = error.code
+    elif may_create:
+        text = pages.as_yaml(_in_force())
+    else:
+        text = ""
+    return frame.page(
+        request, "canaries.html", "Canaries", {**context, "text": text}, status=status
+    )
+
+
+def _given(request: HttpRequest, text: str) -> Manifest:
+    spec: Manifest = {"configuration": records.read_yaml(text)}
+    for name, kind in _NUMBERS:
+        if given := request.POST.get(name, "").strip():
+            try:
+                spec[name] = kind(given)
+            except ValueError:
+                raise BadRequest(f"{name}: must be a number") from None
+    metadata = {"name": request.POST.get("name", "").strip()}
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": api_canaries.KIND,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _in_force() -> Manifest:
+    from scheduling.answers import questions
+
+    found = questions.stored_configuration()
+    return {key: value for key, value in found.items() if key != "metadata"}
+
+
+@frame.shown
+def page(request: HttpRequest, name: str) -> HttpResponse:
+    """Show one: its state, what it changes; with ``report`` what it would have made of it."""
+    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    canary = find_canary(name)
+    context: dict[str, Any] = {
+        "canary": canary,
+        "may": _may(request, canary),
+        "may_report": not frame.missing(request, _rights("report", name)),
+    }
+    if frame.is_part(request):
+        return frame.part(request, "canary_part.html", context)
+    against = _former(canary)
+    text = pages.as_yaml(canary.configuration())
+    context |= {"lines": policies.difference(pages.as_yaml(against), text), "text": text}
+    status = 200
+    if request.GET.get("report"):
+        frame.require_all(request, _rights("report", name))
+        try:
+            answer = api_canaries.reported(canary, pictures=True)
+            context |= comparisons.shown(answer)
+        except StatusError as error:
+            context["problems"], status = records.problems_of(error), error.code
+    return frame.page(request, "canary.html", f"Canary {name}", context, status=status)
+
+
+def _former(canary: StoredCanary) -> Manifest:
+    """Return what it is held against: the configuration that it replaced, or the one in force."""
+    from scheduling.answers import questions
+
+    if canary.former:
+        return questions.configuration_of(canary.former)
+    return _in_force()
+
+
+def _rights(what: str, name: str) -> list[Attributes]:
+    """Return the rights that the API asks for."""
+    if what == "report":
+        own_right = Attributes("get", own.GROUP, PLURAL, what, name=name)
+        return [own_right, *(Attributes("list", resource=one) for one in ("nodes", "pods"))]
+    wants = [Attributes("create", own.GROUP, PLURAL, what, name=name)]
+    if what in ("switch", "return"):
+        wants.append(Attributes("update", own.GROUP, "schedulerconfiguration"))
+    return wants
+
+
+def _may(request: HttpRequest, canary: StoredCanary) -> set[str]:
+    wanted = _BY_STATE.get(canary.state, ())
+    return {what for what in wanted if not frame.missing(request, _rights(what, canary.name))}
+
+
+@frame.shown
+def act(request: HttpRequest, name: str) -> HttpResponse:
+    """Put one in force, give the former back, or end the trial (``POST``, ``what``)."""
+    what = request.POST.get("what", "")
+    if request.method != "POST" or what not in ("switch", "return", "cancel"):
+        raise BadRequest("what: must be switch, return or cancel, and be posted")
+    frame.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
+    frame.require_all(request, _rights(what, name))
+    by, now = frame.user_of(request).name, clock.now()
+    steps: dict[str, Callable[[], StoredCanary]] = {
+        "switch": lambda: actions.switch(name, by=by, now=now),
+        "return": lambda: actions.give_back(name, why=f"{by} asked for it", now=now, by=by),
+        "cancel": lambda: actions.cancel(name, now=now),
+    }
+    steps[what]()
+    return HttpResponseRedirect(reverse("console:canary", args=(name,)))

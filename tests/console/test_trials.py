@@ -1,0 +1,234 @@
+"""Configurations on trial: effective plugins, comparisons with pictures, canaries."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from api.console import comparisons
+from clusterstate import decisions
+from clusterstate.actions import canaries, scheduler_configuration
+from clusterstate.queries.canaries import find_canary
+from scheduling.answers.effective import differences, effective
+from scheduling.scenarios import policies
+from tests.clock import NOW
+from tests.console.conftest import signed_in, text
+from tests.controllers.support import bind, make_node, make_pod
+
+PLUGINS = "/console/policies/plugins"
+COMPARISONS = "/console/policies/comparisons"
+CANARIES = "/console/policies/canaries/"
+HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+TEXT = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint:
+      disabled: [{name: ImageLocality}]
+      enabled: [{name: TaintToleration, weight: 7}]
+    score:
+      disabled: [{name: NodeAffinity}]
+      enabled: [{name: NodeResourcesFit, weight: 5}]
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+"""
+
+
+def store(document: Any) -> int:
+    checked, _ = scheduler_configuration.check(document)
+    scheduler_configuration.store(document=checked, by="anna", now=NOW)
+    found = decisions.configuration()
+    assert found is not None
+    return found.revision
+
+
+PROFILE = {
+    "schedulerName": "default-scheduler",
+    "plugins": {
+        "multiPoint": {
+            "disabled": [{"name": "ImageLocality"}],
+            "enabled": [{"name": "TaintToleration", "weight": 7}],
+        },
+        "score": {
+            "disabled": [{"name": "NodeAffinity"}],
+            "enabled": [{"name": "NodeResourcesFit", "weight": 5}],
+        },
+        "filter": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeName"}]},
+    },
+}
+
+
+def test_a_profile_is_shown_as_it_acts_and_why() -> None:
+    (found,) = effective({**HEAD, "profiles": [PROFILE]})
+    assert found.disabled == ("NodeUnschedulable", "ImageLocality")
+    rows = {row.plugin: row for row in found.rows}
+
+    def use(plugin: str, point: str) -> Any:
+        uses = [one for one in rows[plugin].uses if one and one.point == point]
+        return [(bool(one.order), one.weight, one.origin) for one in uses]
+
+    assert use("TaintToleration", "score") == [(True, 7, "multiPoint")]
+    assert use("TaintToleration", "filter") == [(False, 0, "filter")], "off with all others"
+    assert use("NodeResourcesFit", "score") == [(True, 5, "score")]
+    assert use("NodeResourcesFit", "preFilter") == [(True, 0, "default")]
+    assert use("NodeAffinity", "score") == [(False, 0, "score")]
+    assert use("NodeName", "filter") == [(True, 0, "filter")]
+    assert use("NodeName", "score") == [], "it never acts there"
+    assert rows["TaintToleration"].origin == "multiPoint"
+
+
+def test_differences_name_plugin_point_and_weight() -> None:
+    score_only = {**PROFILE, "plugins": {"score": PROFILE["plugins"]["score"]}}  # type: ignore[index]
+    before, after = effective(HEAD), effective({**HEAD, "profiles": [score_only]})
+    assert differences(before, before) == []
+    assert set(differences(before, after)) == {
+        ("default-scheduler", "NodeResourcesFit", "score", "weight 1", "weight 5"),
+        ("default-scheduler", "NodeAffinity", "score", "weight 2", "-"),
+    }
+
+
+def test_the_page_of_plugins_compares_revisions(operator: Client, nobody: Client) -> None:
+    page = text(operator.get(PLUGINS))
+    assert "0, the default one" in page
+    assert "TaintToleration" in page
+    first, second = store(HEAD), store({**HEAD, "profiles": [PROFILE]})
+    page = text(operator.get(PLUGINS, {"old": first}))
+    assert "Switched off everywhere:</span> NodeUnschedulable, ImageLocality" in page
+    assert "<td>weight 3</td>" in page or "<td>weight 1</td><td>weight 5</td>" in page
+    assert 'title="from multiPoint"' in page or 'title="from score"' in page
+    assert ">off</span>" in page
+    page = text(operator.get(PLUGINS, {"new": first, "old": second}))
+    assert "<td>weight 5</td><td>weight 1</td>" in page
+    assert operator.get(PLUGINS, {"new": "999"}).status_code == 404
+    assert operator.get(PLUGINS, {"new": "x"}).status_code == 400
+    assert nobody.get(PLUGINS).status_code == 403
+
+
+# Comparisons -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def past() -> None:
+    """Two nodes, and three pods that went to the emptier one each time, within the last hour."""
+    for name in ("a", "b"):
+        make_node(name, now=NOW - timedelta(minutes=120))
+    container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}
+    for number in range(3):
+        came_at = NOW - timedelta(minutes=50 - number)
+        pod = make_pod(f"p{number}", now=came_at, containers=[container])
+        bind(pod, "ab"[number % 2], now=NOW - timedelta(minutes=49 - number))
+
+
+def test_the_past_is_compared_in_figures_and_pictures(operator: Client, past: None) -> None:
+    page = text(operator.get(COMPARISONS, {"hours": "1", "policy": ["packing", "least"]}))
+    for words in ("recorded", "packing", "least", "median wait", "default/p0"):
+        assert words in page
+    assert page.count("<figure><figcaption>") >= 4
+    assert 'role="img" aria-label="pods that wait"' in page
+    assert "<style" not in page
+    assert "style=" not in page
+    assert re.search(r'packing" checked', page)
+
+
+def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -> None:
+    page = text(operator.post(COMPARISONS, {"hours": "1", "text": TEXT}))
+    assert ">yours</th>" in page
+    answer = operator.post(COMPARISONS, {"hours": "1", "text": TEXT + "nonsense: 1\n"})
+    assert answer.status_code == 422
+    assert "nonsense" in text(answer)
+    assert "weight: 7" in text(answer), "what was typed stays"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"policy": "packing", "hours": "soon"}, 400),
+        ({"policy": "packing", "hours": "nan"}, 422),
+        ({"policy": "packing", "hours": "9999"}, 422),
+        ({"policy": "none-such"}, 422),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(
+    operator: Client, query: dict[str, str], code: int
+) -> None:
+    answer = operator.get(COMPARISONS, query)
+    assert answer.status_code == code
+    assert 'role="alert"' in text(answer)
+
+
+def test_the_page_offers_the_policies_that_there_are() -> None:
+    assert tuple(name for name, _ in comparisons.POLICIES) == policies.NAMES
+
+
+# Canaries --------------------------------------------------------------------------------------
+
+
+def test_a_canary_is_tried_reported_switched_and_returned(operator: Client, past: None) -> None:
+    store(HEAD)
+    form = text(operator.get(CANARIES))
+    assert "kind: KubeSchedulerConfiguration" in form, "begun with the one in force"
+    given = {"name": "packing", "text": TEXT, "guardSeconds": "900", "mostFailures": "5"}
+    answer = operator.post(CANARIES, given)
+    page_of = f"{CANARIES}packing/"
+    assert answer["Location"] == page_of
+    found = find_canary("packing")
+    assert (found.state, found.guard_seconds, found.most_failures) == ("Observing", 900, 5)
+    assert found.created_by == "anna"
+    page = text(operator.get(page_of))
+    assert "+ " in page
+    assert "weight: 7" in page
+    assert page_of in text(operator.get(CANARIES))
+    answer = operator.get(page_of, {"report": "1"})
+    assert answer.status_code in (200, 422), text(answer)[:500]
+    before = decisions.configuration()
+    assert before is not None
+    assert operator.post(f"{page_of}act", {"what": "switch"})["Location"] == page_of
+    page = text(operator.get(page_of))
+    assert "Give the former one back" in page
+    assert f"revision {before.revision}, which it replaced" in page
+    operator.post(f"{page_of}act", {"what": "return"})
+    page = text(operator.get(page_of))
+    assert "Returned" in page
+    assert "anna asked for it" in page
+    assert 'id="confirm"' not in page
+    assert operator.post(f"{page_of}act", {"what": "cancel"}).status_code == 409
+    assert operator.get(f"{page_of}act").status_code == 400
+
+
+def test_what_is_wrong_with_a_canary_stands_on_the_page(operator: Client) -> None:
+    answer = operator.post(CANARIES, {"name": "Big Name", "text": TEXT})
+    assert answer.status_code == 400
+    assert "lower case" in text(answer)
+    assert 'value="Big Name"' in text(answer)
+    for more, code, words in (
+        ({"guardSeconds": "soon"}, 400, "guardSeconds: must be a number"),
+        ({"guardSeconds": "5"}, 400, "Canary cannot be handled"),
+        ({"text": "kind: Pod"}, 422, "kind"),
+        ({"text": "- "}, 400, "no object"),
+    ):
+        answer = operator.post(CANARIES, {"text": TEXT, **more})
+        assert answer.status_code == code, text(answer)[:500]
+        assert words in text(answer)
+
+
+def test_who_may_only_look_at_canaries_has_no_button(viewer: Client) -> None:
+    checked, _ = scheduler_configuration.check(HEAD)
+    canaries.create(
+        name="one", document=checked, guard_seconds=60, most_failures=1, slow_seconds=1, by="x",
+        now=NOW,
+    )  # fmt: skip
+    page = viewer.get(f"{CANARIES}one/")
+    assert page.status_code == 200
+    assert 'name="what"' not in text(page)
+    assert "Try it" not in text(viewer.get(CANARIES))
+    assert viewer.post(CANARIES, {"text": TEXT}).status_code == 403
+    assert viewer.post(f"{CANARIES}one/act", {"what": "switch"}).status_code == 403
+    assert find_canary("one").state == "Observing"
+    stranger = signed_in("noone")
+    for path in (CANARIES, f"{CANARIES}one/", f"{CANARIES}one/?report=1", COMPARISONS):
+        assert stranger.get(path).status_code == 403
