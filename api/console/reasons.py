@@ -1,12 +1,13 @@
 """Why: groups of waiting pods, and a pod's verdicts node by node."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import frame
+from api.console import frame, then
 from api.console.shared import Shared
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
@@ -15,13 +16,21 @@ from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
+_MOST_REMEDIES: Final = 4
 _groups: Final = Shared("waiting-groups", deadline=10.0)
 
 
-@frame.shown
+@frame.shown_then
 def waiting(request: HttpRequest) -> HttpResponse:
-    """Return the waiting pods in groups: how many, since when, what stands in the way."""
+    """Return the waiting pods in groups: how many, since when, what stands in the way.
+
+    Of the past the scheduler's sentences are shown: what would have helped then is not asked.
+    """
     frame.require(request, "list", "pods")
+    past = then.of(request)
+    if past is not None:
+        found = {"pods": past.fleet.pending, "waited": past.fleet.waiting[:_MOST_GROUPS]}
+        return frame.page(request, "waiting.html", "Waiting", found)
     context: dict[str, Any] = {"pods": overview.pending()}
     try:
         frame.require(request, "list", "waitinggroups", group="stowage.dev")
@@ -73,8 +82,15 @@ def _group(item: Manifest) -> Waiting:
         whose=list(status["owners"])[:3],
         examples=status["examples"],
         blockers=[_blocker(one) for one in status["blockers"][:4]],
-        remedies=[_help(one) for one in (status.get("remedies") or ())[:3]],
+        remedies=_remedies(status.get("remedies") or ()),
     )
+
+
+def _remedies(found: Sequence[Manifest]) -> list[Help]:
+    """Return the best remedies: those that are one click away first, each part as it was ranked."""
+    helps = [_help(one) for one in found]
+    helps.sort(key=lambda one: not one.preview)
+    return helps[:_MOST_REMEDIES]
 
 
 def _blocker(one: Manifest) -> Manifest:

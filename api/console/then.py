@@ -145,7 +145,7 @@ _LINK: Final = re.compile(r'(?<!data-now )((?:href|data-from)=")((?:/console/|\?
 _HAS: Final = re.compile(r"(?:\?|&|&amp;)at=")
 _FORM: Final = re.compile(r'<form(?![^>]*method="(?:post|dialog)")[^>]*>')
 _PRESENT: Final = re.compile(
-    r"/console/(?:sign-|stream|change|plans|what-if|find|waiting|evictions"
+    r"/console/(?:sign-|account|stream|change|plans|what-if|find|evictions|policies/[a-z]"
     r"|pods/[^/?]+/[^/?]+/(?:why|decisions))"
 )
 """Paths that are about the present, or about a record of the past that stays as it is."""

@@ -1,11 +1,12 @@
 """Times, amounts and shares as people read them, for templates (``{% load console %}``)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from api import clock
@@ -13,6 +14,7 @@ from api.forms.cells import human_duration, parse_time
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
+from clusterstate.queries.eviction_timers import Timer
 
 register = template.Library()
 NONE: Final = "-"
@@ -119,6 +121,45 @@ def _bar(share: float, title: str, kind: str) -> SafeString:
         ' aria-label="{}"><rect class="rail" width="100" height="8"/>'
         '<rect class="fill" width="{}" height="8"/></svg>',
         kind, title, f"{min(100.0, 100 * share):.1f}",
+    )  # fmt: skip
+
+
+_SPAN_LEAST: Final = 60.0
+_COLUMNS: Final = 120
+_ROWS: Final = 12
+
+
+@register.simple_tag
+def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
+    """Return a drawing of who leaves when: a square for each timer, from now to the last one.
+
+    Squares move to the left as time goes by (``console.js``). What something holds back is drawn
+    in another colour, and what is due stays at the left edge. Of more than ``_ROWS`` in one place
+    the rest is not drawn; the words count all.
+    """
+    now = clock.now()
+    dues = [((one.due_at - now).total_seconds(), bool(one.blocked_by)) for one, _ in timers]
+    span = max([_SPAN_LEAST, *(due for due, _ in dues)])
+    held = sum(is_held for _, is_held in dues)
+    heights: dict[int, int] = {}
+    marks = []
+    for due, is_held in dues:
+        column = max(0, min(_COLUMNS - 1, int(due / span * _COLUMNS)))
+        row = heights[column] = heights.get(column, 0) + 1
+        if row <= _ROWS:
+            kind = "held" if is_held else "due" if due <= 0 else "later"
+            marks.append((kind, 5 * column, 5 * (_ROWS - row)))
+    squares = format_html_join("", '<rect class="{}" x="{}" y="{}" width="4" height="4"/>', marks)
+    many = f"{len(dues)} pod{'' if len(dues) == 1 else 's'}"
+    text = f"{many} leave within {human_duration(span)}" + (f", {held} held back" * bool(held))
+    return format_html(
+        '<figure class="countdown"><svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><line x1="0" x2="{}" y1="{}" y2="{}"/><g data-drawn="{}" data-span="{}"'
+        ' data-width="{}">{}</g></svg><figcaption><span>now</span><span>in {}</span>'
+        "<span>in {}</span></figcaption></figure>",
+        5 * _COLUMNS, 5 * _ROWS + 1, text, 5 * _COLUMNS, 5 * _ROWS + 0.5, 5 * _ROWS + 0.5,
+        f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", f"{span:.1f}", 5 * _COLUMNS, squares,
+        human_duration(span / 2), human_duration(span),
     )  # fmt: skip
 
 

@@ -1,12 +1,17 @@
 """Evictions: where each pod would land, what a brake holds back, and approving it."""
 
+import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from api import clock
+from api.console import words
 from clusterstate.actions import brakes as actions
 from clusterstate.queries.brakes import Share, brakes
+from clusterstate.queries.eviction_timers import Timer
 from scheduling.controllers.evictions import timers
 from tests.clock import after
 from tests.console.conftest import ZONE, signed_in, text
@@ -73,3 +78,34 @@ def test_who_may_not_list_brakes_sees_none(nobody: Client) -> None:
     hold()
     assert nobody.get(BRAKE).status_code == 403
     assert signed_in("noone").get(EVICTIONS).status_code == 403
+
+
+def test_a_drawing_counts_down_to_who_leaves(operator: Client) -> None:
+    page = text(operator.get(EVICTIONS))
+    (drawn,) = re.findall(r'<figure class="countdown">.*?</figure>', page, re.DOTALL)
+    assert 'aria-label="2 pods leave within' in drawn
+    assert drawn.count("<rect") == 2
+    assert "style=" not in drawn
+
+
+def test_a_countdown_tells_later_due_and_held_apart() -> None:
+    now = clock.now()
+
+    def timer(seconds: float, held: str = "") -> Any:
+        return (
+            Timer(
+                pod_id=1, pod_uid="", namespace="default", name="p", node_name="n", cause="taint",
+                taint_key="k", taint_value="", taint_effect="NoExecute", seconds=0,
+                started_at=now, due_at=now + timedelta(seconds=seconds), blocked_by=held,
+                landing=None,
+            ),
+            "",
+        )  # fmt: skip
+
+    drawn = words.countdown([timer(600), timer(300), timer(-5), timer(-5, "a budget")])
+    places = re.findall(r'class="(\w+)" x="(\d+)" y="(\d+)"', drawn)
+    assert [one[0] for one in places] == ["later", "later", "due", "held"]
+    assert [int(one[1]) for one in places] == [595, pytest.approx(300, abs=5), 0, 0]
+    assert places[2][2] != places[3][2], "two of one moment stand one upon the other"
+    assert re.search(r'"4 pods leave within (10m|9m\d+s), 1 held back"', drawn)
+    assert words.countdown([timer(1)] * 500).count("<rect") == 12

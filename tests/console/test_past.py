@@ -57,6 +57,7 @@ def test_pages_show_how_it_was(story: Client) -> None:
         "/console/pods/?node=n1": ["default/web-1"],
         "/console/pods/?waiting=yes": ["default/big"],
         "/console/pods/default/web-1/": ["bound", "3.5 cpu", "n1"],
+        "/console/waiting/": ["This is the past", "1 pod", "default/big", "not tried yet"],
         "/console/policies/": ["This is the past", "KubeSchedulerConfiguration"],
         "/console/objects/Node/": ["n2"],
         "/console/objects/Node/-/n2/": ["name: n2"],
@@ -105,7 +106,8 @@ def test_a_page_of_the_past_leads_on_in_the_past_and_back_to_now(story: Client) 
     assert f'href="/console/pods/?{at}"' in page
     assert re.search(rf'href="\?sort=-?name&{at}"|href="\?{at}&sort=name"', page)
     assert f'name="at" value="{THEN}"' in page
-    assert 'href="/console/waiting/"' in page, "which is about the present"
+    assert 'href="/console/evictions/"' in page, "which is about the present"
+    assert 'href="/console/account"' in page
     (back,) = re.findall(r'id="back-to-now" data-now href="([^"]*)"', page)
     assert back == "?sort=-cpu"
 
@@ -125,7 +127,8 @@ def test_how_long_ago_is_led_to_the_time_itself(story: Client) -> None:
         ("/console/nodes/", "yesterday", 400),
         ("/console/nodes/", "2999-01-01T00:00:00Z", 400),
         ("/console/nodes/", "2001-01-01T00:00:00Z", 410),
-        ("/console/waiting/", "10m", 400),
+        ("/console/evictions/", "10m", 400),
+        ("/console/policies/plugins", "10m", 400),
         ("/console/change?do=cordon&node=n1", "10m", 400),
         ("/console/nodes/n9/", THEN, 404),
     ],

@@ -119,7 +119,18 @@ export function times() {
     if (time.textContent !== text) time.textContent = text;
   });
 }
-setInterval(times, 1000);
+// What a countdown has drawn moves to the left; what is due stays at the edge.
+function countdowns() {
+  document.querySelectorAll("g[data-drawn]").forEach((group) => {
+    const { drawn, span, width } = group.dataset;
+    const gone = ((Date.now() - Date.parse(drawn)) / 1000 / span) * width;
+    group.querySelectorAll("rect").forEach((mark) => {
+      mark.dataset.from ||= mark.getAttribute("x");
+      mark.setAttribute("x", Math.max(0, mark.dataset.from - gone).toFixed(1));
+    });
+  });
+}
+setInterval(() => { times(); countdowns(); }, 1000);
 
 // ------------------------------------------------------------------ rows: j k Enter x, choosing
 const chosen = new Set();
@@ -215,6 +226,7 @@ document.addEventListener("keydown", (event) => {
     g: () => { after_g = Date.now(); },
     j: () => move(1), k: () => move(-1),
     x: () => { const box = rows()[at]?.querySelector("td.tick input"); if (box) { box.checked = !box.checked; remember(box); } },
+    a: () => document.getElementById("confirm")?.focus(),
     c: () => on_map || preview("cordon"), d: () => on_map || preview("drain"),
   }[event.key];
   if (act) { event.preventDefault(); act(); }
