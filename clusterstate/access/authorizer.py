@@ -21,6 +21,7 @@ from clusterstate.admission.request import User
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries import pods
 
 MASTERS: Final = "system:masters"
 """The group that may do everything, whatever the roles say."""
@@ -58,12 +59,16 @@ _memory = _Memory()
 def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decision:
     """Return whether a user may do that, and by which rule.
 
-    Queries when the remembered policy must be compared, unless a policy is given.
+    Queries when the remembered policy must be compared, and for what the pods of a node refer to,
+    unless a policy is given.
     """
     if MASTERS in user.groups:
         return _ALLOWED
     node = nodes.name_of(user.name, user.groups)
     if node and nodes.allows(node, wants):
+        return _ALLOWED
+    for_pods = node and policy is None and nodes.reads_for_pods(wants)
+    if for_pods and pods.refers(node, wants.namespace, wants.resource, wants.name):
         return _ALLOWED
     if not user.name:
         return DENIED

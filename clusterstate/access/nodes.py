@@ -1,5 +1,8 @@
 """What the agent of a node may do, without any role: its own node, its pods and its lease.
 
+It reads the Secrets, ConfigMaps and claims to which its pods refer, each by its name; what they
+refer to is asked of the database (``authorizer``).
+
 Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
 a pod that it asks for by name is its own is judged by the code that reads the pod
 (``authorizer.reads_own_pods_only``). It reads no subresource. Rules: plugin/pkg/auth/authorizer/
@@ -9,7 +12,7 @@ node/node_authorizer.go, with AuthorizeNodeWithSelectors, v1.36.
 from typing import Final
 
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import fields
+from clusterstate.objects import fields, pod_references
 from clusterstate.objects.errors import BadRequest
 
 GROUP: Final = "system:nodes"
@@ -77,6 +80,20 @@ def allows(node: str, wants: Attributes) -> bool:
     if kind == ("", "pods"):
         return wants.verb == "get" or _selects(wants, "Pod", "spec.nodeName", node)
     return False
+
+
+def reads_for_pods(wants: Attributes) -> bool:
+    """Return whether an object is wanted that an agent may read if a pod of its own refers to it.
+
+    A list or a watch of one object is judged as that object.
+    """
+    return (
+        wants.verb in READ_VERBS
+        and not wants.group
+        and wants.resource in pod_references.RESOURCES
+        and not wants.subresource
+        and bool(wants.namespace and wants.name)
+    )
 
 
 def _selects(wants: Attributes, kind: str, path: str, value: str) -> bool:

@@ -146,3 +146,73 @@ def test_what_can_i_do_says_the_same(node):
     assert can(fieldSelector={"requirements": [own]})
     assert not can(fieldSelector={"requirements": [{**own, "values": ["n1", "n2"]}]})
     assert not can(fieldSelector={"rawSelector": "spec.nodeName"})
+
+
+REFERENCES = {
+    "volumes": [
+        {"name": "a", "secret": {"secretName": "in-volume"}},
+        {
+            "name": "b",
+            "projected": {"sources": [{"secret": {"name": "projected"}},
+                                      {"configMap": {"name": "projected"}}]},
+        },
+        {"name": "c", "configMap": {"name": "in-volume"}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "claimed"}},
+        {
+            "name": "e",
+            "ephemeral": {"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            }}},
+        },
+    ],
+    "imagePullSecrets": [{"name": "pull"}],
+    "containers": [
+        {
+            "name": "c",
+            "image": "i",
+            "envFrom": [{"secretRef": {"name": "whole"}}, {"configMapRef": {"name": "whole"}}],
+            "env": [
+                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "one", "key": "k"}}},
+            ],
+        }
+    ],
+}  # fmt: skip
+NAMED = {
+    "secrets": ["in-volume", "projected", "pull", "whole", "one"],
+    "configmaps": ["in-volume", "projected", "whole", "one"],
+    "persistentvolumeclaims": ["claimed", "refers-e"],
+}
+
+
+def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    base = "/api/v1/namespaces/default"
+    for resource, names in NAMED.items():
+        for name in [*names, "other", "i"]:
+            body = {"metadata": {"name": name}}
+            if resource == "persistentvolumeclaims":
+                body["spec"] = claim
+            api.post(f"{base}/{resource}", body).ok(201)
+            node.get(f"{base}/{resource}/{name}").fails(403, "Forbidden")
+    for name, where in (("refers", "n1"), ("elsewhere", "n2")):
+        spec = {**REFERENCES, "nodeName": where}
+        if where == "n2":
+            spec = {**spec, "imagePullSecrets": [{"name": "other"}]}
+        api.post(PODS, {"metadata": {"name": name}, "spec": spec}).ok(201)
+
+    for resource, names in NAMED.items():
+        for name in names:
+            one = f"{base}/{resource}/{name}"
+            assert node.get(one).ok()["metadata"]["name"] == name
+            listed = node.get(f"{base}/{resource}?fieldSelector=metadata.name={name}").ok()
+            assert [item["metadata"]["name"] for item in listed["items"]] == [name]
+            node.patch(one, {"metadata": {"labels": {"a": "b"}}}).fails(403, "Forbidden")
+            node.delete(one).fails(403, "Forbidden")
+        # Another pod's, a part of the image's name, and one that is not there.
+        for name in ("other", "i", "missing"):
+            node.get(f"{base}/{resource}/{name}").fails(403, "Forbidden")
+        node.get(f"{base}/{resource}").fails(403, "Forbidden")
+        node.get(f"/api/v1/namespaces/kube-system/{resource}/one").fails(403, "Forbidden")
+    api.delete(f"{PODS}/refers", {"gracePeriodSeconds": 0}).ok()
+    node.get(f"{base}/secrets/pull").fails(403, "Forbidden")
