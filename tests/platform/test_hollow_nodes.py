@@ -162,6 +162,85 @@ def test_what_a_run_leaves_in_a_volume_is_there_in_the_next():
     assert pods.run_of(one).exit_code == 1, "a container's own files are new in each run"
 
 
+def init(name, *command):
+    return {"name": name, "image": "i", "command": list(command)}
+
+
+def inits(one):
+    return {known["name"]: known for known in one["status"]["initContainerStatuses"]}
+
+
+def test_init_containers_run_one_after_the_other():
+    one = pod(initContainers=[init("a", "sleep", "5"), init("b", "true"), init("c")])
+    assert reported(one).again == 5
+    assert one["status"]["phase"] == "Pending"
+    assert condition(one, "Initialized")["message"] == (
+        "containers with incomplete status: [a b c]"
+    )
+    assert "running" in inits(one)["a"]["state"]
+    assert inits(one)["b"]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    (main,) = one["status"]["containerStatuses"]
+    assert main["state"] == {"waiting": {"reason": "PodInitializing"}}
+    reported(one, 5)
+    assert one["status"]["phase"] == "Running"
+    assert condition(one, "Initialized")["status"] == "True"
+    ends = [known["state"]["terminated"]["exitCode"] for known in inits(one).values()]
+    assert (ends, inits(one)["a"]["ready"]) == ([0, 0, 0], True)
+    # What is reported later leaves them as they ended.
+    before = one["status"]["initContainerStatuses"]
+    one["metadata"]["generation"] = 2
+    reported(one, 60)
+    assert one["status"]["initContainerStatuses"] == before
+
+
+def test_an_init_container_that_fails_is_started_again_and_holds_the_others_back():
+    one = pod(initContainers=[init("a", "/bin/false"), init("b", "true")])
+    for number, (second, rest) in enumerate([(0, 10), (10, 20), (30, 40), (70, 80)]):
+        assert reported(one, second).again == rest
+        first = inits(one)["a"]
+        assert first["restartCount"] == number
+        assert first["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert first["lastState"]["terminated"]["exitCode"] == 1
+        assert one["status"]["phase"] == "Pending"
+        assert condition(one, "Initialized")["reason"] == "ContainersNotInitialized"
+
+
+def test_an_init_container_that_fails_for_good_fails_the_pod():
+    one = pod(initContainers=[init("a", "true"), init("b", "false")], restartPolicy="Never")
+    reported(one)
+    assert one["status"]["phase"] == "Failed"
+    assert condition(one, "Initialized")["message"] == "containers with incomplete status: [b]"
+    ends = [known["state"]["terminated"]["exitCode"] for known in inits(one).values()]
+    assert ends == [0, 1]
+    assert "waiting" in one["status"]["containerStatuses"][0]["state"]
+
+
+def test_a_pod_of_another_operating_system_is_not_taken():
+    one = pod(os={"name": "windows"})
+    reported(one)
+    assert (one["status"]["phase"], one["status"]["reason"]) == ("Failed", "PodOSNotSupported")
+    one = pod(os={"name": "linux"})
+    reported(one)
+    assert one["status"]["phase"] == "Running"
+
+
+def test_a_pod_that_is_deleted_says_how_it_ended_if_it_would_have():
+    one = pod(command=["sleep", "30"], restartPolicy="Never")
+    one["status"].update(report(one).status)
+    early = pods.stopped_status(one, at(10))
+    assert early["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    late = pods.stopped_status(one, at(31))
+    assert (late["phase"], late["containerStatuses"][0]["state"]["terminated"]["exitCode"]) == (
+        "Succeeded", 0,
+    )  # fmt: skip
+    one["status"].update(late)
+    assert pods.stopped_status(one, at(40)) is None
+    assert pods.stopped_status(pod(), at(0)) is None
+    forever = pod()
+    forever["status"].update(report(forever).status)
+    assert pods.stopped_status(forever, at(60)) is None
+
+
 @pytest.mark.parametrize("image", ["webserver:404", "foo:non-existent", "invalid.example.org/a:1"])
 def test_an_image_that_nobody_has_cannot_be_pulled(image):
     one = pod()

@@ -67,9 +67,11 @@ class Fleet:
         seed: int,
         say: Callable[[str], None],
         leaving: dict[str, float] | None = None,
+        events: bool = False,
     ) -> None:
         """Make the agents; ``run`` lets them play.
 
+        ``events``: they write an Event for each pod that starts, as kubelets do.
         ``leaving`` is filled, for a caller who wants to know, with when a watch first showed a pod
         of ours terminating: seconds since the epoch by uid. It grows with each pod that leaves.
         """
@@ -101,6 +103,7 @@ class Fleet:
         self._busy: set[tuple[str, str]] = set()
         self.registered = self.beats = self.started = self.finished = self.failures = 0
         self._leaving = leaving
+        self._events = events
         self._began_to_stop: dict[str, float] = {}
         """When a pod that is there was first seen terminating, by the loop's time."""
 
@@ -379,8 +382,27 @@ class Fleet:
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:
             self.started += starts
+            if starts and self._events:
+                await self._tell_started(pod)
         elif answer.status in _AGAIN or answer.status >= 500:
             self._wake_at(pod, self._time() + 1)
+
+    async def _tell_started(self, pod: dict[str, Any]) -> None:
+        """Write the Event that the first container of a pod was started."""
+        metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+        namespace, name, now = metadata["namespace"], pod["spec"]["containers"][0]["name"], _now()
+        event = {
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": namespace},
+            "involvedObject": {
+                "kind": "Pod", "apiVersion": "v1", "namespace": namespace,
+                "name": metadata["name"], "uid": metadata["uid"],
+                "fieldPath": f"spec.containers{{{name}}}",
+            },
+            "reason": "Started", "message": f"Started container {name}", "type": "Normal",
+            "source": {"component": "kubelet", "host": node}, "reportingComponent": "kubelet",
+            "reportingInstance": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        }  # fmt: skip
+        await self._ask("POST", f"/api/v1/namespaces/{namespace}/events", event)
 
     async def _finish(self, pod: dict[str, Any]) -> None:
         """End a deletion; of a pod that something keeps, say first how it ended."""
@@ -391,6 +413,9 @@ class Fleet:
                 await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
             if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
                 return  # what keeps it is no agent's
+        elif (last := pods.stopped_status(pod, _moment())) is not None:
+            body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": last}
+            await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         answer = await self._ask("DELETE", _path(pod), options)
         if answer.status in (200, 202):

@@ -3,12 +3,13 @@
 Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
 ``false``, and small scripts in ``sh -c`` (``shell``); any other command runs for ever. A readiness
 probe that runs such a command fails where the command does. Annotations of the pod say the same of
-any image, and may be changed while it runs. An image that is called missing cannot be pulled.
+any image, and may be changed while it runs. An image that is called missing cannot be pulled. Init
+containers run one after the other, and whatever cannot be played among them ends well at once.
 """
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ _MOST_RUNS: Final = 20
 _REFERENCE: Final = re.compile(r"\$\((\w+)\)")
 _MARK: Final = re.compile(r"metadata\.(annotations|labels)\['(.+)'\]")
 _KILLED: Final = 137
+_NOT_BEGUN: Final = "PodInitializing"
+_WRONG_OS: Final = "Failed to admit pod as the OS field doesn't match node OS"
 _LATE: Final = "Pod was active on the node longer than the specified deadline"
 FINISHED: Final = ("Succeeded", "Failed")
 
@@ -130,6 +133,22 @@ def run_of(pod: Pod) -> Run:
     return Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
 
 
+def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
+    """Return the last status of a pod that is deleted while it runs, if it would have ended.
+
+    Who watches it sees how it ended: as its commands do, or killed before. ``None``: nobody expects
+    an end of it, or it said already that it ended.
+    """
+    status = pod.get("status") or {}
+    run = run_of(pod)
+    if status.get("phase") != "Running" or run.seconds is None:
+        return None
+    first = (status.get("containerStatuses") or [{}])[0]
+    since = ((first.get("state") or {}).get("running") or {}).get("startedAt")
+    has_ended = (now - _moment(since, now)).total_seconds() >= run.seconds
+    return ended_status(pod, run.exit_code if has_ended else _KILLED, now)
+
+
 def is_missing(image: str) -> bool:
     """Return whether an image cannot be pulled, by its name."""
     return image.startswith("invalid.") or image.rpartition(":")[2] in _MISSING_TAGS
@@ -170,9 +189,18 @@ def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
     if phase in FINISHED:
         return Report()
     if phase != "Running":
+        if ((pod["spec"].get("os") or {}).get("name") or "linux") != "linux":
+            said = {"phase": "Failed", "reason": "PodOSNotSupported", "message": _WRONG_OS}
+            return Report({**said, **_generation(pod)})
         if any(is_missing(one.get("image", "")) for one in pod["spec"].get("containers", ())):
             return _report_of_waiting(pod, address, host, now)
-        return Report(_running(pod, address, host, now, restarts=0, since=now))
+        begun = _begun(pod, now)
+        if begun.incomplete:
+            return _report_of_beginning(pod, begun, address, host, now)
+        made = _running(pod, address, host, now, restarts=0, since=now)
+        if begun.statuses:
+            made["initContainerStatuses"] = begun.statuses
+        return Report(made)
     found = _report_of_running(pod, status, address, host, now)
     deadline = pod["spec"].get("activeDeadlineSeconds")
     if deadline is None:
@@ -202,6 +230,107 @@ def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Repo
             one["imageID"], one["ready"], one["started"] = "", False, False
     conditions = _with_conditions(pod, now, ready=False, reason="ContainersNotReady")
     return Report({**made, "phase": "Pending", "conditions": conditions})
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """How far a pod's init containers are: their statuses, and the names of those not done.
+
+    ``has_failed``: one failed for good. ``again``: after how long to look again.
+    """
+
+    statuses: list[dict[str, Any]]
+    incomplete: list[str]
+    has_failed: bool = False
+    again: float | None = None
+
+
+def _begun(pod: Pod, now: datetime) -> _Begun:
+    """Run the init containers as far as they are by now, one after the other."""
+    known = {one["name"]: one for one in _inits(pod)}
+    statuses: list[dict[str, Any]] = []
+    incomplete: list[str] = []
+    has_failed, again = False, None
+    for one in pod["spec"].get("initContainers") or ():
+        if incomplete:
+            waiting = _container(one, {"waiting": {"reason": _NOT_BEGUN}}, ready=False)
+            statuses.append(waiting)
+            incomplete.append(one["name"])
+            continue
+        if _runs_along(one):
+            state = {"running": {"startedAt": text_of(now)}}
+            statuses.append(known.get(one["name"]) or _container(one, state, ready=True))
+            continue
+        status, again = _init(pod, one, known.get(one["name"]), now)
+        statuses.append(status)
+        ended = status["state"].get("terminated")
+        if ended is None or ended["exitCode"]:
+            incomplete.append(one["name"])
+            has_failed = ended is not None
+    return _Begun(statuses, incomplete, has_failed, again)
+
+
+def _init(
+    pod: Pod, one: dict[str, Any], known: dict[str, Any] | None, now: datetime
+) -> tuple[dict[str, Any], float | None]:
+    """Return the status of the init container whose turn it is, and when to look again."""
+    before = known or {}
+    restarts, state = before.get("restartCount") or 0, before.get("state") or {}
+    if "terminated" in state:
+        return before, None
+    since = _moment((state.get("running") or {}).get("startedAt"), now)
+    if (state.get("waiting") or {}).get("reason") == _CRASH:
+        last = (before.get("lastState") or {}).get("terminated") or {}
+        rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+        left = rest - (now - _moment(last.get("finishedAt"), now)).total_seconds()
+        if left > 0:
+            return before, left
+        restarts, since = restarts + 1, now
+    run = _run_of_container(pod, one, restarts)
+    left = (run.seconds or 0.0) - (now - since).total_seconds()
+    made = {**_container(one, {}, ready=False), "restartCount": restarts}
+    if before.get("lastState"):
+        made["lastState"] = before["lastState"]
+    if left > 0:
+        return {**made, "state": {"running": {"startedAt": text_of(since)}}, "started": True}, left
+    code = 0 if run.seconds is None else run.exit_code
+    ended = {
+        "exitCode": code, "reason": "Error" if code else "Completed",
+        "startedAt": text_of(since), "finishedAt": text_of(now),
+    }  # fmt: skip
+    if not code or pod["spec"].get("restartPolicy") == "Never":
+        return {**made, "state": {"terminated": ended}, "ready": not code}, None
+    text = "back-off restarting failed container"
+    waiting = {"waiting": {"reason": _CRASH, "message": text}}
+    rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+    return {**made, "state": waiting, "lastState": {"terminated": ended}}, rest
+
+
+def _report_of_beginning(pod: Pod, begun: _Begun, address: str, host: str, now: datetime) -> Report:
+    """Report of a pod whose init containers are not done, if that is not reported yet."""
+    status, generation = pod.get("status") or {}, pod["metadata"].get("generation")
+    is_seen = generation in (None, status.get("observedGeneration"))
+    if is_seen and not begun.has_failed and begun.statuses == _inits(pod):
+        return Report(again=begun.again)
+    made = _running(pod, address, host, now, restarts=0, since=now)
+    for one in made["containerStatuses"]:
+        one["state"] = {"waiting": {"reason": _NOT_BEGUN}}
+        one["ready"] = one["started"] = False
+    conditions = _with_conditions(
+        pod, now, ready=False, reason="ContainersNotReady", incomplete=begun.incomplete
+    )
+    return Report(
+        {
+            **made,
+            "phase": "Failed" if begun.has_failed else "Pending",
+            "conditions": conditions,
+            "initContainerStatuses": begun.statuses,
+        },
+        begun.again,
+    )
+
+
+def _inits(pod: Pod) -> list[dict[str, Any]]:
+    return (pod.get("status") or {}).get("initContainerStatuses") or []
 
 
 def _report_of_running(
@@ -265,8 +394,10 @@ def _running(
     before = pod["spec"].get("initContainers") or ()
     if before:
         done = _terminated(pod, 0, now, "Completed")
+        known = {one["name"]: one for one in _inits(pod)}
         status["initContainerStatuses"] = [
-            _container(one, state if _runs_along(one) else {"terminated": done}, ready=True)
+            known.get(one["name"])
+            or _container(one, state if _runs_along(one) else {"terminated": done}, ready=True)
             for one in before
         ]
     return status
@@ -320,9 +451,14 @@ def _runs_along(container: dict[str, Any]) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _with_conditions(pod: Pod, now: datetime, *, ready: bool, reason: str) -> list[dict[str, Any]]:
-    """Return the pod's conditions with those that its agent sets."""
-    values = {"PodReadyToStartContainers": True, "Initialized": True}
+def _with_conditions(
+    pod: Pod, now: datetime, *, ready: bool, reason: str, incomplete: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the pod's conditions with those that its agent sets.
+
+    ``incomplete`` are the init containers that are not done.
+    """
+    values = {"PodReadyToStartContainers": True, "Initialized": not incomplete}
     values |= {"ContainersReady": ready, "Ready": ready}
     before = {one["type"]: one for one in _conditions(pod)}
     made = [one for name, one in before.items() if name not in values]
@@ -336,7 +472,10 @@ def _with_conditions(pod: Pod, now: datetime, *, ready: bool, reason: str) -> li
             "lastTransitionTime": known.get("lastTransitionTime") if same else text_of(now),
             **_generation(pod),
         }
-        if not is_true:
+        if name == "Initialized" and incomplete:
+            entry["reason"] = "ContainersNotInitialized"
+            entry["message"] = f"containers with incomplete status: [{' '.join(incomplete)}]"
+        elif not is_true:
             entry["reason"] = reason
         made.append(entry)
     return made

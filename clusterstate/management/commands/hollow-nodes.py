@@ -34,6 +34,9 @@ class Command(BaseCommand):
         parser.add_argument("--connections", type=int, default=8, help="connections kept (8)")
         parser.add_argument("--duration", type=float, help="stop after so many seconds")
         parser.add_argument("--every", type=float, default=5, help="seconds between reports (5)")
+        parser.add_argument(
+            "--events", action="store_true", help="write an Event for each pod that starts"
+        )
         parser.add_argument("--seed", type=int, default=1, help="chooses which nodes are lost")
         parser.add_argument(
             "--lose", action="append", default=[], metavar="COUNT@SECOND",
@@ -76,6 +79,7 @@ class Command(BaseCommand):
             stop_seconds=options["stop_seconds"],
             seed=options["seed"],
             say=self._say,
+            events=options["events"],
         )
         running = fleet.run(script, seconds=options["duration"], every=options["every"])
         with contextlib.suppress(KeyboardInterrupt):
