@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from clusterstate import lineage, sql
+from clusterstate.objects import disruption
 from clusterstate.objects.errors import Expired
 
 _LATEST = timedelta(minutes=20)
@@ -68,7 +69,10 @@ class Record(Decided, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A pod that had not finished, as it was. ``node_name`` is empty when it was on none."""
+    """A pod that had not finished, as it was. ``node_name`` is empty when it was on none.
+
+    ``preempted``: it was ending because the scheduler had made room.
+    """
 
     pod_id: int
     class_id: int
@@ -76,6 +80,7 @@ class Placement(msgspec.Struct, frozen=True):
     started_at: datetime | None
     terminating: bool
     nominated_node_name: str
+    preempted: bool = False
 
 
 class StoredConfiguration(msgspec.Struct, frozen=True):
@@ -151,13 +156,16 @@ def placed_before(record: Record) -> dict[int, str]:
 
 _PLACEMENTS = """
 SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
-       p.nominated_node_name
+       p.nominated_node_name,
+       (SELECT d.text FROM document d WHERE d.id = p.document_id AND p.deletion_at IS NOT NULL
+          AND strpos(d.text, %s) > 0)
 FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
 UNION ALL
 SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
        r.previous_scheduled_at,
        r.previous_eviction IS NOT NULL OR strpos(d.text, '"deletionTimestamp":') > 0,
-       coalesce(replace(d.text, chr(1), '')::json #>> '{status,nominatedNodeName}', '')
+       coalesce(replace(d.text, chr(1), '')::json #>> '{status,nominatedNodeName}', ''),
+       CASE WHEN strpos(d.text, %s) > 0 THEN d.text END
 FROM (SELECT DISTINCT ON (object_id) * FROM change
       WHERE revision > %s::bigint AND kind = 1 ORDER BY object_id, revision) r
 JOIN document d ON d.id = r.previous_document_id
@@ -172,11 +180,15 @@ def placements_at(revision: int) -> list[Placement]:
     Raises:
         Expired: the change log no longer reaches back so far.
     """
-    rows = sql.fetch(_PLACEMENTS, (revision, revision))
+    word = f'"{disruption.PREEMPTED}"'
+    rows = sql.fetch(_PLACEMENTS, (word, revision, word, revision))
     kept_after = lineage.kept_after()
     if kept_after > revision:
         raise Expired(f"too old resource version: {revision} ({kept_after})")
-    return [Placement(*row) for row in rows]
+    return [
+        Placement(*(*row[:6], bool(row[6] and row[4] and disruption.was_preempted(row[6]))))
+        for row in rows
+    ]
 
 
 # Configurations --------------------------------------------------------------------------------

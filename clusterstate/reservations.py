@@ -1,4 +1,11 @@
-"""Reads of reservations: pods that have a node and are not bound yet, or just were."""
+"""Reads of reservations: pods that have a node and are not bound yet, or just were.
+
+They are rows and not in the change log, and need not be: whoever holds a mirror reads all of them
+at each question (as many as pods wait on Permit or PreBind), in a statement before the log, so that
+a pod whose reservation ended by its binding is never missing. For a moment of the past they follow
+from the decisions before it (``decisions.placed_before``), which say since when the scheduler
+counted a pod; Permit holds none for longer than these are looked back.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -8,6 +8,8 @@ pkg/registry/core/pod/storage/eviction.go, v1.36.
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from clusterstate.objects import document
 from clusterstate.objects.errors import Forbidden, TooManyRequests
 from clusterstate.objects.meta import Manifest
@@ -85,3 +87,36 @@ def _refusal(cause: str, **more: Any) -> TooManyRequests:
 
 def _forbidden(name: str, why: str) -> Forbidden:
     return Forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {why}')
+
+
+# Why a pod ends ------------------------------------------------------------------------------
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Ending(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+PREEMPTED: Final = "PreemptionByScheduler"
+_decode: Final = msgspec.json.Decoder(_Ending).decode
+
+
+def was_preempted(text: str) -> bool:
+    """Return whether a pod's document says that the scheduler made room: the condition, no word."""
+    try:
+        conditions = _decode(text.replace(document.SLOT, "")).status.conditions
+    except msgspec.DecodeError:
+        return False
+    return any(
+        one.type == "DisruptionTarget" and one.status == "True" and one.reason == PREEMPTED
+        for one in conditions
+    )

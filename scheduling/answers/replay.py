@@ -255,6 +255,7 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             node_name,
             start_time=None if started is None else started.timestamp(),
             terminating=placement.terminating,
+            preempted=placement.preempted,
         )
     return snapshot, infos
 

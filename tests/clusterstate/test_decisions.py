@@ -4,10 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from clusterstate import decisions, sql
+from clusterstate import changes, decisions, sql
 from clusterstate.actions import decisions as actions
 from clusterstate.actions import objects
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.admission.request import User
+from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
 from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import NAME, Scheduler
@@ -171,3 +174,26 @@ def test_only_what_the_same_scheduler_had_in_mind_is_known_before_a_decision():
     assert decisions.placed_before(mine) == {
         ids["before"]: "a", ids["other"]: "b", ids["after"]: "b",
     }  # fmt: skip
+
+
+def test_who_ended_for_another_pod_is_known_as_it_was():
+    """By the condition: an annotation that says the same is of no account."""
+    create(make_node("a"))
+    words = make_pod("words").on("a").manifest
+    words["metadata"]["annotations"] = {"why": "PreemptionByScheduler"}
+    create(make_pod("victim").on("a"), make_pod("stays").on("a"))
+    create_pods([words], now=NOW)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    delete_pod("default", "victim", now=NOW, condition=condition)
+    delete_pod("default", "words", now=NOW)
+
+    def preempted(revision):
+        found = [one for one in decisions.placements_at(revision) if one.preempted]
+        return [one.pod_id for one in found]
+
+    victim = find_pod_id("default", "victim")
+    revision = changes.watermark()
+    assert preempted(revision) == [victim]
+    delete_pod("default", "victim", now=NOW, grace_seconds=0)
+    assert preempted(changes.watermark()) == []
+    assert preempted(revision) == [victim], "as it was"

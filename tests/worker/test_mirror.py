@@ -6,6 +6,7 @@ import pytest
 
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, PendingPod
 from scheduling.engine.snapshot import Snapshot
@@ -92,3 +93,24 @@ def test_a_pod_that_was_bound_does_not_come_back_by_an_older_change(cluster: Non
     mirror.queue.done(popped.pod_id)
     mirror.refresh(seconds)
     assert popped.pod_id not in mirror.queue
+
+
+def test_a_pod_that_says_the_word_and_was_not_preempted_is_no_victim(cluster: None) -> None:
+    """What counts is the condition: an annotation of a pod that a client deletes is none."""
+    reason = {"reason": "PreemptionByScheduler", "status": "True"}
+    said = {"why": reason["reason"]}
+    create_pods(
+        [
+            pod_manifest("victim", nodeName="n1"),
+            pod_manifest("words", nodeName="n1", metadata={"annotations": said}),
+            pod_manifest("other", nodeName="n1"),
+        ],
+        now=NOW,
+    )
+    delete_pod("default", "victim", now=NOW, condition={"type": "DisruptionTarget", **reason})
+    delete_pod("default", "words", now=NOW)
+    delete_pod("default", "other", now=NOW, condition={"type": "stowage.dev/Other", **reason})
+    mirror = Mirror({}, Backoff())
+    mirror.load(NOW.timestamp())
+    found = {record.name for record in mirror.snapshot.pods() if record.preempted}
+    assert found == {"victim"}
