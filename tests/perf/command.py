@@ -19,6 +19,7 @@ from tests.perf import (
     cold_start,
     console,
     consoles,
+    drain,
     endurance,
     engine,
     fairness,
@@ -171,6 +172,17 @@ def _parser() -> ArgumentParser:
         metavar="CHANGES",
         help="the first question after so many changes, and a user's requests beside ten askers",
     )
+    parser.add_argument(
+        "--drain",
+        type=int,
+        metavar="NODES",
+        help="the drain of so many nodes: planned, carried out, cut off; a taint under a brake",
+    )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="with --drain: what the plan costs, and where, on a throw-away database",
+    )
     parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
     parser.add_argument("--token", default="", help="default: the one of the state directory")
     return parser
@@ -228,6 +240,11 @@ def main(arguments: Sequence[str]) -> None:
                 nodes=nodes, changes=options.advisor, seconds=options.seconds, say=_say
             )
             _print(found)
+        elif options.drain and options.in_process:
+            with throw_away():
+                _print(drain.foretold(nodes=nodes, drained=options.drain, say=_say))
+        elif options.drain:
+            _print(drain.run(nodes=nodes, drained=options.drain, say=_say))
         elif options.why:
             _print(why.run(nodes=nodes, say=_say))
         elif options.simulation:
