@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from api import clock
 from api.access import auth
+from api.access.notice_rights import rights_for
 from api.forms import errors, replies, wire
 from api.kinds import own
 from api.kinds.own import OwnViewSet
@@ -31,7 +32,6 @@ from clusterstate.objects.errors import BadRequest, Expired
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.webhook_targets import Allowed
-from clusterstate.queries import notices
 from clusterstate.queries import webhooks as queries
 from clusterstate.queries.notices import CHANGE, TYPES
 from clusterstate.queries.webhooks import Delivery, Webhook
@@ -209,10 +209,8 @@ class WebhooksViewSet(OwnViewSet):
             labels.parse_selector(spec.label_selector)
         except labels.SelectorError as error:
             raise BadRequest(f"spec.labelSelector: Invalid value: {error}") from None
-        for one in sorted(notices.kinds_for(frozenset(spec.types), spec.kinds)):
-            kind = KINDS[one]
-            space = spec.namespace if kind.namespaced else ""
-            auth.require(self.user, Attributes("watch", kind.group, kind.plural, namespace=space))
+        for needed in rights_for(frozenset(spec.types), spec.kinds, spec.namespace):
+            auth.require(self.user, needed)
 
 
 def _check_receiver(url: str) -> None:

@@ -1,6 +1,6 @@
 """``GET /apis/stowage.dev/v1/events/stream``: what happens, as server-sent events.
 
-    types=bind,unschedulable,evict,preempt,change   only these; without it all but ``change``
+    types=bind,unschedulable,evict,preempt,plan,brake,change   only these; without it those of pods
     kinds=Node,Pod          what ``change`` tells of (all kinds of which the caller may watch all)
     namespace=, name=, node=, labelSelector=        only objects like that
     latest=true             of several changes of an object since the last message only the last one
@@ -22,6 +22,7 @@ import msgspec
 from api import routes
 from api.access import auth
 from api.access.impersonation import claim_of_headers
+from api.access.notice_rights import rights_for, to_watch
 from api.forms import errors, failures, wire
 from api.server import connections, metrics
 from api.server.scopes import Receive, Scope, Send, header, parameters
@@ -37,7 +38,7 @@ from clusterstate.objects import labels
 from clusterstate.objects.errors import BadRequest, Expired
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.queries import notices
-from clusterstate.queries.notices import CHANGE, OF_PODS, TYPES
+from clusterstate.queries.notices import CHANGE, OF_EVENTS, OF_PODS, TYPES, Notice
 
 PATH: Final = "/apis/stowage.dev/v1/events/stream"
 _SECONDS: Final = (1800.0, 3600.0)
@@ -87,7 +88,7 @@ def read(query: dict[str, str]) -> Wanted:
     unknown = query.keys() - _KNOWN
     if unknown:
         raise BadRequest(f"unknown parameter {min(unknown)!r}")
-    types = _words(query.get("types", "")) or [one for one in TYPES if one != CHANGE]
+    types = _words(query.get("types", "")) or sorted(OF_PODS)
     for one in types:
         if one not in TYPES:
             raise BadRequest(f'invalid value "{one}" for types: known are {", ".join(TYPES)}')
@@ -114,12 +115,6 @@ def read(query: dict[str, str]) -> Wanted:
     )
 
 
-def _needs(kind_name: str, namespace: str) -> Attributes:
-    kind = KINDS[kind_name]
-    space = namespace if kind.namespaced else ""
-    return Attributes("watch", kind.group, kind.plural, namespace=space)
-
-
 def _may(user: User, wants: Attributes) -> bool:
     return authorizer.decide(user, wants).allowed
 
@@ -133,9 +128,9 @@ def _open(scope: Scope) -> Request:
     query = parameters(scope)
     wanted = read(query)
     if CHANGE in wanted.types and not query.get("kinds"):
-        may = [one for one in wanted.kinds if _may(user, _needs(one, wanted.namespace))]
+        may = [one for one in wanted.kinds if _may(user, to_watch(one, wanted.namespace))]
         wanted = msgspec.structs.replace(wanted, kinds=frozenset(may))
-    needs = [_needs(one, wanted.namespace) for one in sorted(wanted.followed())]
+    needs = rights_for(wanted.types, sorted(wanted.kinds), wanted.namespace)
     if not needs:
         raise BadRequest("kinds: Required value: there is no kind that you may watch")
     for one in needs:
@@ -170,6 +165,18 @@ class Teller:
         return [message for event in chosen for message in self._told(event)]
 
     def _concerns(self, event: Event) -> bool:
+        if event.change.kind == "Event" and not self._wanted.types.isdisjoint(OF_EVENTS):
+            return True  # what it tells of is judged when that is known
+        return self._selected(event)
+
+    def _is_wanted(self, notice: Notice) -> bool:
+        """Return whether one of a plan or a brake is: these have neither namespace nor labels."""
+        wanted = self._wanted
+        if wanted.namespace or wanted.node or not wanted.selector.everything:
+            return False
+        return not wanted.name or notice.name == wanted.name
+
+    def _selected(self, event: Event) -> bool:
         wanted, change = self._wanted, event.change
         if wanted.namespace and change.namespace != wanted.namespace:
             return False
@@ -192,7 +199,10 @@ class Teller:
             same = change.previous_document_id == change.document_id
             return change.text if same else change.previous_text
 
+        if change.kind == "Event" and CHANGE in types and not self._selected(event):
+            types -= {CHANGE}
         found = notices.notices_of(change, types, lambda: event.new, old_text)
+        found = [one for one in found if one.type not in OF_EVENTS or self._is_wanted(one)]
         return [
             Message(one.revision if one is found[-1] else 0, one.type, one.envelope(self._source))
             for one in found

@@ -1,9 +1,9 @@
 """Notices: what changes of the log mean to people and their programs, as CloudEvents 1.0.
 
 A *notice* is one fact about one object: a pod was bound, was found to fit nowhere, was evicted, was
-preempted; or plainly that an object changed. It is worked out from a row of the change log and the
-object before and after it, so that whoever reads the log from a revision is told the same notices
-again, with the same ids. The stream of events and webhooks send them.
+preempted; a plan or a brake went on; or plainly that an object changed. It is worked out from a row
+of the change log and the object before and after it, so that whoever reads the log from a revision
+is told the same notices again, with the same ids. The stream of events and webhooks send them.
 
 Envelope: CloudEvents 1.0, JSON event format. ``source`` names this history, and ``id`` the revision
 and the type, so the two together are unique and equal at every delivery.
@@ -23,10 +23,14 @@ BIND: Final = "bind"
 UNSCHEDULABLE: Final = "unschedulable"
 EVICT: Final = "evict"
 PREEMPT: Final = "preempt"
+PLAN: Final = "plan"
+BRAKE: Final = "brake"
 CHANGE: Final = "change"
 
-TYPES: Final = (BIND, UNSCHEDULABLE, EVICT, PREEMPT, CHANGE)
+TYPES: Final = (BIND, UNSCHEDULABLE, EVICT, PREEMPT, PLAN, BRAKE, CHANGE)
 """What a subscriber may ask for."""
+OF_EVENTS: Final = {PLAN: "Plan", BRAKE: "Brake"}
+"""Those that are told by Events of the service's own, by the kind that these are about."""
 OF_PODS: Final = frozenset({BIND, UNSCHEDULABLE, EVICT, PREEMPT})
 """Those that are about pods only, and need the state before the change."""
 
@@ -36,11 +40,24 @@ _WIRE: Final = {
     EVICT: "dev.stowage.pod.evicted",
     PREEMPT: "dev.stowage.pod.preempted",
 }
+_OWN: Final = {
+    "PlanBegun": "dev.stowage.plan.begun",
+    "PlanPaused": "dev.stowage.plan.paused",
+    "PlanSetAside": "dev.stowage.plan.setaside",
+    "PlanResumed": "dev.stowage.plan.resumed",
+    "PlanCancelled": "dev.stowage.plan.cancelled",
+    "PlanDone": "dev.stowage.plan.done",
+    "PlanFailed": "dev.stowage.plan.failed",
+    "EvictionsHeldBack": "dev.stowage.brake.held",
+    "EvictionsApproved": "dev.stowage.brake.approved",
+    "EvictionsReleased": "dev.stowage.brake.released",
+}
 _CHANGED: Final = {
     ADDED: "dev.stowage.object.added",
     MODIFIED: "dev.stowage.object.modified",
     DELETED: "dev.stowage.object.deleted",
 }
+_GROUP_VERSION: Final = "stowage.dev/v1"
 _DISRUPTED: Final = '"DisruptionTarget"'
 _BY_PREEMPTION: Final = "PreemptionByScheduler"
 
@@ -107,6 +124,8 @@ def notices_of(
             found.append(_notice(change, UNSCHEDULABLE, new(), **said))
         if EVICT in wanted or PREEMPT in wanted:
             found += _leaving(change, wanted, new, old_text)
+    if change.kind == "Event" and change.verb != DELETED and not wanted.isdisjoint(OF_EVENTS):
+        found += _of_own(change, wanted, new)
     if CHANGE in wanted:
         known = {"type": _VERBS[change.verb], "object": new()}
         found.append(_of(change, CHANGE, _CHANGED[change.verb], known))
@@ -160,6 +179,30 @@ def _leaving(
     return [_notice(change, kind, pod, nodeName=node, **said, **more)]
 
 
+def _of_own(change: Change, wanted: frozenset[str], new: Callable[[], Manifest]) -> list[Notice]:
+    """Return what an Event tells of a plan or a brake, if the service itself recorded it.
+
+    Such an Event has no document; one that a client wrote or changed has.
+    """
+    if change.document_id is not None:
+        return []
+    event = new()
+    involved = event.get("involvedObject") or {}
+    wire_type = _OWN.get(event.get("reason", ""))
+    kind = next((one for one in OF_EVENTS if OF_EVENTS[one] == involved.get("kind")), None)
+    if kind not in wanted or wire_type is None or involved.get("apiVersion") != _GROUP_VERSION:
+        return []
+    data = {
+        "kind": involved["kind"],
+        "name": involved.get("name", ""),
+        "reason": event["reason"],
+        "message": event.get("message", ""),
+        "resourceVersion": str(change.revision),
+    }
+    found = _of(change, kind, wire_type, data)
+    return [msgspec.structs.replace(found, kind=involved["kind"], namespace="", name=data["name"])]
+
+
 def _notice(change: Change, kind: str, pod: Manifest, **data: Any) -> Notice:
     metadata = pod["metadata"]
     known: Manifest = {
@@ -194,6 +237,8 @@ def _of(change: Change, kind: str, wire_type: str, data: Manifest) -> Notice:
 def kinds_for(types: frozenset[str], kinds: Sequence[str]) -> frozenset[str]:
     """Return the kinds of the log that must be followed; ``kinds`` are those of ``change``."""
     needed = {"Pod"} if not OF_PODS.isdisjoint(types) else set()
+    if not types.isdisjoint(OF_EVENTS):
+        needed.add("Event")
     if CHANGE in types:
         needed |= set(kinds)
     assert all(one in KINDS for one in needed)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from clusterstate.actions import history, objects
+from clusterstate.actions import brakes, history, objects, plans
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.actor import KUBE_SCHEDULER, acting
+from clusterstate.queries.brakes import ZONE, Share
 from clusterstate.queries.pods import find_pod_id
 from tests.api.conftest import make_token
 from tests.api.serve import Server, request
@@ -142,6 +143,25 @@ def test_what_happens_to_pods_is_told_as_cloud_events(streams: Any) -> None:
     assert event["id"] == f"{second['id']}-bind"
     assert uuid.UUID(event["source"].removeprefix("urn:uuid:"))
     assert (event["data"]["nodeName"], event["data"]["labels"]) == ("n1", {"app": "a"})
+
+
+@pytest.mark.usefixtures("namespace")
+def test_plans_and_brakes_are_told_to_who_may_watch_them(streams: Any) -> None:
+    stream = streams("types=plan,brake,bind")
+    stream.ready()
+    named = streams("types=plan,brake&name=zone.a")
+    named.ready()
+    assert streams("types=brake", given=make_token("stranger", [])).status == 403
+    plan = plans.store({"spec": {}}, {"steps": []}, by="ann", now=NOW)
+    plans.begin(plan.name, by="ann", impersonator="", now=NOW)
+    brakes.settle([(Share(ZONE, "a", 10, 20), 40.0)], now=NOW)
+    make_node("n1")
+    bind(make_pod("placed"), "n1")
+    told = [stream.next() for _ in range(3)]
+    assert [one["event"] for one in told] == ["plan", "brake", "bind"]
+    assert told[0]["data"]["type"] == "dev.stowage.plan.begun"
+    assert told[0]["data"]["subject"] == plan.name
+    assert named.next()["data"]["type"] == "dev.stowage.brake.held"
 
 
 @pytest.mark.usefixtures("namespace")

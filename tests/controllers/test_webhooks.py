@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from clusterstate import changes, sql, steady_clock
-from clusterstate.actions import history, objects, webhooks
+from clusterstate.actions import brakes, history, objects, plans, webhooks
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.objects.actor import KUBE_SCHEDULER, acting
 from clusterstate.objects.webhook_targets import parse
 from clusterstate.queries import webhooks as queries
+from clusterstate.queries.brakes import ZONE, Share
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.webhooks import client, delivery
 from tests.clock import NOW
@@ -410,3 +411,31 @@ def test_old_tries_go(hook: Any, receiver: Receiver, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(webhooks, "KEPT_EACH", 2)
     assert webhooks.trim(now=steady_clock.now()) == 1
     assert webhooks.trim(now=steady_clock.now() + timedelta(days=8)) == 2
+
+
+def test_plans_and_brakes_are_told_and_no_event_that_a_client_made_up(
+    receiver: Receiver, hook: Any
+) -> None:
+    """Who selects by what they have not is not told of them."""
+    number = hook(types=["plan", "brake"])
+    gold = hook("gold", types=["plan", "brake"], labelSelector="tier=gold")
+    plan = plans.store({"spec": {}}, {"steps": []}, by="ann", now=NOW)
+    plans.begin(plan.name, by="ann", impersonator="", now=NOW)
+    share = Share(ZONE, "a", 10, 20)
+    brakes.settle([(share, 40.0)], now=NOW)
+    brakes.approve("zone.a", by="ann", now=NOW)
+    brakes.settle([], now=NOW + timedelta(hours=2))
+    about = {"kind": "Plan", "name": "plan-1", "apiVersion": "stowage.dev/v1"}
+    forged = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "PlanDone"}
+    objects.create("Event", "default", {**forged, "type": "Normal"}, now=NOW)
+    assert delivery.deliver(number) == 4
+    assert delivery.deliver(gold) == 0
+    told = [(one["type"].removeprefix("dev.stowage."), one["subject"]) for one in receiver.events()]
+    assert told == [
+        ("plan.begun", plan.name),
+        ("brake.held", "zone.a"),
+        ("brake.approved", "zone.a"),
+        ("brake.released", "zone.a"),
+    ]
+    first = receiver.events()[0]["data"]
+    assert (first["kind"], first["message"]) == ("Plan", "ann applied it: 0 steps")

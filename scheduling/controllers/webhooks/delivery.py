@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, groupby
 from typing import Final
@@ -22,7 +22,8 @@ from clusterstate.objects.errors import Expired
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.webhook_targets import parse
 from clusterstate.queries import notices, webhooks
-from clusterstate.queries.notices import CHANGE, Notice
+from clusterstate.queries.events import event_manifests
+from clusterstate.queries.notices import CHANGE, OF_EVENTS, Notice
 from clusterstate.queries.pods import pod_overlay
 from clusterstate.queries.webhooks import Webhook
 from scheduling.controllers.webhooks import client
@@ -63,8 +64,11 @@ class Wanted(msgspec.Struct, frozen=True):
             labels.parse_selector(spec.get("labelSelector") or ""),
         )
 
-    def told(self, change: Change) -> list[Notice]:
-        """Return what is told of a change."""
+    def told(self, change: Change, events: Mapping[int, bytes]) -> list[Notice]:
+        """Return what is told of a change; ``events`` are the service's own, by id."""
+        own = events.get(change.object_id) if change.kind == "Event" else None
+        if own is not None and change.text is None:
+            return self._of_own(change, msgspec.json.decode(own))
         if self.namespace and change.namespace != self.namespace:
             return []
         if self.node and not change.concerns_node(self.node):
@@ -79,6 +83,22 @@ class Wanted(msgspec.Struct, frozen=True):
             if not self.selector.matches(given):
                 return []
         return notices.notices_of(change, types, lambda: _new(change), lambda: _old_text(change))
+
+    def _of_own(self, change: Change, event: Manifest) -> list[Notice]:
+        """Return what an Event of the service's own tells, and that it changed if that is wanted.
+
+        Plans and brakes are in no namespace, on no node, and have no labels.
+        """
+        types = self.types
+        if self.node or not self.selector.everything:
+            return []
+        if CHANGE in types and change.kind not in self.kinds:
+            types -= {CHANGE}
+        if self.namespace:
+            types -= OF_EVENTS.keys()
+            if change.namespace != self.namespace:
+                return []
+        return notices.notices_of(change, types, lambda: event, lambda: None)
 
 
 def _new(change: Change) -> Manifest:
@@ -147,11 +167,13 @@ def _some(one: Webhook, now: datetime) -> int | None:
         )
     except Expired:
         return _gap(one, now)
+    own = [item.object_id for item in read.items if item.kind == "Event" and item.text is None]
+    events = event_manifests(own) if own else {}
     source = notices.source_of(lineage.identity()["uid"])
     parts = aside.each(
         NAME,
         read.items,
-        lambda items: [wanted.told(item) for item in items],
+        lambda items: [wanted.told(item, events) for item in items],
         which=lambda item: Which(item.kind, item.object_id),
         now=now,
     )
