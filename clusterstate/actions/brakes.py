@@ -233,9 +233,9 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
     if row is None:
         return
     asked = Asked(*row)
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
     names = asked.names()
     if names:
-        sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
         _judge(asked, names, now)
         _note(asked, now)
     if settings.ZONE_EVICTION_RATE and not paces.spend({asked.zone: 1}, now=now)[asked.zone]:

@@ -401,9 +401,11 @@ def fire_executions(
             pod_id, due_at, node_name = claimed[0]
             if settings.ZONE_EVICTION_RATE:
                 zone = zones_by_pod([pod_id]).get(pod_id)
-                if zone is not None and not paces.spend({zone: 1}, now=now)[zone]:
-                    held = held_back(now)  # that zone is among them now
-                    continue
+                if zone is not None and not paces.spend({zone: 1}, now=now, waits=False)[zone]:
+                    held = held_back(now)
+                    if zone in held.paced:
+                        continue  # on with the other zones
+                    break  # a client evicts at this moment
             row = sql.fetch_one(
                 "SELECT uid::text, namespace, name, class_id, node_name FROM pod"
                 " WHERE id = %s::bigint AND deletion_at IS NULL"

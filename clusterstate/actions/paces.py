@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import transaction
 
-from clusterstate import sql
+from clusterstate import locks, sql
 
 
 def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
@@ -31,32 +32,41 @@ def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
     return found
 
 
-def spend(wanted: Mapping[str, int], *, now: datetime) -> dict[str, int]:
+def spend(wanted: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
     """Take so many evictions out of the zones' buckets, or what is in them; return how many.
 
-    The rows of the zones stay locked until the transaction ends.
+    Who evicts on request waits until others are done (`locks.BRAKES`), before it locks any row. The
+    timers' loop, which may hold rows, does not wait: then it is given nothing and comes again.
     """
+    if not wanted:
+        return {}
     rate = settings.ZONE_EVICTION_RATE
     zones = sorted(wanted)
-    if not zones:
-        return {}
     full_since = now - timedelta(seconds=max(1.0, rate) / rate)
-    sql.run(
-        "INSERT INTO zone_pace (zone, empty_at)"
-        " SELECT zone, %s::timestamptz FROM unnest(%s) k(zone) ON CONFLICT DO NOTHING",
-        (full_since, sql.Texts(zones)),
-    )
-    sql.fetch(
-        "SELECT 1 FROM zone_pace WHERE zone = ANY(%s) ORDER BY zone FOR UPDATE", (sql.Texts(zones),)
-    )
-    there = tokens(zones, now=now)
-    taken = {zone: min(wanted[zone], there[zone]) for zone in zones}
-    sql.run(
-        "UPDATE zone_pace z SET empty_at = greatest(z.empty_at, %s::timestamptz)"
-        " + k.taken * %s::float8 * interval '1 second'"
-        " FROM unnest(%s, %s) k(zone, taken) WHERE z.zone = k.zone AND k.taken > 0",
-        (full_since, 1 / rate, sql.Texts(zones), sql.Int8s([taken[zone] for zone in zones])),
-    )
+    with transaction.atomic():
+        if waits:
+            sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
+        elif sql.fetch_one("SELECT pg_try_advisory_xact_lock(%s::bigint)", (locks.BRAKES,)) != (
+            True,
+        ):
+            return dict.fromkeys(zones, 0)
+        there = tokens(zones, now=now)
+        taken = {zone: min(wanted[zone], there[zone]) for zone in zones}
+        sql.run(
+            "INSERT INTO zone_pace AS z (zone, empty_at)"
+            " SELECT zone, %s::timestamptz + taken * %s::float8 * interval '1 second'"
+            " FROM unnest(%s, %s) k(zone, taken) WHERE taken > 0"
+            " ON CONFLICT (zone) DO UPDATE SET empty_at = greatest(z.empty_at, %s::timestamptz)"
+            " + (excluded.empty_at - %s::timestamptz)",
+            (
+                full_since,
+                1 / rate,
+                sql.Texts(zones),
+                sql.Int8s([taken[zone] for zone in zones]),
+                full_since,
+                full_since,
+            ),
+        )
     return taken
 
 

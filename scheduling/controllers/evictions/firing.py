@@ -51,7 +51,8 @@ def _in_turn(
     They are taken out of the zones' buckets: a client may ask for an eviction meanwhile.
     """
     present = [timer for timer in due if timer[0] in zones]
-    taken = Counter(paces.spend(Counter(zones[timer[0]] for timer in present), now=now))
+    wanted = Counter(zones[timer[0]] for timer in present)
+    taken = Counter(paces.spend(wanted, now=now, waits=False))
     left = Counter(taken)
     found = [timer for timer in due if timer[0] not in zones]  # gone: the timer is dropped
     for timer in present:
