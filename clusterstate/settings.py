@@ -548,4 +548,6 @@ UNFOLD = {
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "clusterstate.admin.dashboard.context",
     "SIDEBAR": {"navigation": "clusterstate.admin.navigation.sidebar"},
+    "STYLES": [f"{STATIC_URL}clusterstate/admin.css"],
+    "SCRIPTS": [f"{STATIC_URL}clusterstate/admin.js"],
 }

@@ -59,7 +59,7 @@ def bar(used: float, offered: float, text: str) -> SafeString:
 def link(target: str, text: str) -> SafeString:
     """Return a link."""
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-400" href="{}">{}</a>', target, text
+        '<a class="text-primary-600 underline dark:text-primary-400" href="{}">{}</a>', target, text
     )
 
 

@@ -98,10 +98,14 @@ class NodeForm(ModelForm[Node]):
 class TaintForm(ModelForm[Taint]):
     """One taint."""
 
-    key = forms.CharField(widget=UnfoldAdminTextInputWidget)
-    value = forms.CharField(widget=UnfoldAdminTextInputWidget, required=False)
+    # The rows of a table have no labels but its head, which belongs to no field.
+    key = forms.CharField(widget=UnfoldAdminTextInputWidget({"aria-label": "Key"}))
+    value = forms.CharField(
+        widget=UnfoldAdminTextInputWidget({"aria-label": "Value"}), required=False
+    )
     effect = forms.ChoiceField(
-        choices=[(effect, effect) for effect in EFFECTS], widget=UnfoldAdminSelectWidget
+        choices=[(effect, effect) for effect in EFFECTS],
+        widget=UnfoldAdminSelectWidget({"aria-label": "Effect"}),
     )
 
     class Meta:

@@ -12,7 +12,8 @@ _RUN = """
 const done = arguments[arguments.length - 1];
 axe.run({resultTypes: ['violations']}).then(found => done(found.violations
   .filter(one => one.impact === 'serious' || one.impact === 'critical')
-  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 160))])));
+  .map(one => [one.id, one.nodes.map(node =>
+    [node.html.slice(0, 160), node.failureSummary.split('\\n')[1].trim()])])));
 """
 
 
@@ -33,6 +34,6 @@ def load_axe(browser: Browser) -> None:
 
 
 def serious(browser: Browser) -> list[Any]:
-    """Return the serious findings of a page that has axe: the rule and the elements, each."""
+    """Return the serious findings of a page that has axe: the rule, and what is wrong where."""
     found: list[Any] = browser.driver.execute_async_script(_RUN)
     return found

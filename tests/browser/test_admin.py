@@ -1,12 +1,13 @@
 """The admin as a person uses it, scripts, styles and content security policy included."""
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 
 from clusterstate import catalogue
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.models import Node, SchedulerConfiguration
+from clusterstate.models import Node, Pod, SchedulerConfiguration
 from tests.browser.conftest import Browser
+from tests.browser.looks import LOOKS, emulate, load_axe, serious
 from tests.clusterstate.support import NOW, bind, create_node, manifest, new_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,3 +151,29 @@ def test_the_schedulers_configuration_is_edited_and_brought_back(browser: Browse
     browser.sees("MostAllocated")
     browser.keep("13-configuration")
     assert browser.complaints() == []
+
+
+PHONE = ("", "clusterstate/node/", "clusterstate/pod/")
+
+
+def test_every_screen_is_readable(browser: Browser) -> None:
+    browser.log_in("anna", PASSWORD)
+    group = Group.objects.create(name="people")
+    node = Node.objects.get(name="node-1").pk
+    pod = Pod.objects.get(name="too-big").pk
+    found = []
+    for path in (
+        "", "clusterstate/node/", f"clusterstate/node/{node}/change/",
+        f"clusterstate/node/{node}/delete/", f"clusterstate/node/{node}/history/",
+        "clusterstate/node/add/", "clusterstate/pod/", f"clusterstate/pod/{pod}/change/",
+        "clusterstate/eviction/", "clusterstate/runtimeclass/",
+        "clusterstate/schedulerconfiguration/add/", "clusterstate/auditline/",
+        f"auth/group/{group.pk}/change/", "auth/user/", "nothing/",
+    ):  # fmt: skip
+        for look in LOOKS if path in PHONE else ("", "-dark"):
+            emulate(browser, look)
+            browser.open(f"/admin/{path}")
+            browser.find("main, #main")
+            load_axe(browser)
+            found += [(path + look, *one) for one in serious(browser)]
+    assert not found, "\n".join(map(str, found))
