@@ -48,19 +48,14 @@ class Standby:
         self._seen = bulk.tried_pods()  # first: what is written meanwhile is read once more
         self._mirror.load(now)
 
-    @property
-    def looks_at(self) -> float:
-        """When ``follow`` looks at the log next, in monotonic seconds."""
-        return self._log_at
-
-    def follow(self, now: float, *, at_once: bool = False) -> None:
+    def follow(self, now: float, *, at_once: bool = False) -> float:
         """Look at the log and at the rows if it is time to; queries three to five times then.
 
-        With ``at_once`` it looks in any case.
+        With ``at_once`` it looks in any case. Returns for how many seconds it rests from now on.
         """
         began = time.monotonic()
         if began < self._log_at and not at_once:
-            return
+            return self._log_at - began
         with_rows = at_once or began >= self._rows_at
         news = self._look(now, with_rows=with_rows)
         ended = time.monotonic()
@@ -71,6 +66,7 @@ class Standby:
             self._rows_at = ended + min(max(rest, _ROWS_EVERY), longest)
         elif news >= _MUCH:  # the rows of as many pods, mostly
             self._rows_at = min(self._rows_at, self._log_at)
+        return self._log_at - ended
 
     def _look(self, now: float, *, with_rows: bool, also: bool = False) -> int:
         """Return how many changes and rows were taken in."""

@@ -1,7 +1,6 @@
 """A scheduler that stands by knows what one knows that loads the rows at the same moment."""
 
 import random
-import time
 from datetime import timedelta
 
 import pytest
@@ -36,7 +35,7 @@ class Follower:
 
     def rests(self):
         """Return for how many seconds it would not look by itself."""
-        return self._standby.looks_at - time.monotonic()
+        return self._standby.follow(self._runner.now.timestamp())
 
     def take_over(self):
         """Become the one that works; return what is known then, and what one knows that loads."""
