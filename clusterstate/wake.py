@@ -8,9 +8,9 @@ waits also looks at the database after a while, so a lost wake-up costs latency 
 that is why failures here are logged and swallowed.
 
 A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
-leave) change where pods may go: while much of that comes, a process wakes each of the two loops for
-it every ``GATHER_SECONDS`` at most. Each look of a loop costs up to a dozen statements, which were
-a third of what a node costs that is created among many.
+leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``, or
+``TIMERS_GATHER_SECONDS``, between two wake-ups of a loop for it. Each look of a loop costs up to a
+dozen statements, which were a third of what a node costs that is created among many.
 
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
 another makes the connection of a subscription and asks Redis once a second whether it still
@@ -48,7 +48,9 @@ _RETRY_SECONDS = 1.0
 _ASK_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 GATHER_SECONDS = 0.02
-"""Between two wake-ups of a loop for news that no pod waits for."""
+"""Between two wake-ups of the scheduler for news that no pod waits for."""
+TIMERS_GATHER_SECONDS = 0.05
+"""Between two wake-ups of the timers, whose look costs twice as much."""
 _local = threading.local()
 
 
@@ -87,11 +89,11 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
     A thread of this process publishes: a request does not wait for Redis, and what is committed
     while one message is on its way is announced together by the next.
     """
-    woken: dict[str, bool] = {}
+    woken: dict[str, float] = {}
     if not getattr(_local, "quiet", False):
-        woken[SCHEDULER] = not leaving and "Pod" in kinds
+        woken[SCHEDULER] = 0.0 if "Pod" in kinds and not leaving else GATHER_SECONDS
     if "Node" in kinds:
-        woken[TIMERS] = False
+        woken[TIMERS] = TIMERS_GATHER_SECONDS
     _announcer.add(revision, woken)
 
 
@@ -111,16 +113,16 @@ class _Announcer:
         self._news = threading.Event()
         self._revision = 0
         self._announced = False
-        self._woken: dict[str, bool] = {}  # channels of loops to wake, and whether at once
+        self._woken: dict[str, float] = {}  # loops' channels; how long after their last wake-up
         self._tasks: set[str] = set()
         self._pid = 0
 
-    def add(self, revision: int, woken: Mapping[str, bool]) -> None:
+    def add(self, revision: int, woken: Mapping[str, float]) -> None:
         with self._lock:
             self._revision = max(self._revision, revision)
             self._announced = True
-            for channel, hurried in woken.items():
-                self._woken[channel] = hurried or self._woken.get(channel, False)
+            for channel, gap in woken.items():
+                self._woken[channel] = min(gap, self._woken.get(channel, gap))
             self._wake()
 
     def send(self, task: str) -> None:
@@ -145,8 +147,8 @@ class _Announcer:
                 self._news.clear()
                 channels = [CHANGES] if self._announced else []
                 due = {
-                    channel: 0.0 if hurried else told.get(channel, -math.inf) + GATHER_SECONDS
-                    for channel, hurried in self._woken.items()
+                    channel: told.get(channel, -math.inf) + gap
+                    for channel, gap in self._woken.items()
                 }
                 for channel, moment in due.items():
                     if moment <= now:

@@ -42,6 +42,7 @@ def until(heard: PubSub, revision: int, channel: str) -> list[tuple[str, int]]:
 
 def test_the_first_news_wake_every_loop_at_once(heard, monkeypatch):
     monkeypatch.setattr(wake, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(wake, "TIMERS_GATHER_SECONDS", 3600.0)
     wake.announce(revision=7, kinds=("Node",))
     found = until(heard, 7, wake.TIMERS)
     assert found == [(wake.CHANGES, 7), (wake.SCHEDULER, 7), (wake.TIMERS, 7)]
@@ -49,6 +50,7 @@ def test_the_first_news_wake_every_loop_at_once(heard, monkeypatch):
 
 def test_a_pod_wakes_the_scheduler_while_other_news_are_gathered(heard, monkeypatch):
     monkeypatch.setattr(wake, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(wake, "TIMERS_GATHER_SECONDS", 3600.0)
     wake.announce(revision=1, kinds=("Node",))
     until(heard, 1, wake.TIMERS)
     wake.announce(revision=2, kinds=("Node",))
