@@ -10,7 +10,7 @@ from django.utils.html import escape
 
 from api.console import asked
 from clusterstate.actions import objects
-from clusterstate.queries.plans import find_plan, latest_plans
+from clusterstate.queries.plans import StoredPlan, find_plan, latest_plans
 from scheduling.answers import advisor
 from scheduling.controllers import operations
 from tests.clock import NOW, after
@@ -74,6 +74,13 @@ def do(client: Client, query: str) -> str:
     assert answer.status_code == 302, text(answer)
     carry_out(answer["Location"])
     return text(client.get(answer["Location"]))
+
+
+def shown(page: str) -> StoredPlan:
+    """Return the plan that a preview shows."""
+    found = re.search(r"/console/plans/([^/]+)/act", page)
+    assert found is not None
+    return find_plan(found[1])
 
 
 @pytest.fixture
@@ -416,7 +423,7 @@ def test_a_nodes_form_asks_for_the_amounts_that_differ(operator: Client) -> None
     rows = {"resource": ["cpu", "nvidia.com/gpu", "x.io/fpga"], "amount": ["6", "2", "1"]}
     asked_for = {"do": "resize", "node": "n1", **rows, "had_amount": ["4", "2", ""]}
     page = text(operator.get(CHANGE, asked_for))
-    (plan,) = latest_plans(limit=1)
+    plan = shown(page)
     (change,) = plan.asked()["spec"]["changes"]
     assert change == {"resize": {"nodes": ["n1"], "amounts": {"cpu": "6", "x.io/fpga": "1"}}}
     confirm(operator, page)
