@@ -28,6 +28,7 @@ KINDS: Final = {
     "HorizontalPodAutoscaler": "Bounds between which a workload may be scaled by its load.",
     "Ingress": "Routes from outside to Services.",
     "IngressClass": "Which controller answers for an Ingress.",
+    "IPAddress": "An address that something in the cluster has.",
     "Job": "Pods that run until enough of them have succeeded.",
     "Lease": "Says who holds something, and until when; nodes prove by it that they are alive.",
     "LimitRange": "Defaults and bounds for the resources of pods in a namespace.",
@@ -54,9 +55,11 @@ KINDS: Final = {
     "SelfSubjectAccessReview": "Asks whether you may do something.",
     "Service": "A name for the pods that it selects.",
     "ServiceAccount": "The identity of the programs in pods.",
+    "ServiceCIDR": "A network of which Services get addresses.",
     "StatefulSet": "Numbered pods, each with a lasting name.",
     "StorageClass": "A sort of storage that claims may ask for.",
     "VolumeAttachment": "Says that a volume is attached to a node.",
+    "VolumeAttributesClass": "What a driver may change of volumes while they are used.",
 }
 
 FIELDS: Final = {

@@ -227,6 +227,17 @@ def _ingress_class(item: Manifest, now: datetime) -> Cells:
     return [name_of(item), spec.get("controller", ""), parameters, created(item, now)]
 
 
+def _service_cidr(item: Manifest, now: datetime) -> Cells:
+    blocks = (item.get("spec") or {}).get("cidrs") or ()
+    return [name_of(item), ",".join(blocks), created(item, now)]
+
+
+def _ip_address(item: Manifest, now: datetime) -> Cells:
+    parent = (item.get("spec") or {}).get("parentRef") or {}
+    parts = [parent.get(name) for name in ("resource", "namespace", "name")]
+    return [name_of(item), "/".join(part for part in parts if part), created(item, now)]
+
+
 def _network_policy(item: Manifest, now: datetime) -> Cells:
     selector = (item.get("spec") or {}).get("podSelector")
     return [name_of(item), format_selector(selector), created(item, now)]
@@ -287,6 +298,10 @@ def _storage_class(item: Manifest, now: datetime) -> Cells:
         bool(item.get("allowVolumeExpansion")),
         created(item, now),
     ]
+
+
+def _volume_attributes_class(item: Manifest, now: datetime) -> Cells:
+    return [name_of(item), item.get("driverName", ""), created(item, now)]
 
 
 def _csi_driver(item: Manifest, now: datetime) -> Cells:
@@ -406,6 +421,8 @@ PRINTERS: dict[str, Printer] = {
     ),
     "Ingress": Printer([NAME, *columns_of("Class", "Hosts", "Address", "Ports"), AGE], _ingress),
     "IngressClass": Printer([NAME, *columns_of("Controller", "Parameters"), AGE], _ingress_class),
+    "ServiceCIDR": Printer([NAME, *columns_of("CIDRs"), AGE], _service_cidr),
+    "IPAddress": Printer([NAME, *columns_of("ParentRef"), AGE], _ip_address),
     "NetworkPolicy": Printer([NAME, *columns_of("Pod-Selector"), AGE], _network_policy),
     "PersistentVolume": Printer(
         [
@@ -460,6 +477,9 @@ PRINTERS: dict[str, Printer] = {
     "VolumeAttachment": Printer(
         [NAME, *columns_of("Attacher", "PV", "Node", "Attached:boolean"), AGE],
         _volume_attachment,
+    ),
+    "VolumeAttributesClass": Printer(
+        [NAME, *columns_of("DriverName"), AGE], _volume_attributes_class
     ),
     "DeviceClass": Printer([NAME, AGE], _named),
     "ResourceClaim": Printer([NAME, *columns_of("State"), AGE], _resource_claim),

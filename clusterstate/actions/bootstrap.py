@@ -1,4 +1,4 @@
-"""What every cluster has from the start: namespaces, priority classes, roles, and two rows."""
+"""What every cluster has from the start: namespaces, classes, roles, a network, and two rows."""
 
 from datetime import datetime
 from typing import Any
@@ -8,8 +8,12 @@ from django.db import transaction
 from clusterstate import lineage, sql
 from clusterstate.actions import default_roles, objects, users
 from clusterstate.objects.actor import APISERVER, acts_as
+from clusterstate.objects.addresses import NETWORK
 from clusterstate.objects.errors import AlreadyExists
+from clusterstate.queries.objects import find_object
 
+SERVICE_NETWORK = "kubernetes"
+"""The ServiceCIDR that tells of which network Services get their addresses."""
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
     (
@@ -48,6 +52,18 @@ def ensure_access(*, now: datetime) -> list[str]:
     if roles := default_roles.reconcile(now=now):
         created.append(f"{len(roles)} default roles and bindings")
     return created
+
+
+@acts_as(APISERVER)
+def ensure_network(*, now: datetime) -> list[str]:
+    """Tell of which network Services get their addresses, if that is not told yet.
+
+    Returns what was created. Safe to call at any time, by several.
+    """
+    if find_object("ServiceCIDR", "", SERVICE_NETWORK) is not None:
+        return []
+    network = {"metadata": {"name": SERVICE_NETWORK}, "spec": {"cidrs": [str(NETWORK)]}}
+    return [f"ServiceCIDR {SERVICE_NETWORK}"] if _create("ServiceCIDR", network, now) else []
 
 
 def add_missing(*, now: datetime) -> list[str]:

@@ -355,6 +355,7 @@ StatefulSetStatus: availableReplicas collisionCount conditions currentReplicas c
 StorageHealth: healthConditions name
 StorageHealthCondition: accessMode lastTransitionTime message reason status volumeMode
 UncountedTerminatedPods: failed succeeded
+ServiceCIDRStatus: conditions
 VolumeAttachmentStatus: attachError attached attachmentMetadata detachError
 VolumeError: errorCode message time
 VolumeHealthCondition: message reason status
@@ -432,6 +433,8 @@ HTTPIngressPath: backend path pathType
 HTTPIngressRuleValue: paths
 HorizontalPodAutoscalerBehavior: scaleDown scaleUp
 HorizontalPodAutoscalerSpec: behavior metrics
+IPAddress: apiVersion kind metadata spec
+IPAddressSpec: parentRef
 IPBlock: cidr except
 ISCSIPersistentVolumeSource: chapAuthDiscovery chapAuthSession fsType initiatorName iqn
   iscsiInterface lun portals readOnly secretRef targetPortal
@@ -487,7 +490,10 @@ ResourceSliceSpec: allNodes devices driver nodeName nodeSelector partitionTypeAt
 ScaleIOPersistentVolumeSource: fsType gateway protectionDomain readOnly secretRef sslEnabled
   storageMode storagePool system volumeName
 SecretReference: name namespace
+ParentReference: group name namespace resource
 ServiceBackendPort: name number
+ServiceCIDR: apiVersion kind metadata spec status
+ServiceCIDRSpec: cidrs
 StorageClass: allowVolumeExpansion allowedTopologies apiVersion kind metadata mountOptions
   parameters provisioner reclaimPolicy volumeBindingMode
 StorageOSPersistentVolumeSource: fsType readOnly secretRef volumeName volumeNamespace
@@ -498,6 +504,7 @@ TopologySelectorTerm: matchLabelExpressions
 TypedLocalObjectReference: apiGroup kind name
 TypedObjectReference: apiGroup kind name namespace
 VolumeAttachment: apiVersion kind metadata spec status
+VolumeAttributesClass: apiVersion driverName kind metadata parameters
 VolumeAttachmentSource: inlineVolumeSpec persistentVolumeName
 VolumeAttachmentSpec: attacher nodeName source
 VolumeNodeAffinity: required

@@ -7,8 +7,13 @@ may expect that something happens with an object, and nothing here does it, ``no
 from typing import Final
 
 from clusterstate.objects import wire_types
+from clusterstate.objects.addresses import NETWORK
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.strategies import CertificateStrategy, JobStrategy
+from clusterstate.objects.strategies import (
+    CertificateStrategy,
+    JobStrategy,
+    ServiceCidrStrategy,
+)
 
 _VOLUMES: Final = "pods are placed without regard to volumes"
 _DEVICES: Final = "the scheduler here allocates no devices"
@@ -152,6 +157,31 @@ STORED_KINDS: Final = (
         counts_generation=True,
         not_done="nothing here lets through or stops traffic between pods",
     ),
+    Kind(
+        name="ServiceCIDR",
+        plural="servicecidrs",
+        singular="servicecidr",
+        code=85,
+        wire_type=wire_types.ServiceCIDR,
+        group="networking.k8s.io",
+        namespaced=False,
+        subresources=("status",),
+        returns_deleted=True,
+        strategy=ServiceCidrStrategy(),
+        not_done=f"Services get their addresses of {NETWORK} alone",
+    ),
+    Kind(
+        name="IPAddress",
+        plural="ipaddresses",
+        singular="ipaddress",
+        code=86,
+        wire_type=wire_types.IPAddress,
+        group="networking.k8s.io",
+        namespaced=False,
+        short_names=("ip",),
+        returns_deleted=True,
+        not_done="the addresses of Services are given out without it",
+    ),
     # Volumes.
     Kind(
         name="PersistentVolume",
@@ -231,6 +261,18 @@ STORED_KINDS: Final = (
         subresources=("status",),
         returns_deleted=True,
         not_done="nothing here attaches volumes to nodes",
+    ),
+    Kind(
+        name="VolumeAttributesClass",
+        plural="volumeattributesclasses",
+        singular="volumeattributesclass",
+        code=87,
+        wire_type=wire_types.VolumeAttributesClass,
+        group="storage.k8s.io",
+        namespaced=False,
+        short_names=("vac",),
+        returns_deleted=True,
+        not_done="no driver here makes or changes volumes",
     ),
     # Devices.
     Kind(

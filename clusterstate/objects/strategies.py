@@ -276,3 +276,17 @@ class ServiceStrategy(Strategy):
         """A client that leaves the address out does not mean that it shall go."""
         if not subresource:
             new["spec"] = addresses.keep_allocated(new.get("spec") or {}, old.get("spec") or {})
+
+
+class ServiceCidrStrategy(Strategy):
+    """``pkg/registry/networking/servicecidr/strategy.go``."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """The network that addresses are taken of is ready; no other one ever is."""
+        new.pop("status", None)
+        if (new.get("spec") or {}).get("cidrs") == [str(addresses.NETWORK)]:
+            ready = {
+                "type": "Ready", "status": "True", "reason": "", "message": "",
+                "lastTransitionTime": new["metadata"].get("creationTimestamp"),
+            }  # fmt: skip
+            new["status"] = {"conditions": [ready]}

@@ -2427,6 +2427,24 @@ class EventsV1Event(Struct, omit_defaults=True, gc=False):
     type: str | None = None
 
 
+class ParentReference(Struct, omit_defaults=True, gc=False):
+    group: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    resource: str | None = None
+
+
+class IPAddressSpec(Struct, omit_defaults=True, gc=False):
+    parentRef: ParentReference | None = None
+
+
+class IPAddress(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: IPAddressSpec | None = None
+
+
 class ServiceBackendPort(Struct, omit_defaults=True, gc=False):
     name: str | None = None
     number: Int32 | None = None
@@ -2556,6 +2574,22 @@ class NetworkPolicy(Struct, omit_defaults=True, gc=False):
     kind: str | None = None
     metadata: ObjectMeta | None = None
     spec: NetworkPolicySpec | None = None
+
+
+class ServiceCIDRSpec(Struct, omit_defaults=True, gc=False):
+    cidrs: list[str] | None = None
+
+
+class ServiceCIDRStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+
+
+class ServiceCIDR(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: ServiceCIDRSpec | None = None
+    status: ServiceCIDRStatus | None = None
 
 
 class OpaqueDeviceConfiguration(Struct, omit_defaults=True, gc=False):
@@ -2973,6 +3007,14 @@ class VolumeAttachment(Struct, omit_defaults=True, gc=False):
     status: VolumeAttachmentStatus | None = None
 
 
+class VolumeAttributesClass(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    driverName: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    parameters: dict[str, str] | None = None
+
+
 class ScaleSpec(Struct, omit_defaults=True, gc=False):
     replicas: Int32 | None = None
 
@@ -3361,6 +3403,9 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     "ServiceAccount": {
         "secrets": ("name", "merge"),
     },
+    "ServiceCIDRStatus": {
+        "conditions": ("type", "merge"),
+    },
     "ServiceSpec": {
         "ports": ("port", "merge"),
     },
@@ -3489,12 +3534,13 @@ PACKAGES: dict[str, str] = {
         "EventsV1Event=Event EventsV1EventSeries=EventSeries "
     ),
     "io.k8s.api.networking.v1": (
-        "HTTPIngressPath HTTPIngressRuleValue IPBlock Ingress IngressBackend IngressClass "
-        "IngressClassParametersReference IngressClassSpec IngressLoadBalancerIngress "
-        "IngressLoadBalancerStatus IngressPortStatus IngressRule IngressServiceBackend "
-        "IngressSpec IngressStatus IngressTLS NetworkPolicy NetworkPolicyEgressRule "
-        "NetworkPolicyIngressRule NetworkPolicyPeer NetworkPolicyPort NetworkPolicySpec "
-        "ServiceBackendPort "
+        "HTTPIngressPath HTTPIngressRuleValue IPAddress IPAddressSpec IPBlock Ingress "
+        "IngressBackend IngressClass IngressClassParametersReference IngressClassSpec "
+        "IngressLoadBalancerIngress IngressLoadBalancerStatus IngressPortStatus IngressRule "
+        "IngressServiceBackend IngressSpec IngressStatus IngressTLS NetworkPolicy "
+        "NetworkPolicyEgressRule NetworkPolicyIngressRule NetworkPolicyPeer NetworkPolicyPort "
+        "NetworkPolicySpec ParentReference ServiceBackendPort ServiceCIDR ServiceCIDRSpec "
+        "ServiceCIDRStatus "
     ),
     "io.k8s.api.node.v1": (
         "Overhead RuntimeClass Scheduling "
@@ -3533,7 +3579,8 @@ PACKAGES: dict[str, str] = {
         "CSIDriver CSIDriverSpec CSINode CSINodeDriver CSINodeSpec CSINodeStatus "
         "CSIStorageCapacity StorageClass StorageHealth StorageHealthCondition "
         "StorageV1TokenRequest=TokenRequest VolumeAttachment VolumeAttachmentSource "
-        "VolumeAttachmentSpec VolumeAttachmentStatus VolumeError VolumeNodeResources "
+        "VolumeAttachmentSpec VolumeAttachmentStatus VolumeAttributesClass VolumeError "
+        "VolumeNodeResources "
     ),
     "io.k8s.apimachinery.pkg.apis.meta.v1": (
         "Condition DeleteOptions FieldSelectorRequirement LabelSelector "

@@ -75,6 +75,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "Ingress": {
         "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
     },
+    "IPAddress": {"spec": {"parentRef": {"resource": "services", "name": "s"}}},
     "IngressClass": {"spec": {"controller": "example.org/ingress"}},
     "Job": {
         "spec": {
@@ -113,6 +114,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "Service": {"spec": {"ports": [{"port": 80}]}},
     "ServiceAccount": {},
     "StatefulSet": {"spec": {**WORKLOAD, "serviceName": "s"}},
+    "ServiceCIDR": {"spec": {"cidrs": ["203.0.113.0/24"]}},
     "StorageClass": {"provisioner": "example.org/disks"},
     "VolumeAttachment": {
         "spec": {
@@ -120,6 +122,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
             "source": {"persistentVolumeName": "v"},
         }
     },
+    "VolumeAttributesClass": {"driverName": "csi.example.org", "parameters": {"iops": "9"}},
 }  # fmt: skip
 _CONDITIONS: Final = {"conditions": [{"type": "X", "status": "True"}]}
 _STATUSES: Final[dict[str, dict[str, Any]]] = {

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from clusterstate.actions import bootstrap
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
 from tests.api.conftest import APPLY, MERGE, STRATEGIC
+from tests.clock import NOW
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -441,9 +443,9 @@ def test_a_nodes_network_is_one_however_it_is_said(api):
     assert (spec["podCIDR"], spec["podCIDRs"]) == ("10.0.0.0/24", ["10.0.0.0/24"])
     for change in ({"podCIDR": "10.0.1.0/24"}, {"podCIDRs": ["10.0.1.0/24"]}):
         refused = api.patch(one, {"spec": {"podCIDR": None, **change}}).fails(422, "Invalid")
-        assert 'may not change podCIDR except from \\"\\" to valid' in refused["message"] or (
-            'may not change podCIDR except from "" to valid' in refused["message"]
-        )
+        (cause,) = refused["details"]["causes"]
+        assert cause["field"] == "spec.podCIDRs"
+        assert cause["message"].endswith('may not change podCIDR except from "" to valid')
     assert api.patch(one, {"spec": {"podCIDR": "10.0.0.0/24"}}).ok()["spec"]["podCIDRs"]
 
 
@@ -451,3 +453,29 @@ def test_namespaces_are_selected_by_name_as_well(api):
     found = api.get("/api/v1/namespaces?fieldSelector=name=ns").ok()
     assert [one["metadata"]["name"] for one in found["items"]] == ["ns"]
     assert "ns" not in str(api.get("/api/v1/namespaces?fieldSelector=name=other").ok()["items"])
+
+
+def test_the_network_of_services_is_told_and_other_networks_are_not_ready(api):
+    networks = "/apis/networking.k8s.io/v1/servicecidrs"
+    assert bootstrap.ensure_network(now=NOW) == ["ServiceCIDR kubernetes"]
+    assert bootstrap.ensure_network(now=NOW) == []
+    told = api.get(f"{networks}/kubernetes/status").ok()
+    assert told["spec"]["cidrs"] == ["10.96.0.0/12"]
+    (ready,) = told["status"]["conditions"]
+    assert (ready["type"], ready["status"]) == ("Ready", "True")
+    made = api.post(networks, {"metadata": {"name": "o"}, "spec": {"cidrs": ["203.0.113.0/24"]}})
+    assert not made.ok(201).get("status")
+    assert "10.96.0.0/12 alone" in made.headers["Warning"]
+    for wrong in ([], ["10.0.0.1/8"], ["10.0.0.0/8", "11.0.0.0/8"]):
+        body = {"metadata": {"name": "w"}, "spec": {"cidrs": wrong}}
+        api.post(networks, body).fails(422, "Invalid")
+    api.patch(f"{networks}/o", {"spec": {"cidrs": ["10.0.0.0/8"]}}).fails(422, "Invalid")
+
+
+def test_what_a_volume_may_become_is_stored_and_stays(api):
+    classes = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+    body = {"metadata": {"name": "gold"}, "driverName": "csi.example.org", "parameters": {"a": "b"}}
+    api.post(classes, body).ok(201)
+    api.post(classes, {**body, "metadata": {"name": "x"}, "parameters": {}}).fails(422, "Invalid")
+    api.patch(f"{classes}/gold", {"parameters": {"a": "c"}}).fails(422, "Invalid")
+    api.patch(f"{classes}/gold", {"metadata": {"labels": {"a": "b"}}}).ok()

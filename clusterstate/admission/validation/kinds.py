@@ -75,6 +75,7 @@ _NAMES: Final[dict[str, NameCheck]] = {
     "CertificateSigningRequest": formats.path_segment,
     "ClusterRole": formats.path_segment,
     "ClusterRoleBinding": formats.path_segment,
+    "IPAddress": formats.path_segment,
     "Role": formats.path_segment,
     "RoleBinding": formats.path_segment,
     "Service": formats.dns1035_label,

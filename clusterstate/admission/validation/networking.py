@@ -1,4 +1,4 @@
-"""Endpoints, EndpointSlices, Ingresses, IngressClasses and NetworkPolicies.
+"""Endpoints, EndpointSlices, Ingresses, IngressClasses, NetworkPolicies, networks and addresses.
 
 A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
 pkg/apis/{core,discovery,networking}/validation/validation.go, v1.36.
@@ -27,6 +27,7 @@ from clusterstate.objects.meta import Manifest
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MOST_ADDRESSES: Final = 100
 _MOST_ENDPOINTS: Final = 1000
+_MOST_NETWORKS: Final = 2
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _POLICY_TYPES: Final = ("Egress", "Ingress")
 
@@ -184,6 +185,37 @@ def _ingress_class(new: Manifest, old: Manifest | None) -> Errors:
     return errors + invalid_each("spec.controller", controller, formats.dns_subdomain(domain))
 
 
+# Networks of Services ---------------------------------------------------------------------------
+
+
+def _service_cidr(new: Manifest, old: Manifest | None) -> Errors:
+    blocks = (new.get("spec") or {}).get("cidrs") or []
+    path = "spec.cidrs"
+    if old is not None:
+        return validate_immutable(blocks, (old.get("spec") or {}).get("cidrs") or [], path)
+    if not blocks:
+        return [required(path, "at least one CIDR required")]
+    if len(blocks) > _MOST_NETWORKS:
+        detail = "may only hold up to 2 values"
+        return [invalid(path, blocks, detail)]
+    errors: Errors = []
+    for index, block in enumerate(blocks):
+        errors += invalid_each(f"{path}[{index}]", block, formats.cidr(block, strict=True))
+    if len(blocks) == _MOST_NETWORKS and (":" in blocks[0]) is (":" in blocks[1]):
+        detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and"
+        errors.append(invalid(path, blocks, f"{detail} 2001:db8::/64"))
+    return errors
+
+
+def _ip_address(new: Manifest, old: Manifest | None) -> Errors:
+    path, named = "spec.parentRef", (new.get("spec") or {}).get("parentRef")
+    if old is not None:
+        return validate_immutable(named, (old.get("spec") or {}).get("parentRef"), path)
+    if named is None:
+        return [required(path)]
+    return [required(f"{path}.{field}") for field in ("resource", "name") if not named.get(field)]
+
+
 # Network policies -----------------------------------------------------------------------------
 
 
@@ -253,5 +285,7 @@ RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
     "EndpointSlice": _endpoint_slice,
     "Ingress": _ingress,
     "IngressClass": _ingress_class,
+    "IPAddress": _ip_address,
+    "ServiceCIDR": _service_cidr,
     "NetworkPolicy": _network_policy,
 }

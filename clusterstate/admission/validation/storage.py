@@ -176,6 +176,17 @@ def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
     return errors
 
 
+def _volume_attributes_class(new: Manifest, old: Manifest | None) -> Errors:
+    driver, parameters = new.get("driverName") or "", new.get("parameters") or {}
+    errors = _driver_name(driver, "driverName")
+    if not parameters:
+        errors.append(required("parameters", "must contain at least one key/value pair"))
+    if old is not None:
+        errors += validate_immutable(driver, old.get("driverName"), "driverName")
+        errors += validate_immutable(parameters, old.get("parameters") or {}, "parameters")
+    return errors
+
+
 def _driver_name(name: str, path: str) -> Errors:
     if not name:
         return [required(path)]
@@ -280,4 +291,5 @@ RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
     "PersistentVolumeClaim": _claim,
     "StorageClass": _storage_class,
     "VolumeAttachment": _volume_attachment,
+    "VolumeAttributesClass": _volume_attributes_class,
 }

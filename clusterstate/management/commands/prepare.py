@@ -37,7 +37,8 @@ class Command(BaseCommand):
             preparation.require_known_migrations()
             call_command(migrate.Command(), interactive=False, verbosity=options["verbosity"])
             now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
-            for name in (*bootstrap.ensure(now=now), *bootstrap.ensure_access(now=now)):
+            created = bootstrap.ensure(now=now) + bootstrap.ensure_access(now=now)
+            for name in created + bootstrap.ensure_network(now=now):
                 if say is not None:
                     say(f"created {name}")
             if options["new_history"]:
