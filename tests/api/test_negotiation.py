@@ -45,6 +45,14 @@ def test_protobuf_is_given_to_those_who_take_no_json(accept, wants):
     assert negotiation.wants_protobuf(accept) is wants
 
 
+def test_a_watch_that_begins_with_what_there_is_has_no_table():
+    assert negotiation.form(TABLE, tables=False) == negotiation.PLAIN
+    alone = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    assert negotiation.form(alone) == negotiation.TABLE
+    with pytest.raises(NotAcceptable):
+        negotiation.form(alone, tables=False)
+
+
 def test_a_table_is_given_to_those_who_prefer_it():
     assert negotiation.form(TABLE) == negotiation.TABLE
 
