@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -11,7 +11,7 @@ from clusterstate import sql
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.pod import Pod, PodCondition, PodStatus
 from clusterstate.objects.quantity import milli_value, value
 from clusterstate.objects.resources import pod_request_ints
 from clusterstate.queries import past
@@ -25,6 +25,36 @@ _PODS: Final = KINDS["Pod"]
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_pod = msgspec.json.Decoder(Pod).decode
 _decode_amounts = msgspec.json.Decoder(dict[str, int]).decode
+_decode_condition = msgspec.json.Decoder(PodCondition).decode
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What of a pod's spec says where it is and what it asks for, the latter as it is written."""
+
+    node_name: str = ""
+    containers: msgspec.Raw = msgspec.Raw(b"")
+    init_containers: msgspec.Raw = msgspec.Raw(b"")
+    overhead: msgspec.Raw = msgspec.Raw(b"")
+    resources: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    phase: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    deletion_timestamp: str | None = None
+
+
+class _Glance(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod, as far as it has to be read if another one asked for the same."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
 _WORDS: Final = '"message":'
 _SINCE: Final = '"lastTransitionTime":"'
 _SUMS: Final = f"""
@@ -98,114 +128,135 @@ def fleet_at(revision: int) -> PastFleet:
 
     Pods whose version of then is a row or lies in the log are added up by the database: the log
     names the scheduling class of each version that it ended, and a class is kept as long as the log
-    names it. Versions that were packed are decoded, 20 us each. Queries three times or more.
+    names it. Versions that were packed are read one by one. Queries three times or more.
 
     Raises:
         Expired: that is no longer known.
     """
-    asked: dict[str, dict[str, int]] = {}
-    leaving: dict[str, int] = {}
-    waited: dict[str, Waited] = {}
+    sums = _Sums()
     log = 0
     for tag, name, pods, *more in sql.fetch(_SUMS, (revision, revision, revision)):
         if tag == 0:
-            _sum(name, pods, more, asked, leaving)
+            sums.add(name, pods, *more[:-1])
         elif tag == 1:
-            _wait(_group(name, pods, more), waited)
+            sums.wait(_group(name, pods, *more[-2:]))
         else:
             log = pods
     if revision < log:
         past.require(revision)
         for _, _, text in past.versions_at(_PODS, revision, log):
-            _count(_decode_pod(text), asked, leaving, waited)
+            sums.count(text)
         past.require(revision)  # none of it was dropped meanwhile
     nodes = list_page("Node", at=revision).items
-    items = [_node(_decode_node(text), asked, leaving, revision) for text in nodes]
-    groups = sorted(waited.values(), key=lambda one: (-one.pods, one.namespace, one.name))
+    items = [_node(_decode_node(text), sums, revision) for text in nodes]
+    groups = sorted(sums.waited.values(), key=lambda one: (-one.pods, one.namespace, one.name))
     return PastFleet(items, groups, sum(one.pods for one in groups))
 
 
 def node_at(revision: int, node: bytes, pods: Iterable[bytes]) -> FleetNode:
     """Return a node of then, by its version and those of all pods that were on it."""
-    asked: dict[str, dict[str, int]] = {}
-    leaving: dict[str, int] = {}
+    sums = _Sums()
     for text in pods:
-        _count(_decode_pod(text), asked, leaving, {})
-    return _node(_decode_node(node), asked, leaving, revision)
+        sums.count(text)
+    return _node(_decode_node(node), sums, revision)
 
 
-def _sum(
-    name: str,
-    pods: int,
-    more: list[Any],
-    asked: dict[str, dict[str, int]],
-    leaving: dict[str, int],
-) -> None:
-    """Add pods of a node that ask for the same extended resources each."""
-    ending, cpu, memory, ephemeral, extended, _ = more
-    use = asked.setdefault(name, {})
-    _add(use, {"pods": pods, "cpu": cpu, "memory": memory, "ephemeral-storage": ephemeral})
-    _add(use, {resource: each * pods for resource, each in _decode_amounts(extended).items()})
-    if ending:
-        leaving[name] = leaving.get(name, 0) + ending
+class _Sums:
+    """What is added up: what each node was asked for, how many left it, and who waited for what."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, dict[str, int]] = {}
+        self.leaving: dict[str, int] = {}
+        self.waited: dict[str, Waited] = {}
+        self._requests: dict[tuple[bytes, ...], dict[str, int]] = {}
+
+    def add(
+        self,
+        name: str,
+        pods: int,
+        ending: int,
+        cpu: int,
+        memory: int,
+        ephemeral: int,
+        extended: str,
+    ) -> None:
+        """Add pods of a node that ask for the same extended resources each."""
+        amounts = {"pods": pods, "cpu": cpu, "memory": memory, "ephemeral-storage": ephemeral}
+        more = {resource: each * pods for resource, each in _decode_amounts(extended).items()}
+        self._add(name, {**amounts, **more}, ending)
+
+    def count(self, text: bytes) -> None:
+        """Add a version of then to what was asked of its node, or to the pods that waited."""
+        seen = _glance(text)
+        if seen.status.phase in _OVER:
+            return
+        if not seen.spec.node_name:
+            self.wait(_waiting(_decode_pod(text)))
+            return
+        amounts = {"pods": 1, **self._requests_of(seen, text)}
+        self._add(seen.spec.node_name, amounts, 1 if seen.metadata.deletion_timestamp else 0)
+
+    def wait(self, group: Waited) -> None:
+        """Put pods that waited together with those that waited with the same words."""
+        known = self.waited.get(group.message)
+        if known is None:
+            self.waited[group.message] = group
+            return
+        first = min(known, group, key=lambda one: (one.namespace, one.name))
+        earlier = [at for at in (known.since, group.since) if at is not None]
+        self.waited[group.message] = msgspec.structs.replace(
+            first, pods=known.pods + group.pods, since=min(earlier, default=None)
+        )
+
+    def _add(self, name: str, amounts: dict[str, int], ending: int) -> None:
+        use = self.asked.setdefault(name, {})
+        for resource, amount in amounts.items():
+            use[resource] = use.get(resource, 0) + amount
+        if ending:
+            self.leaving[name] = self.leaving.get(name, 0) + ending
+
+    def _requests_of(self, seen: _Glance, text: bytes) -> dict[str, int]:
+        """Return what a pod's spec asks for, as its scheduling class has it.
+
+        Of many that are written alike the first one is read.
+        """
+        spec = seen.spec
+        written = tuple(
+            bytes(one)
+            for one in (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        )
+        found = self._requests.get(written)
+        if found is None:
+            pod = msgspec.structs.replace(_decode_pod(text), status=PodStatus())
+            found = self._requests[written] = pod_request_ints(pod)
+        return found
 
 
-def _group(key: str, pods: int, more: list[Any]) -> Waited:
-    """Return pods whose PodScheduled condition ends alike; all of it, where it has no message."""
-    *_, condition, since = more
-    words, moment = "", None
-    if condition:
-        text = f"{{{condition}" if condition.startswith(_WORDS) else condition
-        found = msgspec.json.decode(text)
-        words = found.get("message") or found.get("reason") or ""
-    with suppress(ValueError):
-        moment = document.parse_time(since) if since else None
-    namespace, _, name = key.partition(" ")
-    return Waited(pods, namespace, name, moment, words)
-
-
-def _add(use: dict[str, int], amounts: dict[str, int]) -> None:
-    for resource, amount in amounts.items():
-        use[resource] = use.get(resource, 0) + amount
-
-
-def _count(
-    pod: Pod, asked: dict[str, dict[str, int]], leaving: dict[str, int], waited: dict[str, Waited]
-) -> None:
-    """Add a version of then to what was asked of its node, or to the pods that waited."""
-    name = pod.spec.node_name
-    if pod.status.phase in _OVER:
-        return
-    if name:
-        _add(asked.setdefault(name, {}), {"pods": 1, **pod_request_ints(pod)})
-        if pod.metadata.deletion_timestamp:
-            leaving[name] = leaving.get(name, 0) + 1
-        return
+def _waiting(pod: Pod) -> Waited:
     words, since = "", pod.metadata.creation_timestamp
     for one in pod.status.conditions:
         if one.type == "PodScheduled" and one.status == "False":
             words = one.message or one.reason
             since = one.last_transition_time or since
     moment = document.parse_time(since) if since else None
-    _wait(Waited(1, pod.metadata.namespace, pod.metadata.name, moment, words), waited)
+    return Waited(1, pod.metadata.namespace, pod.metadata.name, moment, words)
 
 
-def _wait(group: Waited, waited: dict[str, Waited]) -> None:
-    """Put pods that waited together with those that waited with the same words."""
-    known = waited.get(group.message)
-    if known is None:
-        waited[group.message] = group
-        return
-    first = min(known, group, key=lambda one: (one.namespace, one.name))
-    earlier = [at for at in (known.since, group.since) if at is not None]
-    waited[group.message] = msgspec.structs.replace(
-        first, pods=known.pods + group.pods, since=min(earlier, default=None)
-    )
+def _group(key: str, pods: int, condition: str | None, since: str | None) -> Waited:
+    """Return pods whose PodScheduled condition ends alike; all of it, where it has no message."""
+    words, moment = "", None
+    if condition:
+        text = f"{{{condition}" if condition.startswith(_WORDS) else condition
+        with suppress(msgspec.DecodeError):
+            found = _decode_condition(text)
+            words = found.message or found.reason
+    with suppress(ValueError):
+        moment = document.parse_time(since) if since else None
+    namespace, _, name = key.partition(" ")
+    return Waited(pods, namespace, name, moment, words)
 
 
-def _node(
-    node: Node, asked: dict[str, dict[str, int]], leaving: dict[str, int], revision: int
-) -> FleetNode:
+def _node(node: Node, sums: _Sums, revision: int) -> FleetNode:
     name, created = node.metadata.name, node.metadata.creation_timestamp
     conditions = node.status.conditions
     offered = dict.fromkeys(_PLAIN, 0) | {
@@ -224,6 +275,6 @@ def _node(
         ready=next((one.status for one in conditions if one.type == "Ready"), ""),
         conditions=tuple(one.type for one in conditions if worries(one)),
         offered=offered,
-        asked=asked.get(name, {}),
-        leaving=leaving.get(name, 0),
+        asked=sums.asked.get(name, {}),
+        leaving=sums.leaving.get(name, 0),
     )

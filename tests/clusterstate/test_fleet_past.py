@@ -11,7 +11,7 @@ from clusterstate.actions import history, objects, past
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.pod import Pod, PodStatus
 from clusterstate.objects.resources import pod_request_ints
 from clusterstate.queries.fleet_past import PastFleet, fleet_at, node_at
 from clusterstate.queries.lists import list_page
@@ -44,7 +44,8 @@ def counted(revision: int) -> tuple[dict[str, Any], dict[str, Any], int]:
             continue
         use = asked.setdefault(found.spec.node_name, dict.fromkeys((*_PLAIN, "leaving"), 0))
         use["leaving"] += bool(found.metadata.deletion_timestamp)
-        for name, amount in {"pods": 1, **pod_request_ints(found)}.items():
+        spec_alone = msgspec.structs.replace(found, status=PodStatus())
+        for name, amount in {"pods": 1, **pod_request_ints(spec_alone)}.items():
             use[name] = use.get(name, 0) + amount
     return asked, waited, pending
 
@@ -93,6 +94,15 @@ def revisions(settings: Any) -> list[int]:
 
         then(lambda: objects.update("Pod", "default", name, done, now=clock, subresource="status"))
 
+    def resize(name: str, cpu: str) -> None:
+        told = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+        told |= {"allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
+
+        def done(stored: Any) -> Any:
+            return {**stored, "status": {**stored["status"], "containerStatuses": [told]}}
+
+        then(lambda: objects.update("Pod", "default", name, done, now=clock, subresource="status"))
+
     def delete(kind: str, name: str, **options: Any) -> None:
         space = "default" if kind == "Pod" else ""
         then(lambda: objects.delete(kind, space, name, options, now=clock))
@@ -114,6 +124,7 @@ def revisions(settings: Any) -> list[int]:
     refuse("gpu-2", "no GPU")
     bind("b", "n2")
     bind("bare", "n2")
+    resize("b", "900m")
     finish("a")
     delete("Pod", "b")
     bind("gpu-2", "n1")
