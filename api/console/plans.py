@@ -149,6 +149,8 @@ def show(
         "landing": sum(bool(one.lands) for one in leaving),
         "anyway": outcome.leaving(plan, status, "leavingAnyway"),
         "placed": (status.get("placed") or [])[:_FEW],
+        "placed_exist": plan.applied_at is not None
+        or not any("pods" in change for change in changes),
         "waits": (status.get("waiting") or [])[:_FEW],
         "staying": (status.get("staying") or [])[:_FEW],
         "budgets": status.get("budgets") or [],
@@ -211,11 +213,11 @@ def _back(changes: Sequence[Manifest]) -> str:
     bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
     nodes = [name for body in bodies for name in body.get("nodes") or ()]
     pods = [pod for body in bodies for pod in body.get("pods") or ()]
-    if len(nodes) == 1 and not pods:
-        return reverse("console:node", args=nodes)
     if len(changes) == 1 and (scale := changes[0].get(asked.SCALE)):
         whose = (scale["kind"], scale.get("namespace", "default"), scale["name"])
         return reverse("console:object", args=whose)
+    if len(nodes) == 1 and not pods:
+        return reverse("console:node", args=nodes)
     if len(pods) == 1 and not nodes:
         return reverse("console:pod", args=pods[0].split("/", 1))
     return reverse("console:pods" if pods else "console:nodes")

@@ -1,5 +1,6 @@
 """A real browser without a screen: Debian's chromium and chromium-driver (`make browser-deps`)."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -128,18 +129,29 @@ class Browser:
         return [message for message in messages if "/favicon.ico" not in message]
 
 
+NONE_HERE = "no chromium and chromedriver here: make browser-deps installs them (as root)"
+
+
+@contextlib.contextmanager
+def driven(profile: Path, **logs: str) -> Iterator[webdriver.Chrome]:
+    """A fresh browser that keeps these logs (``browser="ALL"``), ended with the block."""
+    assert CHROMIUM, NONE_HERE
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", logs)
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
 @pytest.fixture
 def browser(live_server: object, tmp_path: Path) -> Iterator[Browser]:
     """A fresh browser at the live server; the test is skipped where none is installed."""
     if not CHROMIUM or not DRIVER:
-        pytest.skip("no chromium and chromedriver here: make browser-deps installs them (as root)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "WARNING"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    try:
+        pytest.skip(NONE_HERE)
+    with driven(tmp_path / "profile", browser="WARNING") as driver:
         yield Browser(driver, str(live_server))
-    finally:
-        driver.quit()

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -25,7 +23,7 @@ from clusterstate.queries.plans import find_plan
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
 from tests.api.serve import Server
-from tests.browser.conftest import CHROMIUM, DRIVER, FLAGS, Browser
+from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser, driven
 from tests.browser.looks import LOOKS, emulate, load_axe, serious
 from tests.clock import NOW, moment
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
@@ -160,23 +158,15 @@ def cluster(server: Server) -> None:
 def console(server: Server, cluster: None, tmp_path: Path) -> Iterator[Browser]:
     """A fresh browser in front of the console, signed in."""
     if not CHROMIUM or not DRIVER:
-        pytest.skip("no chromium and chromedriver here: make browser-deps installs them (as root)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    found = Browser(driver, f"http://127.0.0.1:{server.port}")
-    try:
+        pytest.skip(NONE_HERE)
+    with driven(tmp_path / "profile", browser="ALL") as driver:
+        found = Browser(driver, f"http://127.0.0.1:{server.port}")
         found.open("/")
         found.fill("#id_username", "anna")
         found.fill("#id_password", PASSWORD)
         found.click(".sign-in button.primary")
         found.find("#live[data-state=live]")
         yield found
-    finally:
-        driver.quit()
 
 
 def press(console: Browser, *keys: str) -> None:

@@ -11,10 +11,20 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from tests.drills import drills, everyday
+from tests.drills import drills, everyday, tour
 from tests.perf.service import ServiceError
 
-_SIZES = ("nodes", "pods", "lost", "rate", "grace", "relabelled", "replicas", "completions")
+_SIZES = (
+    "nodes",
+    "pods",
+    "lost",
+    "rate",
+    "grace",
+    "relabelled",
+    "replicas",
+    "completions",
+    "minutes",
+)
 
 
 def _parser() -> ArgumentParser:
@@ -44,6 +54,12 @@ def _parser() -> ArgumentParser:
     one.add_argument("--completions", type=int, default=200, help="of the Job")
     one.add_argument("--lost", type=int, default=5, help="agents that fall silent for a while")
     one.add_argument("--grace", type=float, default=20, help="seconds until they are missed")
+    one = chosen.add_parser(
+        "tour", help="through the console in a browser, beside kubectl; counted"
+    )
+    one.add_argument("--nodes", type=int, default=1000)
+    one.add_argument("--pods", type=int, default=20_000)
+    one.add_argument("--minutes", type=float, default=10, help="how far it travels back; 0: little")
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)
     one.add_argument("--seed", default="")
@@ -60,7 +76,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.drill == "soak":
         _soak(options)
         return
-    drill = everyday.everyday if options.drill == "everyday" else getattr(drills, options.drill)
+    own = {"everyday": everyday.everyday, "tour": tour.tour}
+    drill = own.get(options.drill) or getattr(drills, options.drill)
     sizes = {name: value for name, value in vars(options).items() if name in _SIZES}
     try:
         result = drill(**sizes, say=_say)

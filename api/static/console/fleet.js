@@ -25,6 +25,7 @@ function start() {
   let across = 1;
   let at = -1;
   let asking = false;
+  let jumps = false;
 
   const then = new URLSearchParams(location.search).get("at");
   const of_then = (address) => (then ? `${address}${address.includes("?") ? "&" : "?"}at=${encodeURIComponent(then)}` : address);
@@ -52,6 +53,7 @@ function start() {
       problem.hidden = true;
       take(await answer.json());
       draw();
+      if (jumps && asking !== "anew") { jumps = false; jump(); }
     } finally {
       const again = asking === "anew";
       asking = false;
@@ -157,6 +159,16 @@ function start() {
     tip.style.top = `${spot.y + size + 6}px`;
     if (say) said.textContent = words(spot);
   }
+  // The next node that the query finds, by steps of one; -1: there is none, or no query.
+  function found(from, step) {
+    if (!choice().q) return -1;
+    for (let i = from; i >= 0 && i < places.length; i += step) if (!places[i].one.dim) return i;
+    return -1;
+  }
+  function jump() {
+    const first = found(0, 1);
+    if (first >= 0) { map.focus(); select(first, { say: true }); }
+  }
   function under(event) {
     const box = map.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
@@ -170,7 +182,11 @@ function start() {
   map.addEventListener("blur", () => select(-1));
   map.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -Infinity, End: Infinity }[event.key];
-    if (step !== undefined) { event.preventDefault(); select(Math.max(0, Math.min(places.length - 1, at < 0 ? 0 : at + step)), { say: true }); }
+    if (step !== undefined) {
+      event.preventDefault();
+      const beside = Math.abs(step) === 1 ? found(at + step, step) : -1;
+      select(beside >= 0 ? beside : Math.max(0, Math.min(places.length - 1, at < 0 ? 0 : at + step)), { say: true });
+    }
     else if (event.key === "Enter") { event.preventDefault(); open(); }
     else if ((event.key === "c" || event.key === "d") && places[at]) {
       event.preventDefault();
@@ -187,7 +203,8 @@ function start() {
   }
   let later = 0;
   form.addEventListener("input", () => { clearTimeout(later); later = setTimeout(() => { remember(); ask(true); }, 200); });
-  form.addEventListener("submit", (event) => { event.preventDefault(); remember(); ask(true); });
+  // Enter goes from the search to the first node that it finds.
+  form.addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(later); jumps = true; remember(); ask(true); });
   map.addEventListener("console:draw", () => ask(false));
   addEventListener("resize", () => { if (nodes.size) { place(); draw(); } });
   dark.addEventListener("change", draw);
