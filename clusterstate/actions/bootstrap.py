@@ -3,13 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from clusterstate import lineage, sql
 from clusterstate.actions import default_roles, objects, users
 from clusterstate.objects.actor import APISERVER, acts_as
 from clusterstate.objects.addresses import NETWORK
-from clusterstate.objects.errors import AlreadyExists
 from clusterstate.queries.objects import find_object
 
 SERVICE_NETWORK = "kubernetes"
@@ -63,36 +60,27 @@ def ensure_network(*, now: datetime) -> list[str]:
     if find_object("ServiceCIDR", "", SERVICE_NETWORK) is not None:
         return []
     network = {"metadata": {"name": SERVICE_NETWORK}, "spec": {"cidrs": [str(NETWORK)]}}
-    return [f"ServiceCIDR {SERVICE_NETWORK}"] if _create("ServiceCIDR", network, now) else []
+    created = objects.create_missing("ServiceCIDR", [("", network)], now=now)
+    return [f"ServiceCIDR {name}" for name in created]
 
 
 def add_missing(*, now: datetime) -> list[str]:
     """Create the rows and objects that are missing; return the names of the objects."""
     sql.run("INSERT INTO binder (id, holder, revision) VALUES (1, '', 0) ON CONFLICT DO NOTHING")
-    present = {row[0] for row in sql.fetch("SELECT name FROM namespace")}
-    created = [
-        name
-        for name in NAMESPACES
-        if name not in present and _create("Namespace", {"metadata": {"name": name}}, now)
-    ]
-    present = {row[0] for row in sql.fetch("SELECT name FROM priority_class")}
-    created += [
-        name
-        for name, value, description in PRIORITY_CLASSES
-        if name not in present
-        and _create(
-            "PriorityClass",
-            {"metadata": {"name": name}, "value": value, "description": description},
-            now,
-        )
-    ]
+    created: list[str] = []
+    for kind, table, manifests in (
+        ("Namespace", "namespace", [_namespace(name) for name in NAMESPACES]),
+        ("PriorityClass", "priority_class", [_priority_class(*one) for one in PRIORITY_CLASSES]),
+    ):
+        present = {row[0] for row in sql.fetch(f"SELECT name FROM {table}")}
+        missing = [("", one) for one in manifests if one["metadata"]["name"] not in present]
+        created += objects.create_missing(kind, missing, now=now)
     return created
 
 
-def _create(kind: str, manifest: dict[str, Any], now: datetime) -> bool:
-    try:
-        with transaction.atomic():
-            objects.create(kind, "", manifest, now=now)
-    except AlreadyExists:
-        return False
-    return True
+def _namespace(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+def _priority_class(name: str, value: int, description: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "value": value, "description": description}

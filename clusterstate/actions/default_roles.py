@@ -15,7 +15,7 @@ from django.db import transaction
 from clusterstate.access import default_roles
 from clusterstate.access.rules import rules_of, uncovered
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists, NotFound
+from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -47,28 +47,7 @@ def _reconcile(kind: str, wanted: list[Manifest], now: datetime) -> list[str]:
             missing.append((key[0], manifest))
         elif _lacks(present[key], manifest):
             _complete(kind, key, manifest, now)
-    return _create(kind, missing, now)
-
-
-def _create(kind: str, missing: list[tuple[str, Manifest]], now: datetime) -> list[str]:
-    """Create objects together; one by one where another process does the same at this moment."""
-    if not missing:
-        return []
-    try:
-        with transaction.atomic():
-            objects.create_all([(kind, place, manifest) for place, manifest in missing], now=now)
-    except AlreadyExists:
-        for place, manifest in missing:
-            _create_one(kind, place, manifest, now)
-    return [manifest["metadata"]["name"] for _, manifest in missing]
-
-
-def _create_one(kind: str, namespace: str, manifest: Manifest, now: datetime) -> None:
-    try:
-        with transaction.atomic():
-            objects.create(kind, namespace, manifest, now=now)
-    except AlreadyExists:
-        return
+    return objects.create_missing(kind, missing, now=now)
 
 
 def _complete(kind: str, key: tuple[str, str], wanted: Manifest, now: datetime) -> None:
@@ -80,7 +59,7 @@ def _complete(kind: str, key: tuple[str, str], wanted: Manifest, now: datetime) 
                 kind, namespace, name, lambda current: _completed(current, wanted), now=now
             )
     except NotFound:
-        _create_one(kind, namespace, wanted, now)
+        objects.create_missing(kind, [(namespace, wanted)], now=now)
     except _OtherRole:
         with transaction.atomic():
             objects.delete(kind, namespace, name, now=now)

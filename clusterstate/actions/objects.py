@@ -8,8 +8,11 @@ Locks are taken in this order, by everybody: admission, placement, rows, revisio
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
+
+from django.db import transaction
 
 from clusterstate import catalogue
 from clusterstate.actions import deletion, transactions
@@ -24,7 +27,7 @@ from clusterstate.actions.services import ServiceWriter
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
@@ -95,6 +98,31 @@ def create_all(
             for kind, items in groups
             for stored in _writer(kind).create(kind, items, now=now, user=user)
         ]
+
+
+def create_missing(
+    kind: str, missing: Sequence[tuple[str, Manifest]], *, now: datetime
+) -> list[str]:
+    """Create objects together, one by one where another process does the same at this moment.
+
+    Returns the names of those that were created here. ``missing`` has namespace and manifest each.
+
+    Raises:
+        StatusError: what admission says; NotFound for a missing namespace.
+    """
+    if not missing:
+        return []
+    try:
+        with transaction.atomic():
+            create_all([(kind, namespace, manifest) for namespace, manifest in missing], now=now)
+    except AlreadyExists:
+        created = []
+        for namespace, manifest in missing:
+            with suppress(AlreadyExists), transaction.atomic():
+                create(kind, namespace, manifest, now=now)
+                created.append(manifest["metadata"]["name"])
+        return created
+    return [manifest["metadata"]["name"] for _, manifest in missing]
 
 
 def _groups(
