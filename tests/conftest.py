@@ -4,17 +4,15 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 import redis
 from django.conf import settings as django_settings
-from django.core.management import CommandError
 from django.db import connection
-from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from clusterstate import memory
+from tests import emptying
 from tests.live import Service, state_folder
 
 if TYPE_CHECKING:
@@ -47,26 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-_empty_tables = TransactionTestCase._fixture_teardown
-
-
-def _empty_tables_in_turn(case: TransactionTestCase) -> None:
-    """Empty the tables, again where a thread of a server in this process was reading them.
-
-    TRUNCATE takes its locks in another order than a statement that reads several tables.
-    """
-    for attempt in range(5):
-        try:
-            _empty_tables(case)
-        except CommandError as error:
-            cause = error.__cause__ and error.__cause__.__cause__
-            if attempt == 4 or not isinstance(cause, psycopg.errors.DeadlockDetected):
-                raise
-        else:
-            return
-
-
-TransactionTestCase._fixture_teardown = _empty_tables_in_turn  # type: ignore[method-assign]
+emptying.install()
 
 
 @pytest.fixture(autouse=True)
