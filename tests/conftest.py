@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from clusterstate import memory
-from tests import emptying
-from tests.live import Service, state_folder
+from tests import distribution, emptying
+from tests.live import Service, shared
 
 if TYPE_CHECKING:
     from tests.api.serve import Server
@@ -23,26 +23,6 @@ settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
-
-
-_WITHOUT_THE_ENGINE = ("test_dry_run.py", "test_every_kind.py", "test_schema.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take minutes, so that no worker is left alone with one at the end.
-
-    They wait most of the time, and the many short ones fill the other workers. The first service
-    of a fresh clone compiles the engine's loops for a minute, on one core, and whoever else needs
-    these waits for it: the other workers begin with long files that need none. The runner keeps
-    this order with --no-loadscope-reorder.
-    """
-    items.sort(
-        key=lambda item: (
-            item.path.name != "test_soak.py",
-            item.path.name not in _WITHOUT_THE_ENGINE,
-            "faults" not in item.path.parts,
-        )
-    )
 
 
 emptying.install()
@@ -66,16 +46,11 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         )
 
 
-@pytest.fixture(scope="session")
-def live() -> Iterator[Service]:
+@pytest.fixture(scope="module")
+def live(request: pytest.FixtureRequest) -> Service:
     """The whole service, started once for all tests that leave it running."""
-    with state_folder() as state:
-        service = Service(state, STOWAGE_ADVISORS="1")  # tests of all folders ask it
-        try:
-            service.start()
-            yield service
-        finally:
-            service.stop()
+    assert distribution.shares(request.node.nodeid), "name this file in tests/distribution.py"
+    return shared.service()
 
 
 @pytest.fixture(scope="session")

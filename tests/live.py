@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -210,6 +210,28 @@ def started(kind: Callable[..., _Kind] = Service, **settings: str) -> Iterator[_
             yield service
         finally:
             service.stop()
+
+
+class Shared:
+    """The service that tests of many files ask: begun by the first of them."""
+
+    def __init__(self) -> None:
+        self._service: Service | None = None
+        self._until = ExitStack()
+
+    def service(self) -> Service:
+        """Return it, ready."""
+        if self._service is None:
+            self._service = self._until.enter_context(started(STOWAGE_ADVISORS="1"))
+        return self._service
+
+    def end(self) -> None:
+        """Stop and remove it, if it was begun; the next test that asks begins another one."""
+        self._service = None
+        self._until.close()
+
+
+shared = Shared()
 
 
 def node(

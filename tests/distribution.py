@@ -1,0 +1,80 @@
+"""Which worker of a parallel run takes which tests; ``-p tests.distribution``.
+
+A file's tests stay together, and so do all files that ask the shared service: one worker starts it
+for all of them, and it ends after the last. Otherwise each worker would start one, at 20 s of CPU,
+and keep it to the end.
+
+The long files come first, so that no worker is left alone with one. They wait most of the time, and
+the many short ones fill the other workers. The first service of a fresh clone compiles the engine's
+loops for a minute, on one core, and whoever else needs these waits for it: the other workers begin
+with long files that need none. The runner keeps this order with --no-loadscope-reorder.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+from tests import live
+
+SHARED: Final = "live"
+"""The fixture of the shared service."""
+OF_SHARED: Final = (
+    "tests/api/test_rights.py",
+    "tests/api/test_watch.py",
+    "tests/clients/",
+    "tests/journeys/test_decision_explained.py",
+    "tests/journeys/test_stores_and_web_servers.py",
+    "tests/kubectl/",
+)
+"""Files and folders whose tests ask it. The process that distributes tests sees only names."""
+_WITHOUT_THE_ENGINE: Final = ("test_dry_run.py", "test_every_kind.py", "test_schema.py")
+
+
+def shares(file: str) -> bool:
+    """Return whether the file's tests ask the shared service."""
+    return file.startswith(OF_SHARED)
+
+
+class Together(LoadFileScheduling):
+    """Hands out files, those of the shared service as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return SHARED if shares(file) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    return Together(config, log) if config.option.dist == "loadfile" else None
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.split("::", 1)[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(
+        key=lambda item: (
+            item.path.name != "test_soak.py",
+            item.path.name not in _WITHOUT_THE_ENGINE,
+            not shares(_file(item)),
+            "faults" not in item.path.parts,
+        )
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the shared service after the last test that asks it."""
+    try:
+        return (yield)
+    finally:
+        if shares(_file(item)) and (nextitem is None or not shares(_file(nextitem))):
+            live.shared.end()
+
+
+def pytest_sessionfinish() -> None:
+    live.shared.end()  # also after Ctrl-C
