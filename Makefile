@@ -36,12 +36,14 @@ test:
 	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Folders whose tests meet rows with times, and a moment about ten years on that is the last second
-# of a month, of a 29 February at that. Slow tests send requests at random for a while: not again.
+# of a month, of a 29 February at that. Slow tests send requests at random for a while: not again. Of
+# each test that uses the database so many variants run; TEST_VARIANTS is told in tests/distribution.
 TIMED = tests/clusterstate tests/controllers tests/worker tests/admin tests/api tests/journeys tests/properties/test_eviction_timers.py
 MOMENTS = 2036-02-29T23:59:59Z
+VARIANTS ?= 3
 later:
 	@./bootstrap.sh dev
-	@for moment in $(MOMENTS); do echo "at $$moment"; TEST_CLOCK=$$moment $(PYTHON) -m pytest \
+	@for moment in $(MOMENTS); do echo "at $$moment"; TEST_CLOCK=$$moment TEST_VARIANTS=$(VARIANTS) $(PYTHON) -m pytest \
 	  -n $(WORKERS) --dist loadfile -m "not real_clock and not slow" $(TIMED) $(ARGS) || exit 1; done
 
 plans:

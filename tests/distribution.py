@@ -1,4 +1,4 @@
-"""Which worker of a parallel run takes which tests; ``-p tests.distribution``.
+"""Which tests run, and which worker of a parallel run takes them; ``-p tests.distribution``.
 
 A file's tests stay together, and so do all files that ask the shared service: one worker starts it
 for all of them, and it ends after the last. Otherwise each worker would start one, at 20 s of CPU,
@@ -8,8 +8,15 @@ The long files come first, so that no worker is left alone with one. They wait m
 the many short ones fill the other workers. The first service of a fresh clone compiles the engine's
 loops for a minute, on one core, and whoever else needs these waits for it: the other workers begin
 with long files that need none. The runner keeps this order with --no-loadscope-reorder.
+
+``TEST_VARIANTS=3`` leaves at most so many variants of each test that uses the database: the first,
+the last and those in the middle. ``make later`` runs these: what a test's parameters vary is not
+the time, and each test runs. Parameters that are times belong to tests without a database, which
+cost nothing and run in full, or are marked ``every_variant``.
 """
 
+import os
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,6 +38,9 @@ OF_SHARED: Final = (
 )
 """Files and folders whose tests ask it. The process that distributes tests sees only names."""
 _WITHOUT_THE_ENGINE: Final = ("test_dry_run.py", "test_every_kind.py", "test_schema.py")
+
+
+VARIANTS: Final = "TEST_VARIANTS"
 
 
 def shares(file: str) -> bool:
@@ -55,7 +65,35 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.split("::", 1)[0]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def some(count: int, most: int) -> set[int]:
+    """Return which of so many variants run, from the first to the last."""
+    if count <= most:
+        return set(range(count))
+    return {round(place * (count - 1) / max(1, most - 1)) for place in range(most)}
+
+
+def _leave_some(config: pytest.Config, items: list[pytest.Item], most: int) -> None:
+    variants: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("db") and not item.get_closest_marker("every_variant"):
+            variants[item.nodeid.split("[", 1)[0]].append(item)
+    left_out = {
+        item
+        for group in variants.values()
+        for place, item in enumerate(group)
+        if place not in some(len(group), most)
+    }
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_variant: runs in full where others run in part")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if most := int(os.environ.get(VARIANTS, "0")):
+        _leave_some(config, items, most)
     items.sort(
         key=lambda item: (
             item.path.name != "test_soak.py",

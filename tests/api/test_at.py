@@ -109,6 +109,7 @@ def test_what_is_not_known_is_told_to_be_gone(api: Api, then: str) -> None:
     api.get(f"{leases}/l?at={then}").fails(410, "Expired")
 
 
+@pytest.mark.every_variant
 @pytest.mark.parametrize("at", ["yesterday", "", "-5", "2026-01-31", "999999d", "10w"])
 def test_a_moment_that_cannot_be_read_is_refused(api: Api, at: str) -> None:
     api.get(f"{NODES}?at={at}").fails(400, "BadRequest")

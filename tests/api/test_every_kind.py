@@ -56,6 +56,7 @@ def timeless(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @each
+@pytest.mark.every_variant
 def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
     one = f"{collection(kind)}/one"
     found = made(api, kind)

@@ -1,11 +1,11 @@
-"""Which worker of a parallel run takes which tests."""
+"""Which worker of a parallel run takes which tests, and which variants of a test are repeated."""
 
 from pathlib import Path
 
 import pytest
 
 from tests import distribution
-from tests.distribution import OF_SHARED, SHARED, Together
+from tests.distribution import OF_SHARED, SHARED, Together, some
 
 ROOT = Path(distribution.__file__).parent.parent
 
@@ -24,3 +24,13 @@ def test_the_files_of_the_shared_service_are_handed_out_together(test: str, unit
 
 def test_every_file_of_the_shared_service_is_there() -> None:
     assert [place for place in OF_SHARED if not (ROOT / place).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "places"),
+    [(1, 3, {0}), (3, 3, {0, 1, 2}), (4, 3, {0, 2, 3}), (45, 3, {0, 22, 44}), (9, 1, {0})],
+)
+def test_the_first_the_last_and_those_in_the_middle_are_repeated(
+    count: int, most: int, places: set[int]
+) -> None:
+    assert some(count, most) == places
