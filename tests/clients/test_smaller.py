@@ -177,6 +177,22 @@ def test_pykube_makes_queries_updates_and_deletes(py, cluster):
     until(lambda: not pod.exists(), what="the pod to be gone")
 
 
+def _written(thing, write):
+    """Do it, on the object as it is: pykube sends the revision that it has read along."""
+
+    def done():
+        thing.reload()
+        try:
+            write()
+        except pykube.exceptions.HTTPError as error:
+            if error.code != 409:
+                raise
+            return False
+        return True
+
+    until(done, what="a write between those of others")
+
+
 def test_pykube_scales_a_deployment_and_cordons_a_node(py, cluster):
     deployment = pykube.Deployment(py, cluster.deployment("py", 1))
     deployment.create()
@@ -186,13 +202,12 @@ def test_pykube_scales_a_deployment_and_cordons_a_node(py, cluster):
         return "updatedReplicas" in deployment.obj["status"] and deployment.ready
 
     until(ready, what="the deployment")
-    deployment.scale(3)
+    _written(deployment, lambda: deployment.scale(3))
     until(lambda: ready() and deployment.replicas == 3, what="three pods")
     node = pykube.Node.objects(py).get(name=cluster.node)
-    node.cordon()
+    _written(node, node.cordon)
     assert pykube.Node.objects(py).get(name=cluster.node).unschedulable
-    node.reload()
-    node.uncordon()
+    _written(node, node.uncordon)
     assert not pykube.Node.objects(py).get(name=cluster.node).unschedulable
     deployment.delete(propagation_policy="Background")
 
