@@ -6,6 +6,7 @@
     deciding                  which of the two ways a pod is decided
     fast_lane                 the other way: runs of pods in one compiled loop
     compiling                 a class becomes a plan, a program and a request (plans, programs)
+    requests                  what classes ask for, as the numbers that lines say
     statements                what plugins state about other pods, as terms
     counter_columns           copies of the counts that terms look at, for the loop
     lines, run                totals of rows by request; what was decided, as columns

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from clusterstate.objects.pod import Pod
-from scheduling.engine.compiled.layout import AMOUNT, SCORED_COLUMNS
-from scheduling.engine.lines import CHECKS, Lines
+from scheduling.engine.lines import Lines
 from scheduling.engine.plans import Plan, Plans, Profile
 from scheduling.engine.programs import Program, Programs
+from scheduling.engine.requests import Requests
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FILTERING
@@ -24,9 +24,6 @@ from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
 from scheduling.framework.node_table import Rows
 from scheduling.framework.types import PodInfo
 
-_LARGEST_AMOUNT: Final = 2**50
-_NO_RESOURCE: Final = (-1, 0, 0)
-_MOST_REQUESTS: Final = 4096
 _MOST_HELD: Final = 256
 _number: Final = struct.Struct("q")
 
@@ -87,9 +84,8 @@ class Compiler:
         self._profile = profile
         self._plans = plans
         self._programs = programs
-        self._lines = lines
         self._versions = versions
-        self._requests: dict[Hashable, bytes | None] = {}
+        self._requests = Requests(snapshot, profile, lines)
         self._held: dict[Hashable, Mask] = {}
         framework = profile.framework
         self._static = [
@@ -100,14 +96,14 @@ class Compiler:
         self.pin_plan = Plan(-1, None)
         self.pin_plan.absent = snapshot.node_count - 1
 
-    def compile(self, info: PodInfo) -> Compiled:
-        """Return what a class comes to.
+    def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled:
+        """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot, profile = self._snapshot, self._profile
-        made = Compiled(self._versions(), snapshot.peer_stamp(info))
+        made = Compiled(stamp, snapshot.peer_stamp(info))
         aspects = []
         wanting: list[Plugin] = []
         for plugin in profile.aspected:
@@ -119,7 +115,7 @@ class Compiler:
             aspects.append(aspect)
         if profile.by_class:
             aspects.append(info.digest)
-        request = self._request(info, aspects)
+        request = self._requests.of(info, aspects)
         if request is None:
             return made
         if info.node_affinity_key and snapshot.node_count > 1:
@@ -149,54 +145,6 @@ class Compiler:
         made.stamp = self._versions()
         made.key = _number.pack(made.plan.number) + request
         return made
-
-    def _request(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
-        """Return what follows the plan's number in a line's key, ``None``: too many or too much.
-
-        The pods of hundreds of Deployments and DaemonSets ask for a few sizes.
-        """
-        by = self._profile.by_request
-        if by is None:
-            return self._new_request(info)
-        known = (
-            info.nonzero_cpu, info.nonzero_memory, *info.requests.items(), None,
-            *info.scored_requests.items(), *[aspects[place] for place in by],
-        )  # fmt: skip
-        if known in self._requests:
-            return self._requests[known]
-        if len(self._requests) >= _MOST_REQUESTS:
-            self._requests.clear()
-        found = self._requests[known] = self._new_request(info)
-        return found
-
-    def _new_request(self, info: PodInfo) -> bytes | None:
-        fit = self._profile.fit
-        assert fit is not None
-        checks = fit.request_checks(info, self._snapshot)
-        if len(checks) > CHECKS:
-            return None
-        scored = self._scored(info)
-        nonzero = (info.nonzero_cpu, info.nonzero_memory)
-        vector = self._snapshot.request_vector(info).tolist()
-        amounts = (*nonzero, *vector, *scored[AMOUNT::SCORED_COLUMNS])
-        if min(amounts) < 0 or max(amounts) >= _LARGEST_AMOUNT:
-            return None
-        if len(vector) != self._lines.width:
-            return b""  # resources became known: what is found now is made again
-        return self._lines.key(nonzero, checks, vector, scored)
-
-    def _scored(self, info: PodInfo) -> list[int]:
-        """Return what NodeResourcesFit and balance look at, as ``Lines.scored``."""
-        profile, snapshot = self._profile, self._snapshot
-        found = [] if profile.least is None else profile.least[0].scored(info, snapshot)
-        half = self._lines.scored_count * SCORED_COLUMNS
-        if len(found) < half:
-            found += _NO_RESOURCE * ((half - len(found)) // SCORED_COLUMNS)
-        if profile.balanced is not None:
-            found += profile.balanced[0].balanced(info, snapshot)
-        if len(found) < 2 * half:
-            found += _NO_RESOURCE * ((2 * half - len(found)) // SCORED_COLUMNS)
-        return found
 
     def _only_row(
         self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]

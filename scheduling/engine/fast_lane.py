@@ -184,26 +184,23 @@ class FastLane:
         plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
         vectors = rest[:, : lines.width]
         resources = rest[:, lines.width :].reshape(len(made), *lines.scored.shape[1:])
-        masks, bases, weights = [], [], []
-        for plan_number in plan_of[:, 0].tolist():
-            plan = self._plans.plans[plan_number]
-            mask = 0 if plan.keyed else (1 << len(plan.group_rows)) - 1
-            masks.append(mask)
-            bases.append(self._plans.base(plan, mask))
-            weights.append(
-                (
-                    profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
-                    profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
-                )
-            )
+        numbers_of, at = np.unique(plan_of[:, 0], return_inverse=True)
+        plans = [self._plans.plans[number] for number in numbers_of.tolist()]
+        masks = [0 if plan.keyed else (1 << len(plan.group_rows)) - 1 for plan in plans]
+        bases = [self._plans.base(plan, mask) for plan, mask in zip(plans, masks, strict=True)]
+        least = 0 if profile.least is None else profile.least[2]
+        balanced = 0 if profile.balanced is None else profile.balanced[2]
+        weights = np.array(
+            [(least * (0 in plan.lines), balanced * (1 in plan.lines)) for plan in plans], np.int32
+        )[at]
         lines.plan_of[numbers] = plan_of[:, 0]
         lines.amounts[numbers] = amounts
         lines.columns[numbers] = columns
         lines.more[numbers] = (columns > 1).any(axis=1)
         lines.vectors[numbers] = vectors
         lines.nonzero[numbers] = nonzero
-        lines.mask_of[numbers] = np.array(masks, np.uint64)
-        lines.base_of[numbers] = bases
+        lines.mask_of[numbers] = np.array(masks, np.uint64)[at]
+        lines.base_of[numbers] = np.array(bases, np.int32)[at]
         lines.weights[numbers] = weights
         lines.scored[numbers] = resources
         terms = np.zeros((len(made), 9))
@@ -213,7 +210,7 @@ class FastLane:
                 is_it = resources[:, score, :, COLUMN] == column
                 asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
                 # Scores that a plan lacks count nothing.
-                terms[:, place + column] = np.where(np.array(weights)[:, score] > 0, asked, 0)
+                terms[:, place + column] = np.where(weights[:, score] > 0, asked, 0)
                 if score == 0:
                     shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)
                     terms[:, 6 + column] = shares
@@ -354,7 +351,7 @@ class FastLane:
             or compiled.stamp != stamp
             or compiled.peer_stamp != snapshot.peer_stamp(info)
         ):
-            compiled = info.memo[memo_key] = self._compiler.compile(info)
+            compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
             if compiled.stamp != stamp:
                 return False  # to look at it made something known: the next run sees it
         if compiled.plan is None:
@@ -366,7 +363,7 @@ class FastLane:
             if compiled.program is not None:
                 programs = self._programs
                 if not programs.holds(compiled.program) or not programs.sync(compiled.program):
-                    compiled = info.memo[memo_key] = self._compiler.compile(info)
+                    compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
                     if compiled.stamp != stamp or compiled.plan is None:
                         return False
             program = compiled.program

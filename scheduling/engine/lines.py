@@ -1,8 +1,6 @@
 """Totals of rows for each distinct request under a plan, shared by all classes that ask for it."""
 
-import struct
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +19,6 @@ PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
 
 The vector is followed by what scores look at.
 """
-_PADDING = (-1,) * CHECKS
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
 _FEW_LINES = 256
@@ -46,7 +43,6 @@ class Lines:
         blocks = rows // BLOCK
         self.width = snapshot.requested.shape[1]
         self.key_length = 3 + 2 * CHECKS + self.width + 2 * self.scored_count * SCORED_COLUMNS
-        self._numbers = struct.Struct(f"{self.key_length - 1}q")
         # A stream of requests that never come again should stay in the processor's cache.
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), SHORTEST)
@@ -81,30 +77,6 @@ class Lines:
         self.entry_group: Int16 = np.zeros((0, 0, 0), np.int16)
         self.entry_top: Int32 = np.zeros((0, 0, 0), np.int32)
         self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
-
-    def key(
-        self,
-        nonzero: Sequence[int],
-        checks: Sequence[tuple[int, int]],
-        vector: Sequence[int],
-        scored: Sequence[int],
-    ) -> bytes:
-        """Return what a line says after its plan's number, as bytes; see ``compiling.Compiled``.
-
-        Args:
-            nonzero: cpu and memory with defaults.
-            checks: amounts and columns of what must be free.
-            vector: what is accounted for, by column.
-            scored: what scores look at; see ``scored``.
-        """
-        padding = _PADDING[len(checks) :]
-        return self._numbers.pack(
-            *nonzero,
-            *[amount for amount, _ in checks], *padding,
-            *[column for _, column in checks], *padding,
-            *vector,
-            *scored,
-        )  # fmt: skip
 
     def reserve_groups(self, count: int) -> None:
         """Make room for groups of rows, so many in each line."""

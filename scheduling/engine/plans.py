@@ -164,10 +164,10 @@ class Profile:
                 self.balanced = scorer, scorer.name, weight
         self._note_scored_resources()
         # Where the plugins that look at requests stand among those with an aspect; ``None``: one of
-        # them does not say what else it looks at.
+        # them does not say what else it looks at, or is of another package.
         names = {self.fit_name, *[of[1] for of in (self.least, self.balanced) if of is not None]}
         found = [at for at, plugin in enumerate(self.aspected) if plugin.name in names]
-        if len(found) == len(names):
+        if len(found) == len(names) and not names.intersection(framework.third_party):
             self.by_request = tuple(found)
         self.usable = self.fit is not None
 

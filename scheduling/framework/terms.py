@@ -70,7 +70,11 @@ class RequestFilter(Protocol):
     """A filter that compares requests with what is free, beside a place for the pod."""
 
     def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
-        """Return (amount, resource column) of all that is compared."""
+        """Return (amount, resource column) of all that is compared.
+
+        Each amount is what the pod requests of that column. Built-in plugins are asked once for all
+        pods that request the same resources (``engine.requests``).
+        """
         ...
 
     def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
@@ -125,7 +129,10 @@ class AllocationScore(Protocol):
     scored_resources: tuple[str, ...]
 
     def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return column, weight and amount of each resource that takes part, as a flat list."""
+        """Return column, weight and amount of each resource that takes part, as a flat list.
+
+        Each amount is of ``PodInfo.scored_requests``; asked as ``RequestFilter.request_checks`` is.
+        """
         ...
 
 
@@ -136,7 +143,10 @@ class BalanceScore(Protocol):
     balanced_resources: tuple[str, ...]
 
     def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return column, weight and amount of each resource that takes part, as a flat list."""
+        """Return column, weight and amount of each resource that takes part, as a flat list.
+
+        Each amount is of ``PodInfo.requests``; asked as ``RequestFilter.request_checks`` is.
+        """
         ...
 
 

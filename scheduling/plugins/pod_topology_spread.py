@@ -111,6 +111,7 @@ class PodTopologySpread:
     ) -> None:
         self._system = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
+        self._nothing = Constraints((), (), not self._system, 0)
         self._empty_term = cast("EmptyTerm", empty_node_selector_term)
         self._match_label_keys = match_label_keys
         self._policies = node_inclusion_policy
@@ -137,13 +138,20 @@ class PodTopologySpread:
             )
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
-            hard = soft = ()
-            if selector is not None:
+            if selector is None:
+                wanted = self._no_constraints(snapshot.workload_version)
+            else:
                 hard = self._compile(pod, self._defaults, HARD, selector)
                 soft = self._compile(pod, self._defaults, SOFT, selector)
-            wanted = Constraints(hard, soft, not self._system, snapshot.workload_version)
+                wanted = Constraints(hard, soft, not self._system, snapshot.workload_version)
         pod.memo[self._memo_key] = wanted
         return wanted
+
+    def _no_constraints(self, version: int) -> Constraints:
+        """Return that a class has no constraints: one object for all classes, by version."""
+        if self._nothing.workload_version != version:
+            self._nothing = Constraints((), (), not self._system, version)
+        return self._nothing
 
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str

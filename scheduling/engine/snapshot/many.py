@@ -115,7 +115,8 @@ class ManyPods(PodColumns):
         placed = self._peers.pods
         for info in infos:
             placed[info.peer] += 1
-        self._bump(np.array([info.peer for info in infos], np.int32), rows)
+        if self._counters:
+            self._bump(np.array([info.peer for info in infos], np.int32), rows)
         if self.nominations.node_of:
             for key in keys:
                 self._suspend_nomination(key)
