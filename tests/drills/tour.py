@@ -263,7 +263,7 @@ class _Walk:
             hands.confirm()
             sees("All is done")
         with self._task("see where one landed"):
-            hands.follow("td a.ok")
+            hands.follow("tr:has(th a[href*='/packed-']) td a.ok")
             sees("Requested of what the node offers")
             sees(f"{NAMESPACE}/packed-")
         with self._task("open the waiting group"):
