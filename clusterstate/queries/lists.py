@@ -340,16 +340,12 @@ class _Listing(msgspec.Struct, frozen=True):
         return bool(self.labels.requirements or self.chosen or self.part)
 
     @property
-    def node_name(self) -> str:
-        """The node whose pods are asked for, empty for those of any."""
-        return next(
-            (
-                one.value
-                for one in self.chosen
-                if one.path == "spec.nodeName" and not one.negated and self.kind.has_slots
-            ),
-            "",
-        )
+    def node_name(self) -> str | None:
+        """The node whose pods are asked for: empty for those of none, ``None`` for those of any."""
+        for one in self.chosen:
+            if one.path == "spec.nodeName" and not one.negated and self.kind.has_slots:
+                return one.value
+        return None
 
     def page(
         self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int] | None
@@ -398,8 +394,13 @@ def _list_objects(listing: _Listing) -> Page:
     if listing.part:
         where.add("strpos(t.name, %s) > 0", listing.part)
         before.add("strpos(name, %s) > 0", listing.part)
-    if listing.node_name:
-        before.add("previous_node_name = %s", listing.node_name)
+    if listing.node_name is not None:
+        before.add("coalesce(previous_node_name, '') = %s", listing.node_name)
+    first = ""
+    if limit and listing.after.past and not (labels.requirements or chosen):
+        # No more of the log than a page may hold, and then it is not known how many follow.
+        before.add("previous_revision IS NOT NULL")
+        first = f"ORDER BY c.namespace, c.name LIMIT {count}"
     statement = f"""
         (SELECT 0, {key}, d.text, t.revision, {live_overlay}
          FROM {kind.rows} t JOIN document d ON d.id = t.document_id
@@ -407,8 +408,8 @@ def _list_objects(listing: _Listing) -> Page:
         UNION ALL
         (SELECT r.verb, r.namespace, r.name, d.text, r.previous_revision, r.previous_node_name,
                 r.previous_scheduled_at, r.previous_unschedulable, r.previous_eviction
-         FROM (SELECT DISTINCT ON (object_id) * FROM change
-               WHERE {before.text()} ORDER BY object_id, revision) r
+         FROM (SELECT * FROM (SELECT DISTINCT ON (object_id) * FROM change
+               WHERE {before.text()} ORDER BY object_id, revision) c {first}) r
          LEFT JOIN document d ON d.id = r.previous_document_id)
         UNION ALL
         (SELECT -1, '', '', NULL, trimmed_revision, {no_overlay} FROM history WHERE id = 1)
@@ -424,7 +425,7 @@ def _list_objects(listing: _Listing) -> Page:
         given = (manifest.get("metadata") or {}).get("labels") or {}
         return labels.matches(given) and fields.matches(chosen, manifest)
 
-    counts = True
+    counts = not first
     compose = document.compose
     for tag, row_namespace, name, text, number, *columns in rows:
         if tag == 0:
@@ -478,7 +479,7 @@ def _packed(
         found = past.versions_at(
             kind, revision, log,
             namespace=listing.namespace, after=listing.after.key, limit=limit, part=listing.part,
-            node_name=listing.node_name,
+            node_name=listing.node_name or "",
         )  # fmt: skip
         past.require(revision)  # none of it was dropped meanwhile
     except Expired as error:

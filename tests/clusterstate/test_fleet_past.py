@@ -175,6 +175,26 @@ def test_the_same_is_told_wherever_packing_and_trimming_stopped(
     assert sql.fetch("SELECT count(*) FROM change") == [(0,)]
 
 
+def test_pages_of_the_past_hold_what_the_whole_list_does(revisions: list[int]) -> None:
+    for revision in revisions:
+        whole = list_page("Pod", at=revision).items
+        for fields in ("", "spec.nodeName=", "spec.nodeName=n1"):
+            every = [one for one in whole if fields in ("", f"spec.nodeName={node_of(one)}")]
+            found: list[bytes] = []
+            page = list_page("Pod", at=revision, limit=2, field_selector=fields)
+            found += page.items
+            while page.continue_token:
+                token = page.continue_token
+                page = list_page("Pod", continue_token=token, limit=2, field_selector=fields)
+                assert len(page.items) <= 2
+                found += page.items
+            assert found == every, (revision, fields)
+
+
+def node_of(text: bytes) -> str:
+    return msgspec.json.decode(text, type=Pod).spec.node_name
+
+
 def test_pods_of_then_are_found_by_a_part_of_their_name(revisions: list[int]) -> None:
     def names(revision: int) -> list[str]:
         items = list_page("Pod", at=revision, part="gpu", limit=1).items
