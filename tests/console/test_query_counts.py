@@ -1,0 +1,200 @@
+"""How often each page of the console waits for the database: as often for many objects as for few.
+
+The numbers stand in ``query_counts.json``; ``QUERY_COUNTS=write`` writes them anew, for the
+difference to be looked at.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import time_machine
+from django.test import Client
+from django.urls import get_resolver
+
+from api.console import nodes, shared
+from clusterstate.actions import audit_log, decisions, objects, scheduler_configuration
+from clusterstate.actions.audit_log import Line
+from clusterstate.actions.decisions import Turn
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.fleet import FleetNode
+from clusterstate.queries.pods import find_pod_id
+from scheduling.controllers.evictions import timers
+from scheduling.engine.record import Body
+from tests import roundtrips
+from tests.clock import NOW, after, moment
+from tests.clusterstate.support import bind, create_node, new_pod
+from tests.console.conftest import text
+from tests.console.test_change import form_of
+from tests.controllers.support import set_taints, taint, tolerates
+
+KEPT = Path(__file__).with_name("query_counts.json")
+MOST = 40
+SLACK = 2
+"""A page that has a plan made drops old ones now and then; ten objects more are ten asked for."""
+PAGES = {
+    "fleet": "",
+    "fleet-beside": "fleet/beside",
+    "fleet-columns": "fleet/columns",
+    "fleet-pace": "fleet/pace",
+    "nodes": "nodes/",
+    "nodes, searched": "nodes/?q=zone%3Da+cpu%3E1%25&sort=-cpu&columns=cpu,labels,leaving",
+    "nodes-csv": "nodes/csv",
+    "node": "nodes/n1/",
+    "change": "change?do=cordon&node=n1",
+    "plans": "plans/",
+    "plan": "plans/{plan}/",
+    "plan-yaml": "plans/{plan}/yaml",
+    "what-if": "what-if/",
+    "pods": "pods/",
+    "pods, waiting": "pods/?waiting=yes",
+    "pods, of a node": "pods/?node=n1&q=m",
+    "submit": "pods/new",
+    "pod": "pods/default/m0/",
+    "pod, waiting": "pods/default/big-0/",
+    "why": "pods/default/big-0/why",
+    "decisions": "decisions/",
+    "decisions-csv": "decisions/csv",
+    "waiting": "waiting/",
+    "evictions": "evictions/",
+    "audit": "audit/",
+    "policies": "policies/",
+    "who-can": "policies/who-can",
+    "revisions": "policies/revisions",
+    "objects-csv": "objects/Pod/csv",
+    "objects": "objects/Pod/",
+    "objects, nodes": "objects/Node/",
+    "object": "objects/Node/-/n1/",
+    "find": "find?q=m",
+    "account": "account",
+    "then: fleet": "?at={then}",
+    "then: fleet-columns": "fleet/columns?at={then}",
+    "then: fleet-beside": "fleet/beside?at={then}",
+    "then: nodes": "nodes/?at={then}",
+    "then: node": "nodes/n1/?at={then}",
+    "then: pods": "pods/?at={then}",
+    "then: pods, waiting": "pods/?waiting=yes&at={then}",
+    "then: pod": "pods/default/m0/?at={then}",
+    "then: decisions": "decisions/?at={then}",
+    "then: policies": "policies/?at={then}",
+    "then: objects": "objects/Pod/?at={then}",
+    "then: object": "objects/Node/-/n1/?at={then}",
+}  # fmt: skip
+
+
+def fill(numbers: range) -> None:
+    """Add to everything that pages list."""
+    for number in numbers:
+        name = f"m{number}"
+        create_node(name, labels={"topology.kubernetes.io/zone": "ab"[number % 2]})
+        pod = new_pod(name, cpu="10m", tolerations=[tolerates("gone", seconds=3600)])
+        assert bind(pod, "n1")
+        waits = new_pod(f"big-{number}", cpu="64")
+        words = f"0/{number} nodes are available: Insufficient cpu."
+        refusal = Unschedulable(pod_id=waits, message=words, rejected_by=("NodeResourcesFit",))
+        set_unschedulable([refusal], now=NOW)
+        objects.create("Namespace", "", {"metadata": {"name": name}}, now=NOW)
+        quota = {"metadata": {"name": name}, "spec": {"hard": {"pods": "4", "requests.cpu": "1"}}}
+        objects.create("ResourceQuota", name, quota, now=NOW)
+        role = {"metadata": {"name": name}, "rules": []}
+        objects.create("ClusterRole", "", role, now=NOW)
+        event = {"auditID": str(uuid.UUID(int=number)), "requestURI": "/", "sourceIPs": ["::1"]}
+        line = (NOW, uuid.UUID(int=number), "ann", "get", "nodes", "", name, 200, json.dumps(event))
+        audit_log.append([Line(*line)])
+        made = decisions.Made(
+            pod_id=pod, at=NOW, class_id=1, snapshot_revision=7, profile="default",
+            profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name="n1",
+            total=9, margin=None, ties=1, node_count=3, evaluated=3, feasible=1, message="",
+            body=msgspec.msgpack.encode(Body()),
+        )  # fmt: skip
+        decisions.record_many([made], Turn(0, 1, number + 1))
+        scheduler_configuration.store(document=CONFIGURATION, by="ann", now=after(number))
+    timers.follow(after(1))
+
+
+CONFIGURATION = json.dumps(
+    {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler"}],
+    }
+)
+
+
+@pytest.fixture
+def known(operator: Client, cluster: None) -> dict[str, str]:
+    """Let there be a little of everything; return what addresses name."""
+    set_taints("n1", taint("gone"), now=NOW)
+    fill(range(2))
+    page = operator.get("/console/change?do=cordon&node=n2")
+    assert page.status_code == 200, text(page)[:2000]
+    return {"plan": form_of(text(page)).split("/")[3], "then": moment(300)}
+
+
+@pytest.fixture(autouse=True)
+def later(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is written at the test's beginning is ten minutes old for the pages, all the time.
+
+    What is remembered for some seconds stays remembered, however slow the machine is.
+    """
+    for limit in ("EVERY_SECONDS", "_LONGEST_SECONDS"):
+        monkeypatch.setattr(shared, limit, 3600.0)
+    with time_machine.travel(after(600), tick=False):
+        yield
+
+
+def counts(client: Client, known: dict[str, str], pages: Iterable[str] = PAGES) -> dict[str, int]:
+    """Return the statements of each page, of which everything is asked once before."""
+    found = {}
+    for name in pages:
+        address = f"/console/{PAGES[name].format_map(known)}"
+        for _ in range(2):
+            with roundtrips.counted() as trips:
+                answer = client.get(address)
+            assert answer.status_code == 200, (address, text(answer)[:2000])
+        found[name] = trips.number
+    return found
+
+
+def grown(few: dict[str, int], many: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """Return the pages that ask more often for many objects than for few."""
+    return {name: (few[name], many[name]) for name in few if many[name] - few[name] > SLACK}
+
+
+def test_pages_ask_as_often_as_is_written_down_and_not_for_each_object(
+    operator: Client, known: dict[str, str]
+) -> None:
+    few = counts(operator, known)
+    fill(range(2, 12))
+    assert grown(few, counts(operator, known)) == {}
+    if os.environ.get("QUERY_COUNTS") == "write":
+        KEPT.write_text(json.dumps(few, indent=2) + "\n")
+    written = json.loads(KEPT.read_text())
+    assert written.keys() == few.keys()
+    off = {name: (few[name], told) for name, told in written.items()}
+    assert {name: pair for name, pair in off.items() if abs(pair[0] - pair[1]) > SLACK} == {}
+    assert max(few.values()) <= MOST
+
+
+def test_a_page_that_asks_for_each_object_is_found(
+    operator: Client, known: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asking(node: FleetNode) -> tuple[str, ...]:
+        find_pod_id("default", node.name)
+        return ()
+
+    monkeypatch.setattr(nodes, "status_of", asking)
+    few = counts(operator, known, ["nodes", "audit"])
+    fill(range(2, 12))
+    found = grown(few, counts(operator, known, ["nodes", "audit"]))
+    assert list(found) == ["nodes"]
+    assert found["nodes"][1] == found["nodes"][0] + 10
+
+
+def test_what_is_counted_is_served() -> None:
+    served = {one.name for one in get_resolver("api.console.urls").url_patterns}
+    assert {name.split(",")[0] for name in PAGES if ":" not in name} <= served
