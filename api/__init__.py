@@ -28,45 +28,47 @@ view is a ``kinds.views.StatusView``, and its one ``dispatch`` does, in this ord
     initial              versioning (the path's version), authentication, permissions,
                          then negotiation (which renderer), so that nothing is told to strangers
     carry_out            the handler: a viewset's action; a dry run is rolled back
-    handle_exception     errors.handle, DRF's EXCEPTION_HANDLER: any failure becomes a Status
+    handle_exception     forms.errors.handle, DRF's EXCEPTION_HANDLER: any failure becomes a Status
     finalize_response    the renderer writes the data; then ``answered``, once for each request
 
 ``answered(request, response)`` sees the finished answer of every request that came to a view, also
-of those that were answered in a batch. The audit log (``audit``) looks at requests from outside:
-``serving`` tells it that one came, who sent it, and what was answered, also where no view was asked
-and where a page was.
+of those that were answered in a batch. The audit log (``server.audit``) looks at requests from
+outside: ``serving`` tells it that one came, who sent it, and what was answered, also where no view
+was asked and where a page was.
 
 Each judgement is a class that DRF knows, named in ``settings.REST_FRAMEWORK``:
 
 =================  ==============================================================================
-authentication     ``auth``: bearer tokens, browsers' sessions, acting for others
-permissions        ``permissions.RoleBased``: asks ``clusterstate.access`` for what a view ``wants``
-parsers            ``parsers``: JSON, YAML, Kubernetes' protobuf, and the four kinds of patch
-renderers          ``renderers``: JSON, YAML, protobuf, Table, PartialObjectMetadata, a page
-negotiation        ``negotiation``: which of them, by Content-Type and Accept
-versioning         ``versioning.PathVersioning``: ``/api/v1``, ``/apis/GROUP/VERSION``
-pagination         ``pagination.ContinuePagination``: ``limit`` and ``continue``
+authentication     ``access.auth``: bearer tokens, browsers' sessions, acting for others
+permissions        ``access.permissions``: asks ``clusterstate.access`` for what a view ``wants``
+parsers            ``forms.parsers``: JSON, YAML, Kubernetes' protobuf, and the four kinds of patch
+renderers          ``forms.renderers``: JSON, YAML, protobuf, Table, PartialObjectMetadata, a page
+negotiation        ``forms.negotiation``: which of them, by Content-Type and Accept
+versioning         ``forms.versioning.PathVersioning``: ``/api/v1``, ``/apis/GROUP/VERSION``
+pagination         ``forms.pagination.ContinuePagination``: ``limit`` and ``continue``
 =================  ==============================================================================
 
 There are no throttle classes. DRF asks one on a thread, when the request has a thread already, and
 it can only refuse. Fairness is about who gets the next thread, and about waiting rather than being
-refused: ``lanes`` and ``shares`` give each flow its turn before a thread is given away, ``budget``
-bounds the bytes that a flow holds, and ``room`` the disk. They answer 429 (507 for the disk) with
-Retry-After where a client asks for too much. A throttle class would count the same once more.
+refused: in ``server``, ``lanes`` and ``shares`` give each flow its turn before a thread is given
+away, ``budget`` bounds the bytes that a flow holds, and ``room`` the disk. They answer 429 (507 for
+the disk) with Retry-After where a client asks for too much. A throttle class would count the same
+once more.
 
-Views answer with *contents* (``replies``): a stored object, a list of them, or a document. Stored
-objects are text and stay text; only a renderer that needs more looks inside.
+Views answer with *contents* (``forms.replies``): a stored object, a list of them, or a document.
+Stored objects are text and stay text; only a renderer that needs more looks inside.
 
 Batches, the one optimisation
 -----------------------------
 
 Creating, deleting and reading single objects is what clients do thousands of times a second. Such
 requests that wait together run through the same view one after another, and each leaves its wish in
-the ``batches.Batch`` of its thread instead of carrying it out; then one statement does the wishes
-of all. Nothing else differs: authentication, permissions, parsers, validation, renderers and the
-form of failures are the same objects, since the view is the same. A ``batches.Deferred`` stands for
-the answer meanwhile, and the view's own ``finalize_response`` completes it. The batch lanes call
-the view without Django's URL resolver and middleware, which have nothing to say about these paths.
+the ``server.batches.Batch`` of its thread instead of carrying it out; then one statement does the
+wishes of all. Nothing else differs: authentication, permissions, parsers, validation, renderers and
+the form of failures are the same objects, since the view is the same. A ``batches.Deferred`` stands
+for the answer meanwhile, and the view's own ``finalize_response`` completes it. The batch lanes
+call the view without Django's URL resolver and middleware, which have nothing to say about these
+paths.
 ``tests/api/test_both_ways.py`` holds both ways equal for every status.
 
 Objects of our own (``stowage.dev``)

@@ -15,7 +15,7 @@ Each importing only from those below it (checked by import-linter)::
 
 Around the log: ``lineage`` (what a revision promises), ``wake`` (hints that something was
 committed), ``actors`` (who made a change), ``pod_log`` (changes of pods in columns), ``blocks``
-(changes packed for the history). Reads beside the queries: ``decisions``, ``dependents``,
+(changes packed for the past). Reads beside the queries: ``decisions``, ``dependents``,
 ``reservations``, ``bulk`` (a million rows as NumPy columns).
 
 How the parts of the service see one another: ``heartbeats``, ``progress`` (whether work is done),

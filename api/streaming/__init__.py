@@ -2,7 +2,8 @@
 
 ::
 
-    hub              one reader of the change log for all of a process
+    hub              one reader of the change log for all of a process: changes become events,
+                     in the order of their revisions
     watch            ``?watch=true``: an open answer with one line for each event
     waiting          ``?waitFor=PodScheduled``: answered when the pod has been decided on
     streams          server-sent events: what every such stream shares

@@ -4,7 +4,7 @@ This package owns what must be true of an object before it is stored. It is pure
 clock, no database and no settings module; what a rule must look up (a RuntimeClass, a namespace)
 it asks of a `Context`, which the actions provide. It never writes.
 
-``admit`` is its one main function. The order is that of Kubernetes' API server (v1.36)::
+``chain.admit`` is its one main function. The order is that of Kubernetes' API server (v1.36)::
 
     strip nulls -> API defaults -> mutating plugins -> validation -> validating plugins
                    defaults.py     runtime_class.py    validation/   node_restriction.py ...

@@ -8,4 +8,22 @@ Two views of an object exist. The *manifest* is the JSON document as a ``dict``:
 received and defaulted, and unknown fields survive. The *lens* is a frozen ``msgspec.Struct``
 (``pod.Pod``, ``node.Node``, ...) over the part that decisions need: ``msgspec.convert(manifest,
 Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
+
+::
+
+    kinds, stored_kinds, kind, columns, strategies    the registry: what is stored and served
+    wire_types, schema, fields, field_table, silent_fields    the fields of each kind
+    pod, node, workloads, meta     lenses
+    node_taints, node_edits, pod_references, shapes    rules about nodes and pods
+    quantity, resources, usage     amounts; what a pod asks for; what counts in a quota
+    labels, matching, selections   selectors; taints and tolerations; what selects what
+    scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
+    eviction, disruption           who must leave by when; what a disruption budget is charged
+    document, reading              stored JSON; texts from outside
+    protobuf, protobuf_fields, protobuf_meta    the same objects in protobuf
+    patching, managed_fields, field_sets        patches, apply, and who wrote which field
+    ownership, actor, causes       who owns an object; who changed it, and what for
+    addresses, cron, first_autoscalers          rules of Services, CronJobs, autoscalers
+    event_names, event_rules, audit_policy, webhook_targets    Events, the audit log, webhooks
+    errors, moments                what can be wrong; times that never overflow
 """

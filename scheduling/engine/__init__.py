@@ -18,7 +18,7 @@
     budgets, nominations      what the dry run of preemption counts with
     reliance                  placed pods, not bound yet, that a decision leans on
     compiled                  the loop of the fast lane, and how it is compiled
-    decision                  the record of what was decided and why
+    decision, record          what was decided and why; the same, packed to be kept
     queue                     which pending pod is next, and what wakes the others
     copying                   a snapshot of one's own, for what-if
 

@@ -1,11 +1,11 @@
 """The plugin contract: what plugins are asked, what they may answer, and in which order.
 
-    status     codes and reasons            types       pods as requirements, records, outcomes
+    status     codes and reasons            types       pods as requirements, records; FitError
     tables     label columns and counts     node_table  what plugins may read of a snapshot
     formulas   arithmetic of requests       vectors     judgements over rows that plugins share
     interface  extension points, locality   terms       rules stated in numbers for the fast lane
     runtime    running a profile's plugins: binding_points, answers, outcomes, per_node
-    configuration, plugin_args                       profiles as values, and their default plugins
+    configuration, plugin_args                       profiles as values; default plugins and weights
     documents, plugin_sets, configuration_advice     a document becomes such a value
     reading, legacy                                  typed reading; documents of older versions
     events, sampling                                 what wakes pods; how many nodes are looked at

@@ -1,10 +1,11 @@
 """DefaultPreemption: when a pod fits nowhere, find the node where the least must go to make room.
 
-Nothing is deleted here: the result names a node and its victims, and the caller acts on it. On each
-candidate node all pods of lower priority are taken off in the accounts, then put back one by one,
-the important ones first, as long as the pod still fits. Rule: plugins/defaultpreemption/
-default_preemption.go and framework/preemption/preemption.go, v1.36. Among candidates that are equal
-by every criterion the first by name is taken (arbitrary upstream).
+Nothing is deleted here: the result names a node and its victims, and who carries the decision out
+deletes them (``Binder`` in the scheduling worker). On each candidate node all pods of lower
+priority are taken off in the accounts, then put back one by one, the important ones first, as long
+as the pod still fits. Rule: plugins/defaultpreemption/default_preemption.go and
+framework/preemption/preemption.go, v1.36. Among candidates that are equal by every criterion the
+first by name is taken (arbitrary upstream).
 
 ``dry_run`` states the rule with Python objects and asks every filter after each pod. The engine
 offers the same in numbers (``CycleState.victim_search``), which is asked first; it has no answer

@@ -3,6 +3,7 @@
 Counts are tables of the snapshot, kept up to date per pod; what a cycle adds is the comparison.
 Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36. ``labelSelector: {}``
 counts no existing pod though the incoming pod matches itself; terminating pods do not count.
+``SYSTEM_DEFAULTS`` are the constraints of pods that state none, where defaulting is ``System``.
 """
 
 import itertools

@@ -6,7 +6,8 @@
     scheduler          a cycle: refresh, decide a batch, write what was decided
     standby            keeps the mirror of a second worker up to date until that one takes over
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
-    binder             binds batches in a thread while the next batch is decided
+    binder             binds batches in a thread while the next batch is decided; takes back what
+                       the database refused to bind; deletes the victims of preemption
     refusals           conditions and queue positions of pods that fit nowhere, written later
     reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
     binding_cycle      their PreBind, Bind and PostBind plugins, run by Celery tasks

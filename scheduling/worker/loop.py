@@ -2,8 +2,9 @@
 
 ``run`` is what the scheduling worker's loop calls (``scheduling.processes``); it works until the
 process is asked to stop. One runner works at a time in the whole system: it holds a session
-advisory lock, taken without waiting, so a second one finds it taken and leaves. The lock is lost
-together with the session, as when the process was stopped for long (``clusterstate.sessions``);
+advisory lock, taken without waiting, so ``run`` of a second one finds it taken and returns; that
+one then waits in ``stand_by`` until the lock is free, and takes over. The lock is lost together
+with the session, as when the process was stopped for long (``clusterstate.sessions``);
 then the next statement fails. Everything else is safe without the lock too: a bind is conditional.
 The warm state lives in this module between runs, and is thrown away whenever anything about it is
 in doubt.

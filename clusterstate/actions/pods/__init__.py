@@ -4,6 +4,18 @@ The statements that a scheduling service runs all day are here. Each is one stat
 or a thousand: arrays travel in binary and are unnested, documents, rows, queue and log are written
 by CTEs, and the answer comes back in one round trip.
 
+::
+
+    writer      the ``Writer`` of pods: what a request of the API comes to
+    create      new pods, ``preparing`` (through admission) -> one statement
+    bind        pods to nodes: the scheduler's batches, a client's Binding
+    queue       why pods were not placed, and where they wait
+    delete      gracefully, and for good; ``evict`` asks the disruption budget first
+    rewrite     the service's own changes of a manifest; ``status`` of a status
+    versions    locking pods, writing new versions, removing rows
+    classes     scheduling classes, found or made
+    clauses     parts that the statements share
+
 Who else may place a pod, and how a bind can be sure
 ----------------------------------------------------
 The scheduler decides on a snapshot and binds in batches. Others place pods too: a pod may be

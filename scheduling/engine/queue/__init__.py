@@ -13,10 +13,11 @@ A pod is in one of five stages:
 
     __init__    PriorityQueue: every way in, between the stages, and out
     active      ActivePods: what is ready to be tried, and which of it makes up a batch
-    waiting     WaitingPods: what plugins rejected, by what may help it; queueing hints
+    waiting     WaitingPods: what plugins rejected, by what may help it; asks the hints
+                (``plugins.queueing_hints`` states them)
     in_flight   PodsInFlight: what is being decided, and the events since
-    timers      Timers: when backoffs end, and when a pod is tried in any case
-    pending     a pod, its place in the queue, and how heaps name it
+    timers      Timers: whose backoff is over, and who is tried in any case
+    pending     a pod, its place in the queue, how long it backs off, and how heaps name it
 
 *Active* pods come out by the sort key (priority, then time queued; where the configuration asks for
 ageing, priority grows with the time since a pod came, ``pending.aged_sort``), which the pod's id
