@@ -48,9 +48,14 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.fixture(scope="module")
 def live(request: pytest.FixtureRequest) -> Service:
-    """The whole service, started once for all tests that leave it running."""
+    """The whole service, started once for all tests that leave it running.
+
+    Each file begins without the nodes of the one before: pods would be placed on them.
+    """
     assert distribution.shares(request.node.nodeid), "name this file in tests/distribution.py"
-    return shared.service()
+    service = shared.service()
+    service.request("DELETE", "/api/v1/nodes")
+    return service
 
 
 @pytest.fixture(scope="session")

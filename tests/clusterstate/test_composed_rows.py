@@ -163,7 +163,7 @@ def test_an_action_writes_rows_and_document_as_one_version() -> None:
     cursor = changes.watermark()
     tainted("n1", A, B)
     for taints in ([B, A], [A], [], [C]):
-        new = {"taints": taints} if taints else {}
+        new = {"podCIDR": "10.0.0.0/24", **({"taints": taints} if taints else {})}
         objects.update("Node", "", "n1", lambda m, new=new: {**m, "spec": new}, now=NOW)
     objects.delete("Node", "", "n1", now=NOW)
     verbs = [one.verb for one in changes.read_since(cursor).items]

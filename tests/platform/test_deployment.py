@@ -77,7 +77,8 @@ def test_background_services_check_the_heartbeat_they_write() -> None:
 
 def test_services_and_supervisor_run_the_same_commands() -> None:
     """Both start uvicorn and Celery with the same options, apart from addresses and paths."""
-    source = (ROOT / "clusterstate/management/commands/up.py").read_text()
+    files = ("clusterstate/local/parts.py", "clusterstate/management/commands/up.py")
+    source = "".join((ROOT / file).read_text() for file in files)
     for name, service in OURS.items():
         if name == "migrate":
             continue

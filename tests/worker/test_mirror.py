@@ -112,5 +112,5 @@ def test_a_pod_that_says_the_word_and_was_not_preempted_is_no_victim(cluster: No
     delete_pod("default", "other", now=NOW, condition={"type": "stowage.dev/Other", **reason})
     mirror = Mirror({}, Backoff())
     mirror.load(NOW.timestamp())
-    found = {record.name for record in mirror.snapshot.pods() if record.preempted}
-    assert found == {"victim"}
+    found = [record.key for record in mirror.snapshot.pods() if record.preempted]
+    assert found == [find_pod_id("default", "victim")]
