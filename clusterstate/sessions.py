@@ -21,6 +21,11 @@ the server does not answer (``sql.patience``). What neither sees is found here:
 - So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
   hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
   goes to lunch must not stop the scheduler.
+
+Commands that change the database's shape, save it or put it back work without time-outs
+(``UNHURRIED``): a migration may compute for minutes between two statements. They are never ended,
+and nobody is ended because they wait: ``pg_dump`` with several jobs is silent in the transaction
+that keeps its tables, and a migration that wants one of these can wait for it.
 """
 
 import threading
@@ -40,6 +45,8 @@ logger = structlog.get_logger(__name__)
 
 KEEPER_SUFFIX: Final = "+"
 """Ends the ``application_name`` of a keeper's session; before it stands its process's sign."""
+UNHURRIED: Final = f"{settings.SESSION_SIGN}-unhurried"
+"""The ``application_name`` of a session that works without time-outs."""
 _EVERY_SECONDS = 1.0
 _KEEPER_SILENCE = "2500ms"
 _STUCK_SECONDS = 3.0
@@ -53,7 +60,9 @@ WITH holding AS MATERIALIZED (
 blocking AS MATERIALIZED (
     SELECT DISTINCT b.pid FROM pg_stat_activity w, unnest(pg_blocking_pids(w.pid)) AS b(pid)
     WHERE w.datname = current_database() AND w.wait_event_type = 'Lock'
-      AND starts_with(w.application_name, '{settings.SESSION_SIGN}-'))
+      AND starts_with(w.application_name, '{settings.SESSION_SIGN}-')
+      AND w.application_name <> '{UNHURRIED}'
+      AND w.query_start < clock_timestamp() - interval '500 ms')
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
        coalesce(a.wait_event_type, ''),
        extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,
@@ -62,6 +71,7 @@ SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename = current_user
   AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
+  AND a.application_name IS DISTINCT FROM '{UNHURRIED}'
 """
 _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
 
@@ -111,7 +121,8 @@ class Judge:
         for (pid, _), since in self._deaf.items():
             if now - since >= _STUCK_SECONDS:
                 ended[pid] = "does not read its answer"
-        # Who drops a table waits for its readers, shortly, and by design: one look is not enough.
+        # Who drops a table waits for its readers, shortly, and by design (the look leaves that out,
+        # as far as it can tell): one look is not enough.
         blocking = {one.pid for one in seen if one.blocks and one.pid in self._blocking}
         self._blocking = {one.pid for one in seen if one.blocks}
         for one in seen:
@@ -158,7 +169,7 @@ def _is_deaf(one: Session) -> bool:
 
 
 def look() -> list[Session]:
-    """Return the other sessions of this database and this user. Queries once."""
+    """Return the other sessions of this database and user, but the unhurried. Queries once."""
     return [Session(*row) for row in sql.fetch(_LOOK)]
 
 

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
 from django.db.migrations.loader import MigrationLoader
 
-from clusterstate import locks
+from clusterstate import locks, sessions
 
 POSTGRES_VERSION = 18
 """The oldest major version that works."""
@@ -54,16 +54,20 @@ def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Lift the time-outs of this thread's connection, which are meant for requests."""
+    """Lift the time-outs of this thread's connection, which are meant for requests.
+
+    The processes that serve do not end it either, whatever waits for it meanwhile.
+    """
     with connection.cursor() as cursor:
         for name in _TIMEOUTS:
             cursor.execute(f"SET {name} = 0")
+        cursor.execute(f"SET application_name = '{sessions.UNHURRIED}'")
     try:
         yield
     finally:
         if connection.connection is not None and not connection.connection.closed:
             with connection.cursor() as cursor:
-                for name in _TIMEOUTS:
+                for name in (*_TIMEOUTS, "application_name"):
                     cursor.execute(f"RESET {name}")
 
 

@@ -1,9 +1,13 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
+import threading
+
 import pytest
-from django.db import OperationalError, connection
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
 
 from clusterstate import sql
+from clusterstate.local import preparation
 from clusterstate.sessions import Judge, Session, look
 from tests.clusterstate.support import Worker
 from tests.waiting import until
@@ -114,6 +118,56 @@ def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) ->
         holder.close()
     waiter.result(20)
     assert not any(one.blocks for one in look())
+
+
+def test_nobody_is_ended_because_a_migration_waits(transactional_db) -> None:
+    """`pg_dump -j` is silent in the transaction that keeps its tables."""
+    holder = connection.copy()
+    try:
+        holder.set_autocommit(False)
+        with holder.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM namespace")
+            cursor.execute("SELECT pg_backend_pid()")
+            (pid,) = cursor.fetchone()
+
+        def migrate() -> None:
+            with preparation.unhurried(), transaction.atomic():
+                sql.run("LOCK TABLE namespace IN ACCESS EXCLUSIVE MODE")
+
+        migration = Worker(migrate)
+        until(lambda: sql.fetch(_WAITED_LONG, (pid,)), seconds=20, what="the migration to wait")
+        assert not seen(pid).blocks
+    finally:
+        holder.close()
+    migration.result(20)
+
+
+def test_a_migration_that_computes_between_two_statements_is_not_seen(transactional_db) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+    pids: list[int] = []
+
+    def migrate() -> None:
+        with preparation.unhurried(), transaction.atomic():
+            pids.extend(sql.fetch("SELECT pg_backend_pid()")[0])
+            sql.run("LOCK TABLE namespace IN ACCESS EXCLUSIVE MODE")
+            reached.set()
+            assert go_on.wait(60)
+        assert sql.fetch("SELECT current_setting('application_name')") == [(settings.SESSION_NAME,)]
+
+    migration = Worker(migrate)
+    try:
+        assert reached.wait(20)
+        assert pids[0] not in {one.pid for one in look()}
+    finally:
+        go_on.set()
+    migration.result(20)
+
+
+_WAITED_LONG = """
+SELECT 1 FROM pg_stat_activity w
+WHERE %s::int = ANY(pg_blocking_pids(w.pid)) AND w.wait_event_type = 'Lock'
+  AND w.query_start < clock_timestamp() - interval '1 second'
+"""
 
 
 def seen(pid: int) -> Session:
