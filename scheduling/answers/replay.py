@@ -8,6 +8,7 @@ record is verified when total, ties, counts and message agree and its node is am
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from scheduling.engine.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.record import unpack, unpack_table
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.nodes import TooManyResources
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
@@ -215,7 +217,8 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     placements = decisions.placements_at(revision)
     snapshot.revision = revision
     for item in list_at("Node", revision):
-        snapshot.set_node(_decode_node(item))
+        with suppress(TooManyResources):  # the scheduler went on without it
+            snapshot.set_node(_decode_node(item))
     for item in list_at("Namespace", revision):
         namespace = msgspec.json.decode(item, type=Namespace)
         snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
@@ -227,14 +230,19 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     for item in list_at("PodDisruptionBudget", revision):
         snapshot.set_budget(msgspec.json.decode(item, type=PodDisruptionBudget))
     class_ids = sorted({placement.class_id for placement in placements} | {record.class_id})
-    infos = {
-        row.id: snapshot.intern(from_class(row.id.to_bytes(8, "big"), row.spec))
-        for row in load_classes(class_ids)
-    }
+    infos: dict[int, PodInfo] = {}
+    for row in load_classes(class_ids):
+        with suppress(TooManyResources):
+            infos[row.id] = snapshot.intern(from_class(row.id.to_bytes(8, "big"), row.spec))
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
     placed = decisions.placed_before(record)
     for placement in placements:
+        if placement.class_id not in infos and snapshot.row_of(placement.node_name) is not None:
+            snapshot.remove_node(placement.node_name)  # what is free there is not known
+    for placement in placements:
+        if placement.class_id not in infos:
+            continue
         if placement.pod_id == record.pod_id:
             if placement.nominated_node_name:
                 snapshot.nominate(

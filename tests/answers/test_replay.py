@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from clusterstate import decisions
+from clusterstate import changes, decisions
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.decisions import Record
@@ -71,6 +71,18 @@ def test_a_bind_that_came_too_late_was_decided_all_the_same(record: Record) -> N
 def test_a_profile_that_is_gone_cannot_be_asked_again(record: Record) -> None:
     with pytest.raises(Expired, match="profile other is no longer known"):
         replay.make_again(msgspec.structs.replace(record, profile="other"))
+
+
+def test_pods_that_the_scheduler_had_set_aside_do_not_matter(record: Record) -> None:
+    """A pod that asks for more resources than are counted waits beside the one that is decided."""
+    make_node("shut")
+    greedy = {f"example.com/r{number}": "1" for number in range(600)}
+    containers = [{"name": "main", "image": "busybox", "resources": {"limits": greedy}}]
+    waits = pod_manifest("waits", containers=containers)
+    there = pod_manifest("there", containers=containers, nodeName="shut")
+    create_pods([waits, there], now=NOW)
+    made = replay.make_again(msgspec.structs.replace(record, snapshot_revision=changes.watermark()))
+    assert set(made.snapshot.node_names()) == {"a", "b", "closed"}
 
 
 def test_the_explanation_names_every_node(record: Record) -> None:

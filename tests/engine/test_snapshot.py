@@ -1,5 +1,6 @@
 """The snapshot depends on the last state of each object, never on the way there."""
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -12,7 +13,12 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.snapshot.nodes import MOST_RESOURCES, ZONE_LABELS, TooManyResources
+from scheduling.engine.snapshot.nodes import (
+    KEPT_FOR_NODES,
+    MOST_RESOURCES,
+    ZONE_LABELS,
+    TooManyResources,
+)
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -299,6 +305,23 @@ def test_an_object_with_more_resources_than_are_counted_is_refused_and_takes_non
     info = snapshot.intern(asking("usual", "example.com/gpu"))
     assert snapshot.resources.values[-1] == "example.com/gpu"
     assert (snapshot.resources.number("example.com/gpu"), 1) in info.amounts
+
+
+def test_pods_leave_room_for_the_resources_of_nodes() -> None:
+    """Else whoever may create pods could have every node set aside that brings something new."""
+    snapshot = Snapshot(capacity=4)
+    for number in range(MOST_RESOURCES):
+        with contextlib.suppress(TooManyResources):
+            snapshot.intern(asking(f"p{number}", f"example.com/r{number}"))
+    assert len(snapshot.resources) == MOST_RESOURCES - KEPT_FOR_NODES
+    offers = {f"example.com/n{number}": "1" for number in range(KEPT_FOR_NODES)}
+    snapshot.set_node(msgspec.convert(make_node("n").offers(**offers).manifest, Node))
+    assert list(snapshot.node_names()) == ["n"]
+    info = snapshot.intern(asking("uses", "example.com/n7"))
+    assert (snapshot.resources.number("example.com/n7"), 1) in info.amounts
+    other = make_node("m").offers(**{"example.com/more": "1"}).manifest
+    with pytest.raises(TooManyResources):
+        snapshot.set_node(msgspec.convert(other, Node))
 
 
 def test_hundreds_of_resources_make_the_columns_wider_a_few_times() -> None:

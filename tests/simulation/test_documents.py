@@ -104,6 +104,17 @@ def test_a_pod_that_is_invalid_gets_its_errors_and_the_others_their_nodes() -> N
     assert fields == {"spec.tolerations[0].key", "spec.restartPolicy"}
 
 
+def test_more_resources_than_are_counted_are_told_of_the_pod_or_the_node_that_has_them() -> None:
+    many = {f"example.com/r{number}": "1" for number in range(600)}
+    container = {"name": "main", "image": "busybox", "resources": {"limits": many}}
+    greedy = make_pod("greedy").with_("spec", "containers", value=[container])
+    told, fine = results([make_node("n")], [greedy, make_pod("fine")])
+    assert (told["status"], fine["status"]) == ("invalid", "scheduled")
+    assert "resources that nothing else has" in told["errors"][0]["message"]
+    with pytest.raises(Invalid, match="resources that nothing else has"):
+        results([make_node("n").offers(**many)], [make_pod("fine")])
+
+
 def test_a_pod_with_a_field_of_the_wrong_type_is_invalid() -> None:
     found = result([make_node()], make_pod().with_("spec", "containers", value="none"))
     assert found["status"] == "invalid"

@@ -13,7 +13,7 @@ from scheduling.engine.interning import BASE_RESOURCES, is_scalar_resource
 from scheduling.engine.nominations import NO_PRIORITY
 from scheduling.engine.peers import Peers
 from scheduling.engine.snapshot.arrays import lengthen, widen
-from scheduling.engine.snapshot.nodes import NodeColumns
+from scheduling.engine.snapshot.nodes import KEPT_FOR_NODES, MOST_RESOURCES, NodeColumns
 from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.tables import Counter
 from scheduling.framework.types import PodInfo
@@ -48,7 +48,7 @@ class ClassColumns(NodeColumns):
         known = self._class_of.get(info.digest)
         if known is not None:
             return known
-        self.require_resources(info.requests)
+        self.require_resources(info.requests, MOST_RESOURCES - KEPT_FOR_NODES)
         for name in info.requests:
             if name in BASE_RESOURCES or is_scalar_resource(name):
                 self.resource(name)

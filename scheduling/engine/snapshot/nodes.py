@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.quantity import milli_value, value
+from clusterstate.objects.quantity import QuantityError, milli_value, value
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
 from scheduling.engine.snapshot.arrays import lengthen, widen
 from scheduling.engine.snapshot.touched import TouchedRows
@@ -26,10 +26,16 @@ MOST_RESOURCES = 512
 Real clusters have some dozens. A pod that asks for ten thousand, or a node that offers them, is
 valid; it would take minutes and gigabytes of every scheduler, and of each that starts after it.
 """
+KEPT_FOR_NODES = 64
+"""So many of them only nodes bring. What a pod asks for and no node has, it does not get anyway:
+whoever may create pods must not be able to have the nodes set aside that come later."""
 
 
-class TooManyResources(ValueError):
-    """An object has more resources of its own than can be counted; it is set aside."""
+class TooManyResources(QuantityError):
+    """An object has more resources of its own than can be counted.
+
+    One of the cluster is set aside; in a question it is a wrong amount, and told as such.
+    """
 
 
 class NodeColumns(TouchedRows):
@@ -337,16 +343,16 @@ class NodeColumns(TouchedRows):
             self.node_version += 1
         return number
 
-    def require_resources(self, names: Iterable[str]) -> None:
-        """Refuse an object whose resources would be more than are counted; changes nothing.
+    def require_resources(self, names: Iterable[str], most: int = MOST_RESOURCES) -> None:
+        """Refuse an object with which more than ``most`` resources were counted; changes nothing.
 
         Raises:
             TooManyResources: it has too many that no other object has.
         """
         fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
-        if fresh and len(self.resources) + fresh > MOST_RESOURCES:
+        if fresh and len(self.resources) + fresh > most:
             raise TooManyResources(
-                f"{fresh} resources that nothing else has: with them more than {MOST_RESOURCES}"
+                f"{fresh} resources that nothing else has: with them more than {most}"
                 " would be counted on every node"
             )
 
