@@ -52,6 +52,7 @@ class Requests:
         self._lines = lines
         self._numbers = struct.Struct(f"{lines.key_length - 1}q")
         self._forms: dict[Hashable, _Form] = {}
+        self._kept = 0  # requests in all forms: the names of resources may differ without end, too
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
         """Return what follows the plan's number in a line's key, ``None``: too many or too much.
@@ -65,17 +66,19 @@ class Requests:
         given = (info.nonzero_cpu, info.nonzero_memory, *requests.values(), *scored.values())
         key = (tuple(requests), tuple(scored), *[aspects[place] for place in by])
         form = self._forms.get(key)
+        if form is not None and given in form.known:
+            return form.known[given]
+        if self._kept >= _MOST:
+            self._forms.clear()
+            self._kept, form = 0, None
         if form is None:
             form = self._forms[key] = self._form(info, given)
-        elif given in form.known:
-            return form.known[given]
         if form.fill is not None and min(given) > 0 and max(given) < _LARGEST_AMOUNT:
             found: bytes | None = self._numbers.pack(*form.fill(given + form.more))
         else:
             found = self._packed(self._asked(info))
-        if len(form.known) >= _MOST:
-            form.known.clear()
         form.known[given] = found
+        self._kept += 1
         return found
 
     def _form(self, info: PodInfo, given: tuple[int, ...]) -> _Form:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterstate.objects.pod import Pod
+from scheduling.engine import requests
 from scheduling.engine.lines import Lines
 from scheduling.engine.plans import Profile
 from scheduling.engine.requests import Requests
@@ -61,6 +62,25 @@ def test_what_is_filled_in_is_what_the_plugins_say(wanted: list[tuple[Any, str]]
         by_itself = alone._packed(alone._asked(info))
         for _ in range(2):  # as it is filled in, and as it is known
             assert filled.of(info, aspects_of(profile, info, snapshot)) == by_itself
+
+
+def test_no_more_requests_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods may ask for other resources, in other amounts, without end."""
+    monkeypatch.setattr(requests, "_MOST", 8)
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("n").build())
+    names = [f"example.com/r{number}" for number in range(12)]
+    for name in names:
+        snapshot.resource(name)
+    filled, profile = requests_of(snapshot)
+    alone, _ = requests_of(snapshot)
+    for name in names:
+        for amount in ("1", "2", "3"):
+            pod = make_pod("p").asks(cpu="1", memory="1Mi", **{name: amount})
+            info = snapshot.intern(from_pod(msgspec.convert(pod.manifest, Pod)))
+            by_itself = alone._packed(alone._asked(info))
+            assert filled.of(info, aspects_of(profile, info, snapshot)) == by_itself
+            assert 0 < sum(len(form.known) for form in filled._forms.values()) <= 8
 
 
 def test_plugins_are_asked_once_for_classes_that_ask_for_the_same_resources(
