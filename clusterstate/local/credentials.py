@@ -131,6 +131,7 @@ def ensure_certificate(state: Path, *, host: str, now: datetime) -> tuple[Path, 
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if (
             found.issuer == authority.subject
+            and found.not_valid_before_utc <= now  # made while the clock was wrong, else
             and found.not_valid_after_utc > now + timedelta(days=_RENEW_DAYS)
             and names == wanted
         ):

@@ -77,6 +77,18 @@ def test_a_certificate_is_renewed_under_the_same_authority(
     assert (tmp_path / "ca.crt").read_bytes() == authority
 
 
+def test_a_certificate_of_a_time_that_was_set_wrong_is_made_again(tmp_path: Path) -> None:
+    """Clients refuse one that is not valid yet, until that time has come."""
+    wrong = NOW + timedelta(days=800)
+    certificate, _ = credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=wrong)
+    old, authority = certificate.read_bytes(), (tmp_path / "ca.crt").read_bytes()
+    credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW)
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    assert certificate.read_bytes() != old
+    assert found.not_valid_before_utc <= NOW < found.not_valid_after_utc
+    assert (tmp_path / "ca.crt").read_bytes() == authority
+
+
 @pytest.mark.real_clock
 def test_openssl_accepts_the_chain_for_every_local_name(tmp_path: Path) -> None:
     certificate, key = credentials.ensure_certificate(
