@@ -263,8 +263,12 @@ def require_size(old: str, new: str) -> None:
     Raises:
         TooLarge: it does.
     """
-    if len(new) > max(LARGEST_TEXT, len(old)):
+    if _bytes(new) > LARGEST_TEXT and _bytes(new) > _bytes(old):
         raise TooLarge(f"the object would be larger than the limit of {LARGEST_TEXT} bytes")
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _timeless(entries: list[Manifest]) -> list[Manifest]:

@@ -214,6 +214,14 @@ def test_an_object_does_not_grow_without_end_and_may_always_shrink() -> None:
     assert said() == 1
 
 
+def test_an_object_is_as_large_as_its_bytes() -> None:
+    half = 4 << 20
+    object_meta.require_size("", "x" * 2 * half)
+    with pytest.raises(TooLarge):
+        object_meta.require_size("x", "\u00e4" * half + "x")
+    object_meta.require_size("\u00e4" * (half + 2), "\u00e4" * (half + 1))
+
+
 def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
     """Issue 4: heartbeats stay out of the change log."""
 
