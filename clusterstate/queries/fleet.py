@@ -48,15 +48,22 @@ SELECT n.id, n.name, n.revision, n.created_at, n.unschedulable, n.deletion_at IS
        d.text
 FROM node n JOIN document d ON d.id = n.document_id WHERE %s OR n.name = ANY(%s) ORDER BY n.name
 """
+
+
+def total(column: str) -> str:
+    """Return the SQL of a sum, the largest bigint where it is more: amounts may be that large."""
+    return f"least(sum({column}), {2**63 - 1})::bigint"
+
+
 _RUNNING: Final = "p.node_name <> '' AND p.phase NOT IN ('Succeeded', 'Failed')"
 _ASKED: Final = f"""
-SELECT p.node_name, count(*), sum(c.cpu_milli)::bigint, sum(c.memory_bytes)::bigint,
-       sum(c.ephemeral_bytes)::bigint
+SELECT p.node_name, count(*), {total("c.cpu_milli")}, {total("c.memory_bytes")},
+       {total("c.ephemeral_bytes")}
 FROM pod p JOIN scheduling_class c ON c.id = p.class_id
 WHERE {_RUNNING} AND (%s OR p.node_name = ANY(%s)) GROUP BY p.node_name
 """
 _EXTENDED: Final = f"""
-SELECT p.node_name, e.key, sum(e.value::bigint)::bigint
+SELECT p.node_name, e.key, {total("e.value::bigint")}
 FROM pod p JOIN scheduling_class c ON c.id = p.class_id, jsonb_each_text(c.extended) e
 WHERE c.extended <> '{{}}'::jsonb AND {_RUNNING} AND (%s OR p.node_name = ANY(%s))
 GROUP BY 1, 2

@@ -15,7 +15,7 @@ from clusterstate.objects.pod import Pod, PodCondition, PodStatus
 from clusterstate.objects.quantity import milli_value, value
 from clusterstate.objects.resources import pod_request_ints
 from clusterstate.queries import past
-from clusterstate.queries.fleet import FleetNode, worries
+from clusterstate.queries.fleet import FleetNode, total, worries
 from clusterstate.queries.lists import list_page
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -79,8 +79,8 @@ alive AS NOT MATERIALIZED (
            to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created
     FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
     UNION ALL SELECT * FROM ended)
-SELECT 0, a.node_name, count(*), count(*) FILTER (WHERE a.leaving), sum(k.cpu_milli)::bigint,
-       sum(k.memory_bytes)::bigint, sum(k.ephemeral_bytes)::bigint, k.extended::text, NULL::text
+SELECT 0, a.node_name, count(*), count(*) FILTER (WHERE a.leaving), {total("k.cpu_milli")},
+       {total("k.memory_bytes")}, {total("k.ephemeral_bytes")}, k.extended::text, NULL::text
 FROM alive a JOIN scheduling_class k ON k.id = a.class_id
 WHERE a.node_name <> '' GROUP BY a.node_name, k.extended
 UNION ALL

@@ -13,6 +13,7 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.pod import Pod, PodStatus
 from clusterstate.objects.resources import pod_request_ints
+from clusterstate.queries.fleet import fleet
 from clusterstate.queries.fleet_past import PastFleet, fleet_at, node_at
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.past import find_at
@@ -204,3 +205,15 @@ def test_pods_of_then_are_found_by_a_part_of_their_name(revisions: list[int]) ->
     assert names(between) == ["gpu-1"]
     history.trim(now=NOW + timedelta(days=1), keep_seconds=0)
     assert names(between) == ["gpu-1"]
+
+
+def test_amounts_that_are_too_large_to_be_added_up_are_the_largest_there_is() -> None:
+    """Two pods whose sum no bigint holds: the page of all nodes would fail for everybody."""
+    objects.create("Node", "", node("n1"), now=NOW)
+    resources = {"requests": {"memory": "5Ei"}, "limits": {GPU: "6E"}}
+    containers = [{"name": "main", "image": "busybox", "resources": resources}]
+    for name in ("one", "two"):
+        create_pod(pod(name, containers=containers, nodeName="n1"), now=NOW)
+    (now,), (then,) = fleet(), fleet_at(changes.watermark()).items
+    assert now.asked["memory"] == now.asked[GPU] == then.asked["memory"] == 2**63 - 1
+    assert then.asked[GPU] == 12 * 10**18
