@@ -150,9 +150,10 @@ class PodTopologySpread:
 
     def _no_constraints(self, version: int) -> Constraints:
         """Return that a class has no constraints: one object for all classes, by version."""
-        if self._nothing.workload_version != version:
-            self._nothing = Constraints((), (), not self._system, version)
-        return self._nothing
+        nothing = self._nothing  # another thread may put one of its snapshot's version there
+        if nothing.workload_version != version:
+            nothing = self._nothing = Constraints((), (), not self._system, version)
+        return nothing
 
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
