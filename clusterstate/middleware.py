@@ -213,13 +213,13 @@ class SecureTransport(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> None:
-        """Find the cookies of this transport under the names that Django knows."""
-        for name in (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME):
-            mine = request.COOKIES.pop(HOST_ONLY + name, None)
-            if request.is_secure():
-                request.COOKIES.pop(name, None)
-                if mine is not None:
-                    request.COOKIES[name] = mine
+        """Find the cookies of this transport under the names that Django knows, and no others."""
+        secure = request.is_secure()
+        request.COOKIES = {
+            name.removeprefix(HOST_ONLY): value
+            for name, value in request.COOKIES.items()
+            if name.startswith(HOST_ONLY) is secure
+        }
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase

@@ -5,7 +5,8 @@
     sign-in page --link--> begin --> the provider --> back?code&state --> token --> signed in
 
 Off unless ``STOWAGE_OIDC_ISSUER`` is set. What keeps it safe: ``state`` and the verifier of PKCE
-lie in the session that began, and are used once; the token comes from the provider over its own
+lie in a signed cookie of the browser that began (a stranger makes no row), which is taken away at
+the return, and the provider takes a code once; the token comes from the provider over its own
 connection, and its signature, issuer, audience, nonce and times are checked (PyJWT). Names and
 groups get ``STOWAGE_OIDC_PREFIX`` in front, so that nobody at the provider can be called like
 somebody here. Rights come from roles that are bound to these names and groups; each sign-in brings
@@ -27,6 +28,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import jwt
 from django.conf import settings
 from django.contrib.auth import login
+from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -36,7 +38,10 @@ from clusterstate.actions import people
 from clusterstate.middleware import SIGN_IN
 from clusterstate.objects.errors import Forbidden, NotFound, StatusError
 
-_SESSION: Final = "company"
+_COOKIE: Final = "stowage-company"
+_SALT: Final = "api.console.company"
+_LONGEST_NEXT: Final = 1500
+"""Characters of an address to go on to: browsers keep no cookie of more than 4096."""
 _ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
@@ -45,6 +50,8 @@ _MOST_BYTES: Final = 1 << 20
 _SECONDS: Final = 5.0
 _LEEWAY: Final = 30
 _KEPT_SECONDS: Final = 600.0
+_AWAY_SECONDS: Final = 2.0
+"""So long a provider that did not answer is not asked again: each question may hold a thread."""
 _PATIENCE: Final = 600
 """How many seconds somebody may take at the provider."""
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
@@ -66,6 +73,7 @@ class Away(StatusError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{settings.OIDC_TITLE} cannot be asked now: {why}.")
+        self.why = why
 
 
 def is_on() -> bool:
@@ -87,8 +95,8 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 
 
 _opener = urllib.request.build_opener(_Stays)
-_kept: dict[str, tuple[float, Mapping[str, Any]]] = {}
-"""What the provider published, by address, and until when it is good, in monotonic seconds."""
+_kept: dict[str, tuple[float, Mapping[str, Any] | str]] = {}
+"""What the provider published, by address, or why it did not; until when, in monotonic seconds."""
 
 
 def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) -> Mapping[str, Any]:
@@ -123,9 +131,15 @@ def _is_safe(address: str) -> bool:
 def _published(address: str, *, anew: bool = False) -> Mapping[str, Any]:
     now = time.monotonic()
     until, found = _kept.get(address, (0.0, {}))
-    if anew or now >= until:
-        found = _ask(address)
+    if now >= until or (anew and not isinstance(found, str)):
+        try:
+            found = _ask(address)
+        except Away as error:
+            _kept[address] = time.monotonic() + _AWAY_SECONDS, error.why
+            raise
         _kept[address] = now + _KEPT_SECONDS, found
+    if isinstance(found, str):
+        raise Away(found)
     return found
 
 
@@ -173,7 +187,9 @@ def begin(request: HttpRequest) -> HttpResponse:
 
 def back(request: HttpRequest) -> HttpResponse:
     """Sign in whom the provider sent back."""
-    return _as_page(request, _back)
+    response = _as_page(request, _back)
+    response.delete_cookie(_COOKIE, samesite="Lax")
+    return response
 
 
 def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
@@ -191,14 +207,12 @@ def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
 def _begin(request: HttpRequest) -> HttpResponse:
     provider = _provider()
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-    request.session[_SESSION] = {
+    begun = {
         "state": state,
         "nonce": nonce,
         "verifier": verifier,
-        "next": request.GET.get("next", ""),
-        "until": time.time() + _PATIENCE,
+        "next": _onward(request, request.GET.get("next", "")),
     }
-    request.session.set_expiry(_PATIENCE)  # of a stranger: it shall not lie about for long
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
         "response_type": "code",
@@ -211,7 +225,10 @@ def _begin(request: HttpRequest) -> HttpResponse:
         "code_challenge_method": "S256",
     }
     address = provider["authorization_endpoint"]
-    return HttpResponseRedirect(f"{address}{'&' if '?' in address else '?'}{urlencode(query)}")
+    response = HttpResponseRedirect(f"{address}{'&' if '?' in address else '?'}{urlencode(query)}")
+    held = signing.dumps(begun, salt=_SALT)
+    response.set_cookie(_COOKIE, held, max_age=_PATIENCE, httponly=True, samesite="Lax")
+    return response
 
 
 def _here(request: HttpRequest) -> str:
@@ -219,12 +236,15 @@ def _here(request: HttpRequest) -> str:
 
 
 def _back(request: HttpRequest) -> HttpResponse:
-    begun = request.session.pop(_SESSION, None)
     given = request.GET.get("state", "")
-    if not begun or not secrets.compare_digest(begun["state"].encode(), given.encode()):
+    try:
+        begun = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_PATIENCE)
+    except signing.SignatureExpired:
+        raise Refused("it took too long; begin again") from None
+    except signing.BadSignature:
+        begun = {"state": ""}
+    if not given or not secrets.compare_digest(begun["state"].encode(), given.encode()):
         raise Refused("it was not begun in this browser; begin again")
-    if time.time() > begun["until"]:
-        raise Refused("it took too long; begin again")
     if problem := request.GET.get("error", ""):
         raise Refused(f"the provider says {problem[:100]!r}")
     provider = _provider()
@@ -232,7 +252,6 @@ def _back(request: HttpRequest) -> HttpResponse:
         raise Refused("another provider answered")
     claims = _claims(provider, _token(request, provider, begun["verifier"]), begun["nonce"])
     person = people.from_provider(*_identity(request, claims))
-    request.session.set_expiry(None)
     login(request, person, backend=_BACKEND)
     return HttpResponseRedirect(_onward(request, begun["next"]))
 
@@ -295,7 +314,8 @@ def _identity(request: HttpRequest, claims: Mapping[str, Any]) -> tuple[str, lis
 
 def _onward(request: HttpRequest, following: str) -> str:
     """Return where the person wanted to go, if that is a page of this server."""
-    is_ours = url_has_allowed_host_and_scheme(
+    fits = following.isascii() and len(following) <= _LONGEST_NEXT
+    is_ours = fits and url_has_allowed_host_and_scheme(
         following, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
     return following if is_ours else reverse("console:fleet")

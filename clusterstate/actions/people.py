@@ -3,12 +3,19 @@
 from collections.abc import Iterable
 from typing import Final
 
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import Group, User
 from django.db import transaction
+from django.utils.crypto import get_random_string
 
 MOST_GROUPS: Final = 500
 _LONGEST: Final = 150
 """How long names are at most, as Django's columns are."""
+_VOUCHED: Final = f"{UNUSABLE_PASSWORD_PREFIX}provider:"
+"""How the password of somebody begins whom the provider vouches for: no password is right."""
+_RESERVED: Final = "system:"
+"""How the cluster's own names begin, such as ``system:kube-scheduler``, to which roles are bound.
+"""
 
 
 class NotAPerson(Exception):  # a refusal with a sentence for the person
@@ -19,22 +26,27 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
     """Return the person of that name, in just these groups; made where there is none.
 
     Such a person has no password. Groups that have no row yet get one. Names of groups that are
-    too long, and those after the first ``MOST_GROUPS``, are left out.
+    too long or cannot be printed, and those after the first ``MOST_GROUPS``, are left out.
 
     Raises:
-        NotAPerson: the name is empty or too long; or the person was made here, with a password, or
-            is not active.
+        NotAPerson: the name is empty, too long or the cluster's own; or the person was made here,
+            with a password or without one (for tokens), or is not active.
     """
     if not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise NotAPerson("the name that the provider gives is empty or too long")
-    wanted = sorted({one for one in groups if 0 < len(one) <= _LONGEST})[:MOST_GROUPS]
+    if name.startswith(_RESERVED):
+        raise NotAPerson(f"names that begin with {_RESERVED} are the cluster's own")
+    printed = {one for one in groups if 0 < len(one) <= _LONGEST and one.isprintable()}
+    wanted = sorted(printed)[:MOST_GROUPS]
     with transaction.atomic():
         person, made = User.objects.get_or_create(username=name)
         if made:
-            person.set_unusable_password()
+            person.password = f"{_VOUCHED}{get_random_string(40)}"
             person.save(update_fields=["password"])
         elif person.has_usable_password():
             raise NotAPerson(f"{name} is somebody who signs in with a password here")
+        elif not person.password.startswith(_VOUCHED):
+            raise NotAPerson(f"{name} is somebody who was made here, for tokens")
         elif not person.is_active:
             raise NotAPerson(f"{name} may not sign in any more")
         had = set(person.groups.values_list("name", flat=True))

@@ -50,6 +50,9 @@ def test_a_session_of_https_is_sent_over_https_alone_and_http_has_its_own(anna: 
     assert answer.cookies["__Host-stowage-session"]["httponly"]
     assert client.get("/admin/", secure=True).status_code == 200
     assert client.get("/admin/").status_code == 302, "not over http"
+    assert client.post("/admin/auth/group/add/", {"name": "ops"}, secure=True).status_code == 302
+    listed = client.get("/admin/auth/group/", secure=True).content.decode()
+    assert "was added successfully" in listed, "messages have a cookie, too"
 
     plain = Client()
     answer = plain.post("/admin/login/", data, headers={"host": "localhost"})

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
+from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
@@ -141,6 +143,66 @@ def test_a_way_back_that_was_not_begun_here_is_refused(provider: Provider) -> No
     assert arrive(provider, browser).status_code == 302
 
 
+def test_to_begin_costs_no_row_and_no_session(provider: Provider) -> None:
+    for _ in range(3):
+        assert Client().get(BEGIN).status_code == 302
+    assert not Session.objects.exists()
+    browser = signed_in("anna")
+    before = Session.objects.get()
+    browser.get(BEGIN)
+    after = Session.objects.get()
+    assert after.session_key == before.session_key
+    assert after.expire_date >= before.expire_date
+
+
+def test_what_was_begun_is_bound_to_the_browser_by_a_signature(provider: Provider) -> None:
+    browser = Client()
+    there = browser.get(BEGIN, {"next": "/console/pods/?part=" + "x" * 2000})["Location"]
+    back = provider.sign_in(there)
+    held = browser.cookies["stowage-company"]
+    assert held["httponly"]
+    assert held["samesite"] == "Lax"
+    assert len(held.value) < 4000
+    other = Client()
+    for made_up in ("", "x", "x:y:z", held.value + "x", signing.dumps({"state": back["state"]})):
+        other.cookies["stowage-company"] = made_up
+        assert other.get(BACK, back).status_code == 403
+    assert browser.get(BACK, back)["Location"] == "/console/"
+    assert not browser.cookies["stowage-company"].value
+
+
+def test_over_https_the_cookie_is_one_of_this_host_alone(provider: Provider) -> None:
+    browser = Client()
+    there = browser.get(BEGIN, secure=True)["Location"]
+    assert browser.cookies["__Host-stowage-company"]["secure"]
+    back = provider.sign_in(there)
+    assert browser.get(BACK, back, secure=True).status_code == 302
+    assert User.objects.get().username == "oidc:ann-1"
+
+
+def test_nobody_at_the_provider_becomes_part_of_the_cluster(
+    provider: Provider, settings: Any
+) -> None:
+    """Roles are bound to names like these, and tokens to people without a password."""
+    settings.OIDC_PREFIX = ""
+    robot = User.objects.create_user("ci", is_superuser=True)
+    assert not robot.has_usable_password()
+    for name, why in (("system:kube-scheduler", "own"), ("ci", "made here, for tokens")):
+        provider.claims = {"sub": name}
+        browser = Client()
+        answer = arrive(provider, browser)
+        assert answer.status_code == 403
+        assert why in text(answer)
+        assert "_auth_user_id" not in browser.session
+    assert User.objects.get() == robot
+
+
+def test_groups_that_no_column_takes_are_left_out(provider: Provider) -> None:
+    provider.claims = {"groups": ["ops", "a\0b", "\ud800", "x" * 200, 7]}
+    assert arrive(provider, Client()).status_code == 302
+    assert [group.name for group in User.objects.get().groups.all()] == ["oidc:ops"]
+
+
 def test_nobody_at_the_provider_becomes_somebody_of_here(provider: Provider, settings: Any) -> None:
     signed_in("anna", superuser=True)
     settings.OIDC_PREFIX = ""
@@ -186,6 +248,17 @@ def test_a_provider_that_is_away_or_another_one_is_said_to_be(
     monkeypatch.setattr(company, "_kept", {})
     settings.OIDC_ISSUER = "http://127.0.0.1:1"
     assert browser.get(BEGIN).status_code == 503
+
+
+def test_a_provider_that_is_away_is_not_asked_for_each_stranger(
+    provider: Provider, settings: Any
+) -> None:
+    settings.OIDC_ISSUER = f"{provider.issuer}/nowhere"
+    for _ in range(3):
+        answer = Client().get(BEGIN)
+        assert answer.status_code == 503
+        assert "it answered 404" in text(answer)
+    assert len(provider.asked) == 1
 
 
 def test_it_is_off_by_default(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
