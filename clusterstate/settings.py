@@ -292,6 +292,9 @@ AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot lock others out
 AXES_RESET_ON_SUCCESS = True
+# A failed sign-in is kept with its form: passwords are left out always, and these fields. A code
+# that was mistyped is nearly one that works.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code", "csrfmiddlewaretoken"]
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "api.console.frame.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own

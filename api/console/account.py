@@ -15,7 +15,7 @@ from clusterstate.actions import codes
 from clusterstate.objects.errors import BadRequest
 
 _UNCONFIRMED: Final = "stowage.unconfirmed-codes"
-"""Where a session holds a secret that no code has confirmed yet."""
+"""Where a session holds a secret that no code has confirmed yet, sealed."""
 
 
 @frame.shown
@@ -47,12 +47,12 @@ def _begin(request: HttpRequest, person: User) -> HttpResponse:
     password = request.POST.get("password", "")
     if authenticate(request, username=person.get_username(), password=password) != person:
         return _show(request, person, problem="The password is wrong.")
-    request.session[_UNCONFIRMED] = codes.new_secret()
+    request.session[_UNCONFIRMED] = codes.sealed(codes.new_secret())
     return HttpResponseRedirect(reverse("console:account"))
 
 
 def _confirm(request: HttpRequest, person: User, given: str) -> HttpResponse:
-    secret = request.session.get(_UNCONFIRMED)
+    secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
     if not secret:
         raise BadRequest("there is no secret to confirm: begin again")
     recovery = codes.begin(person, secret, given[:40], now=clock.now())
@@ -63,7 +63,7 @@ def _confirm(request: HttpRequest, person: User, given: str) -> HttpResponse:
 
 
 def _show(request: HttpRequest, person: User, **more: Any) -> HttpResponse:
-    secret = request.session.get(_UNCONFIRMED, "")
+    secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
     since = codes.since(person)
     context = {
         "user": people.user_of(person),

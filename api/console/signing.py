@@ -5,6 +5,7 @@ code. Wrong codes count as wrong passwords do, and lock out.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from axes.handlers.proxy import AxesProxyHandler
@@ -17,6 +18,7 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_POST
 
 from api import clock
@@ -24,7 +26,10 @@ from api.console import company, frame
 from clusterstate.actions import codes
 
 _WAITS: Final = "stowage.waits-for-code"
-"""Where a session holds who gave the right password, and until when a code is taken."""
+"""Where a session holds who gave the right password, and until when a code is taken.
+
+With a hash of the password: with another one since then, a code is not enough.
+"""
 _PATIENCE: Final = 300
 WRONG: Final = "This is not the code of now, or it was used before."
 
@@ -52,6 +57,7 @@ class SignIn(LoginView):
             return super().form_valid(form)
         self.request.session[_WAITS] = {
             "person": person.pk,
+            "password": person.get_session_auth_hash(),
             "backend": person.backend,
             "until": time.time() + _PATIENCE,
             "next": self.get_success_url(),
@@ -72,7 +78,7 @@ def code(request: HttpRequest) -> HttpResponse:
     """Ask for the code of somebody whose password was right, and sign in by it."""
     waits = request.session.get(_WAITS) or {}
     person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
-    if person is None or time.time() > waits["until"]:
+    if person is None or time.time() > waits["until"] or not _is_password_of(person, waits):
         request.session.pop(_WAITS, None)
         return frame.guarded(HttpResponseRedirect(reverse("console:sign-in")))
     problem = ""
@@ -86,6 +92,10 @@ def code(request: HttpRequest) -> HttpResponse:
     status = 403 if problem else 200
     page = frame.page(request, "sign_in_code.html", "Sign in", context, status=status)
     return frame.guarded(page)
+
+
+def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
+    return constant_time_compare(waits.get("password", ""), person.get_session_auth_hash())
 
 
 def tried(request: HttpRequest, person: User, given: str) -> str:

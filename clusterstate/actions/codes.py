@@ -45,6 +45,19 @@ def new_secret() -> str:
     return base64.b32encode(secrets.token_bytes(20)).decode()
 
 
+def sealed(secret: str) -> str:
+    """Return a secret as it is stored: who has the rows alone, such as a dump, can make no code."""
+    return _box().encrypt(secret.encode()).decode()
+
+
+def unsealed(stored: str) -> str:
+    """Return the secret that was stored, empty where another signing key sealed it."""
+    try:
+        return _box().decrypt(stored.encode()).decode()
+    except InvalidToken:
+        return ""
+
+
 def code_of(secret: str, step: int, *, digits: int = _DIGITS) -> str:
     """Return the code of a step. Rule: RFC 6238 with HMAC-SHA-1, RFC 4226 section 5.3."""
     digest = hmac.digest(base64.b32decode(secret), struct.pack(">Q", step), "sha1")
@@ -101,7 +114,7 @@ def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
     _, is_new = OneTimeCodes.objects.get_or_create(
         person=person,
         defaults={
-            "secret": _box().encrypt(secret.encode()).decode(),
+            "secret": sealed(secret),
             "since": now,
             "last_step": step,
             "recovery": [_digest(one) for one in made],
@@ -139,9 +152,8 @@ def _use(row: OneTimeCodes, code: str, now: datetime) -> bool:
     if digest in row.recovery:
         row.recovery = [one for one in row.recovery if one != digest]
         return True
-    try:
-        secret = _box().decrypt(row.secret.encode()).decode()
-    except InvalidToken:  # the signing key is another one now: only codes for emergencies are left
+    secret = unsealed(row.secret)
+    if not secret:  # the signing key is another one now: only codes for emergencies are left
         return False
     step = _matching(secret, code, now, after=row.last_step)
     if step is None:
@@ -165,6 +177,5 @@ def _digest(code: str) -> str:
 
 
 def _box() -> Fernet:
-    """Return what encrypts secrets: who has the rows alone, such as a dump, can make no code."""
     key = HKDF(SHA256(), 32, None, b"stowage one-time codes").derive(settings.SECRET_KEY.encode())
     return Fernet(base64.urlsafe_b64encode(key))

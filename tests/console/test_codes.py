@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from axes.models import AccessAttempt
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from api import clock
@@ -76,6 +78,7 @@ def test_codes_are_set_up_by_a_picture_and_a_first_code(at: Callable[[float], No
     browser.post(ACCOUNT, {"what": "begin", "password": PASSWORD})
     page = text(browser.get(ACCOUNT))
     secret = page.split('<code id="secret">')[1].split("<")[0].replace(" ", "")
+    assert secret not in str([row.get_decoded() for row in Session.objects.all()])
     assert "<svg" in page
     assert "style=" not in page
     wrong = browser.post(ACCOUNT, {"what": "confirm", "code": "000000x"})
@@ -160,6 +163,28 @@ def test_wrong_codes_from_anywhere_make_each_next_try_wait(
     at(64)
     assert browser.post(CODE, {"code": _code(64)}).status_code == 302
     assert OneTimeCodes.objects.get().failures == 0
+
+
+def test_a_code_that_was_mistyped_is_not_kept(anna: User, at: Callable[[float], None]) -> None:
+    at(60)
+    browser = Client()
+    _password(browser)
+    browser.post(CODE, {"code": "mist-yped", "other": "shown"})
+    row = AccessAttempt.objects.get()
+    assert "other=shown" in row.post_data
+    assert "mist" not in row.post_data
+
+
+def test_with_another_password_since_then_a_code_is_not_enough(
+    anna: User, at: Callable[[float], None]
+) -> None:
+    at(60)
+    browser = Client()
+    _password(browser)
+    anna.set_password("another pass word")
+    anna.save()
+    assert browser.post(CODE, {"code": _code(60)})["Location"] == SIGN_IN
+    assert not _is_signed_in(browser)
 
 
 def test_the_admins_own_sign_in_does_not_pass_codes_by(anna: User) -> None:
