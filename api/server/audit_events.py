@@ -29,6 +29,8 @@ from clusterstate.objects.audit_policy import (
 from clusterstate.objects.protobuf import MAGIC
 from clusterstate.objects.protobuf_meta import metadata_of
 
+SECRET_QUERIES: Final = frozenset({"/console/sign-in/company/back"})
+"""Paths whose query is not written: a provider of identities puts a code into it."""
 LARGEST_BODY: Final = 256 << 10
 """Larger bodies are left out of a line, which says so."""
 _SEARCHED: Final = 512
@@ -167,6 +169,8 @@ def line_of(entry: Entry) -> Line:
     scope, wanted = entry.scope, entry.wanted()
     client = scope.get("client")
     query = scope["query_string"].decode("latin-1")
+    if scope["path"] in SECRET_QUERIES:
+        query = ""
     sender = entry.sender
     event: dict[str, Any] = {
         "kind": "Event",

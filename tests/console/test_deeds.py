@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
+from django.urls import reverse
 
 from api.server import audit, audit_events
 from clusterstate.access.rules import Attributes
@@ -70,6 +71,18 @@ def test_a_form_is_found_beside_requests_and_its_fields_are_not_written(
     assert "secret" not in json.dumps(line)
     about_plans = "rules: [{level: None, resources: [{group: stowage.dev}]}, {level: Metadata}]"
     assert written(about_plans, monkeypatch) == []
+
+
+def test_what_a_provider_puts_into_an_address_is_not_written() -> None:
+    path = reverse("console:company-back")
+    scope = {
+        "type": "http", "method": "GET", "path": path, "headers": [],
+        "query_string": b"code=secret&state=secret", "client": None,
+    }  # fmt: skip
+    entry = audit.opened(scope)
+    audit.page(entry, {})
+    line = json.loads(audit_events.line_of(entry).text)
+    assert line["requestURI"] == path
 
 
 def test_a_line_of_a_form_has_what_it_is_searched_by(monkeypatch: pytest.MonkeyPatch) -> None:
