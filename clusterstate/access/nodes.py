@@ -19,6 +19,7 @@ GROUP: Final = "system:nodes"
 USER_PREFIX: Final = "system:node:"
 
 READ_VERBS: Final = frozenset({"get", "list", "watch"})
+_GOT: Final = frozenset({"get"})
 _LEASES: Final = "kube-node-lease"
 _READS: Final = frozenset(
     {
@@ -85,10 +86,11 @@ def allows(node: str, wants: Attributes) -> bool:
 def reads_for_pods(wants: Attributes) -> bool:
     """Return whether an object is wanted that an agent may read if a pod of its own refers to it.
 
-    A list or a watch of one object is judged as that object.
+    A list or a watch of one object is judged as that object; claims are got alone.
     """
+    verbs = _GOT if wants.resource == "persistentvolumeclaims" else READ_VERBS
     return (
-        wants.verb in READ_VERBS
+        wants.verb in verbs
         and not wants.group
         and wants.resource in pod_references.RESOURCES
         and not wants.subresource

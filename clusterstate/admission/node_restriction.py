@@ -12,10 +12,10 @@ from typing import Any
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, Request, User
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import MIRROR_POD
 
 USER_PREFIX = "system:node:"
 GROUP = "system:nodes"
-MIRROR_POD = "kubernetes.io/config.mirror"
 LEASE_NAMESPACE = "kube-node-lease"
 RESTRICTED = "node-restriction.kubernetes.io"
 

@@ -12,9 +12,9 @@ Rule: plugin/pkg/admission/serviceaccount/admission.go and the conversion of the
 from typing import Final
 
 from clusterstate.admission.request import CREATE, Request
+from clusterstate.objects.pod import MIRROR_POD
 
 DEFAULT: Final = "default"
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def admit(request: Request) -> None:
@@ -23,7 +23,7 @@ def admit(request: Request) -> None:
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if request.operation != CREATE:
         name = name or ((request.old or {}).get("spec") or {}).get("serviceAccountName")
-    elif _MIRROR not in ((request.manifest.get("metadata") or {}).get("annotations") or ()):
+    elif MIRROR_POD not in ((request.manifest.get("metadata") or {}).get("annotations") or ()):
         name = name or DEFAULT
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name

@@ -4,10 +4,15 @@
 present but empty one (an empty label selector matches everything): the difference is meaning.
 """
 
+from typing import Final
+
 import msgspec
 
 from clusterstate.objects.meta import ObjectMeta, prepare
 from clusterstate.objects.node import QuantityText
+
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
+"""The annotation of a pod that a node's agent runs by itself and shows here."""
 
 Resources = dict[str, QuantityText]
 

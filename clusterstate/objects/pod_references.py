@@ -1,12 +1,14 @@
 """Which Secrets, ConfigMaps and claims a pod's spec names, so that its node's agent may read them.
 
-Rule: pkg/api/pod/util.go, ``VisitPodSecretNames`` and ``VisitPodConfigmapNames``, v1.36.
+Rule: pkg/api/pod/util.go, ``VisitPodSecretNames`` and ``VisitPodConfigmapNames``; plugin/pkg/auth/
+authorizer/node/graph.go, ``AddPod``, v1.36.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import MIRROR_POD
 
 RESOURCES: Final = ("secrets", "configmaps", "persistentvolumeclaims")
 _OF_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
@@ -16,7 +18,12 @@ _WITH_SECRET_REF: Final = (
 
 
 def names(pod: Manifest, resource: str) -> set[str]:
-    """Return the names of objects of one of ``RESOURCES`` that a pod refers to."""
+    """Return the names of objects of one of ``RESOURCES`` that a pod refers to.
+
+    None of a mirror pod: an agent makes those, and would choose what it may read.
+    """
+    if MIRROR_POD in (pod["metadata"].get("annotations") or {}):
+        return set()
     spec = pod.get("spec") or {}
     if resource == "secrets":
         found = _secrets(spec)

@@ -10,10 +10,10 @@ from clusterstate import sql
 from clusterstate.objects import document
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import MIRROR_POD
 from clusterstate.queries.stays import BOUND_AT, Stay
 
 FINISHED: Final = ("Succeeded", "Failed")
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ def _pod(row: sql.Row) -> StayingPod:
         grace_seconds=lens.spec.termination_grace_period_seconds,
         owner_kind=owner.kind,
         owner_name=owner.name,
-        is_mirror=_MIRROR in (lens.metadata.annotations or {}),
+        is_mirror=MIRROR_POD in (lens.metadata.annotations or {}),
         has_local_data=any(one.empty_dir is not None for one in lens.spec.volumes or ()),
     )
 

@@ -205,8 +205,11 @@ def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
         for name in names:
             one = f"{base}/{resource}/{name}"
             assert node.get(one).ok()["metadata"]["name"] == name
-            listed = node.get(f"{base}/{resource}?fieldSelector=metadata.name={name}").ok()
-            assert [item["metadata"]["name"] for item in listed["items"]] == [name]
+            listed = node.get(f"{base}/{resource}?fieldSelector=metadata.name={name}")
+            if resource == "persistentvolumeclaims":
+                listed.fails(403, "Forbidden")
+            else:
+                assert [item["metadata"]["name"] for item in listed.ok()["items"]] == [name]
             node.patch(one, {"metadata": {"labels": {"a": "b"}}}).fails(403, "Forbidden")
             node.delete(one).fails(403, "Forbidden")
         # Another pod's, a part of the image's name, and one that is not there.
@@ -216,3 +219,25 @@ def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
         node.get(f"/api/v1/namespaces/kube-system/{resource}/one").fails(403, "Forbidden")
     api.delete(f"{PODS}/refers", {"gracePeriodSeconds": 0}).ok()
     node.get(f"{base}/secrets/pull").fails(403, "Forbidden")
+
+
+def test_a_mirror_pod_gives_its_agent_nothing_to_read(api, node):
+    """The agent makes it, and would choose."""
+    base = "/api/v1/namespaces/default"
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    name = "mirrored-data"
+    api.post(f"{base}/persistentvolumeclaims", {"metadata": {"name": name}, "spec": claim}).ok(201)
+    me = api.get("/api/v1/nodes/n1").ok()["metadata"]
+    metadata = {
+        "name": "mirrored",
+        "annotations": {"kubernetes.io/config.mirror": "x"},
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": me["uid"], "controller": True}
+        ],
+    }
+    volume = {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    spec = {
+        "nodeName": "n1", "containers": [{"name": "c", "image": "i"}], "volumes": [volume],
+    }  # fmt: skip
+    node.post(PODS, {"metadata": metadata, "spec": spec}).ok(201)
+    node.get(f"{base}/persistentvolumeclaims/{name}").fails(403, "Forbidden")

@@ -22,12 +22,12 @@ from clusterstate.admission.validation.metadata import (
 from clusterstate.admission.validation.options import PodOptions
 from clusterstate.admission.validation.pods import (
     MAX_INT32,
-    MIRROR_POD,
     validate_pod,
     validate_pod_annotations,
 )
 from clusterstate.admission.validation.spec_diff import spec_diff
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import MIRROR_POD
 
 _UPDATABLE: Final = ",".join(
     (

@@ -34,9 +34,9 @@ from clusterstate.admission.validation.resources import validate_resource_requir
 from clusterstate.admission.validation.volumes import validate_volumes
 from clusterstate.objects import wire_types
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import MIRROR_POD
 from clusterstate.objects.reading import read_embedded
 
-MIRROR_POD: Final = "kubernetes.io/config.mirror"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 TOLERATIONS_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/tolerations"
 MAX_INT32: Final = 2**31 - 1
