@@ -60,6 +60,10 @@ def integer(text: str | None, name: str) -> int | None:
     return int(text)
 
 
+_MOST_TOLD: Final = 100
+"""So many mistakes of one body are told in a refusal (sigs.k8s.io/json, ``saveStrictError``)."""
+
+
 class Twice(msgspec.Struct, frozen=True):
     """What stands twice in a body.
 
@@ -90,7 +94,9 @@ def repeated(raw: bytes, content_type: str | None, mode: str) -> Twice:
     if not media_type.endswith("yaml"):
         return NOT_TWICE
     found = reading.repeated_keys(raw)
-    lines = "".join(f'\n  line {line}: key "{key}" already set in map' for line, key in found)
+    lines = "".join(
+        f'\n  line {line}: key "{key}" already set in map' for line, key in found[:_MOST_TOLD]
+    )
     return Twice(keys=f"yaml: unmarshal errors:{lines}" if found else "")
 
 
@@ -287,6 +293,6 @@ def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            "strict decoding error: " + ", ".join(found)
+            "strict decoding error: " + ", ".join(found[:_MOST_TOLD])
         )
     return found

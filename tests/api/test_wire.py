@@ -167,3 +167,15 @@ def test_strict_validation_refuses_unknown_fields_and_ignore_is_silent():
     assert wire.manifest(pod(flurb=1), POD, "Ignore")[1] == []
     with pytest.raises(BadRequest, match="fieldValidation"):
         wire.manifest(pod(), POD, "Sometimes")
+
+
+def test_of_many_mistakes_the_first_hundred_are_told():
+    text = "kind: Pod\n" + "a: 1\n" * 500
+    twice = wire.repeated(text.encode(), "application/yaml", "Strict")
+    with pytest.raises(BadRequest) as caught:
+        wire.manifest({"kind": "Pod", "a": 1}, KINDS["Pod"], "Strict", twice)
+    assert caught.value.message.count("already set in map") == 100
+    unknown = {"kind": "Pod", **{f"x{number}": 1 for number in range(500)}}
+    with pytest.raises(BadRequest) as caught:
+        wire.manifest(unknown, KINDS["Pod"], "Strict")
+    assert caught.value.message.count("unknown field") == 100
