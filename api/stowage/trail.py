@@ -32,6 +32,8 @@ from clusterstate.queries.trail import Step
 
 _MANY = 50
 MOST = 500
+MOST_GONE = 10_000
+"""So many pods are named that left for one cause."""
 
 
 class ChangesViewSet(OwnViewSet):
@@ -103,6 +105,7 @@ class ChangesViewSet(OwnViewSet):
             uid = str(uuid.UUID(cause))
         except ValueError:
             raise BadRequest(f'invalid value "{cause[:100]}" for cause: is no UUID') from None
+        found = provenance.gone_for(uid, limit=MOST_GONE + 1)
         items = [
             {
                 "kind": "Pod",
@@ -111,10 +114,15 @@ class ChangesViewSet(OwnViewSet):
                 "time": format_time(one.at),
                 "resourceVersion": str(one.revision),
             }
-            for one in provenance.gone_for(uid)
+            for one in found[:MOST_GONE]
             if may_see_pod(self.user, one.namespace, one.name)
         ]
-        document: Manifest = {"kind": "ChangeList", "apiVersion": own.API_VERSION, "items": items}
+        document: Manifest = {
+            "kind": "ChangeList",
+            "apiVersion": own.API_VERSION,
+            "complete": len(found) <= MOST_GONE,
+            "items": items,
+        }
         because = wanted_by(uid, self.user)
         return replies.reply(document | ({"because": [because]} if because else {}))
 

@@ -162,11 +162,13 @@ _OF_APPROVAL: Final = """
     SELECT scope || '.' || name, approved_by, approved_at FROM brake_approval WHERE id = %s::bigint
 """
 _GONE_FOR: Final = f"""
-    SELECT DISTINCT ON (c.object_id) c.object_id, c.namespace, c.name, c.at, c.revision
-    FROM change c
-    WHERE c.cause = %s::uuid AND (c.verb = {changes.DELETED} OR c.deletion_at IS NOT NULL)
-      AND c.kind = {_POD.code}
-    ORDER BY c.object_id, c.revision
+    SELECT * FROM (
+        SELECT DISTINCT ON (c.object_id) c.object_id, c.namespace, c.name, c.at, c.revision
+        FROM change c
+        WHERE c.cause = %s::uuid AND (c.verb = {changes.DELETED} OR c.deletion_at IS NOT NULL)
+          AND c.kind = {_POD.code}
+        ORDER BY c.object_id, c.revision) g
+    ORDER BY g.revision LIMIT %s::bigint
 """
 
 
@@ -186,18 +188,19 @@ def wanted_by(cause: str) -> Wanted | None:
     return None
 
 
-def gone_for(cause: str) -> list[Victim]:
+def gone_for(cause: str, *, limit: int) -> list[Victim]:
     """Return the pods that a plan, an approval or a request sent away, the first first.
 
-    As far back as the log tells, and for plans and approvals as far as the past is kept.
+    At most ``limit``: a request may delete all pods of a cluster. As far back as the log tells, and
+    for plans and approvals as far as the past is kept.
     """
-    found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_GONE_FOR, (cause,))}
+    found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_GONE_FOR, (cause, limit))}
     if causes.is_own(cause):
         known = past.reach()
         for entry in past.caused_by(_POD, cause, known.since, known.log):
             when = _EPOCH + timedelta(microseconds=entry.at)
             found[entry.object_id] = Victim(entry.namespace, entry.name, when, entry.revision)
-    return sorted(found.values(), key=lambda one: one.revision)
+    return sorted(found.values(), key=lambda one: one.revision)[:limit]
 
 
 # Evictions ---------------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ def test_who_leaves_for_a_plan_names_it_and_the_plan_names_who_left(cluster):
     found = cluster.get(f"{STOWAGE}/changes?cause={uid}").ok()
     assert sorted(one["name"] for one in found["items"]) == leaving(cluster)
     assert found["because"] == [because]
+    assert found["complete"]
     taken = audit.opened({"headers": [(b"audit-id", uid.encode())]}).id
     assert taken != uid, "no request is given the uid of a plan"
     cluster.get(f"{STOWAGE}/changes?cause=plan-1").fails(400, "BadRequest")
