@@ -122,8 +122,14 @@ def approve(key: str, *, by: str, now: datetime) -> Brake:
 
 
 def forget_asked(*, now: datetime) -> None:
-    """Drop what was asked for so long ago that it counts no more. One statement, by index."""
-    sql.run("DELETE FROM asked_eviction WHERE at <= %s::timestamptz", (now - COUNTED_FOR,))
+    """Drop what was asked for so long ago that it counts no more. One statement, by index.
+
+    Also what was asked for in a future that a clock was set back from, and would count until then.
+    """
+    sql.run(
+        "DELETE FROM asked_eviction WHERE at <= %s::timestamptz OR at > %s::timestamptz",
+        (now - COUNTED_FOR, now + COUNTED_FOR),
+    )
 
 
 def trim(*, now: datetime) -> int:

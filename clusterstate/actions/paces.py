@@ -8,11 +8,15 @@ the nodes without a zone.
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.conf import settings
 from django.db import transaction
 
 from clusterstate import locks, sql
+
+_SKEW: Final = timedelta(seconds=5)
+"""So far clocks of machines may differ."""
 
 
 def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
@@ -82,7 +86,14 @@ def give_back(unspent: Mapping[str, int]) -> None:
 
 
 def forget(*, now: datetime) -> None:
-    """Drop the buckets that are full again. One statement."""
+    """Drop the buckets that are full again, or that a clock of before was set back from.
+
+    One statement. A bucket is never empty in the future: with such a row no pod would go until the
+    clock has come there.
+    """
     rate = settings.ZONE_EVICTION_RATE
     full = timedelta(seconds=max(1.0, rate) / rate + 60) if rate else timedelta(0)
-    sql.run("DELETE FROM zone_pace WHERE empty_at < %s::timestamptz", (now - full,))
+    sql.run(
+        "DELETE FROM zone_pace WHERE empty_at < %s::timestamptz OR empty_at > %s::timestamptz",
+        (now - full, now + _SKEW),
+    )

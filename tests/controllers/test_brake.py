@@ -9,7 +9,7 @@ from clusterstate.objects import causes
 from clusterstate.objects.errors import NotFound, TooManyRequests
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries import provenance, trail
-from clusterstate.queries.brakes import brakes, limits
+from clusterstate.queries.brakes import brakes, count_asked, limits
 from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen, waiting_timers
 from scheduling.answers import questions
 from scheduling.controllers.evictions import brake, firing, timers
@@ -230,6 +230,26 @@ def test_a_rate_lets_so_many_pods_of_each_zone_go_in_a_second(settings):
     assert evict(60) == 4 - 1 + 0
     brake.judge(after(200), changed=True)
     assert evict(200) == 0
+
+
+def test_a_clock_that_is_set_back_holds_no_zone(settings):
+    settings.ZONE_EVICTION_RATE = 1
+    make_node("n1")
+    for number in range(3):
+        make_pod(f"p-{number}", "n1")
+    set_taints("n1", taint(), now=after(1))
+    assert evict(3600) == 1
+    brake.judge(after(100), changed=True)
+    assert evict(100) == 1
+    assert evict(100) == 0
+
+
+def test_what_was_asked_for_before_a_clock_was_set_back_counts_no_more(zones):
+    ask("a0-0", 3600)
+    brake.judge(after(3601), changed=True)
+    assert count_asked(after(3600 - 60)) == 1
+    brake.judge(after(100), changed=True)
+    assert count_asked(after(100 - 60)) == 0
 
 
 def test_labels_go_at_the_rate_of_their_zone_as_well(settings):
