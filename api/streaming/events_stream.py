@@ -201,6 +201,8 @@ class Teller:
 
         if change.kind == "Event" and CHANGE in types and not self._selected(event):
             types -= {CHANGE}
+        if not event.is_own:  # a client's words, also about what the service recorded before
+            types -= OF_EVENTS.keys()
         found = notices.notices_of(change, types, lambda: event.new, old_text)
         found = [one for one in found if one.type not in OF_EVENTS or self._is_wanted(one)]
         return [

@@ -74,12 +74,16 @@ def previous_overlay(change: Change) -> Overlay:
 
 
 class Event:
-    """A change as watches need it: stored bytes, decoded values and finished lines, made once."""
+    """A change as watches need it: stored bytes, decoded values and finished lines, made once.
 
-    __slots__ = ("_lines", "_new", "_old", "change", "object")
+    ``is_own``: of an Event that the service recorded, and that nobody else has changed since.
+    """
 
-    def __init__(self, change: Change, body: bytes) -> None:
+    __slots__ = ("_lines", "_new", "_old", "change", "is_own", "object")
+
+    def __init__(self, change: Change, body: bytes, *, is_own: bool = False) -> None:
         self.change = change
+        self.is_own = is_own
         self.object = body
         self._new: Manifest | None = None
         self._old: Manifest | None = None
@@ -138,13 +142,14 @@ def events_of(items: Sequence[Change]) -> list[Event]:
     composed = event_manifests(rows) if rows else {}
     found: list[Event] = []
     for change in items:
+        is_own = False
         if change.text is not None:
             body = compose(change.text, change.revision, overlay(change))
         elif change.kind == "Event":
-            body = composed.get(change.object_id) or _remains(change)
+            body, is_own = composed.get(change.object_id) or (_remains(change), False)
         else:
             continue  # trimmed while it was read; a follower that needs it gets Expired
-        found.append(Event(change, body))
+        found.append(Event(change, body, is_own=is_own))
     return found
 
 

@@ -69,10 +69,13 @@ def compose_event(row: Sequence[Any]) -> bytes:
     )
 
 
-def event_manifests(ids: Sequence[int]) -> dict[int, bytes]:
-    """Return events as JSON by id, as they are now. Queries once."""
+def event_manifests(ids: Sequence[int]) -> dict[int, tuple[bytes, bool]]:
+    """Return events as JSON by id, as they are now, and whether they are the service's own.
+
+    One of the service's own that a client has changed since is the client's. Queries once.
+    """
     rows = sql.fetch(
         f"SELECT t.id, {EVENT_COLUMNS} FROM {EVENT_FROM} WHERE t.id = ANY(%s)",
         (sql.Int8s(list(ids)),),
     )
-    return {row[0]: compose_event(row[1:]) for row in rows}
+    return {row[0]: (compose_event(row[1:]), row[-1] is None) for row in rows}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clusterstate import sql
 from clusterstate.actions import brakes, history, objects, plans
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -162,6 +163,14 @@ def test_plans_and_brakes_are_told_to_who_may_watch_them(streams: Any) -> None:
     assert told[0]["data"]["type"] == "dev.stowage.plan.begun"
     assert told[0]["data"]["subject"] == plan.name
     assert named.next()["data"]["type"] == "dev.stowage.brake.held"
+
+    ((name,),) = sql.fetch("SELECT name FROM event WHERE involved_kind = 'Plan'", ())
+    objects.update("Event", "default", name, lambda one: {**one, "reason": "PlanDone"}, now=NOW)
+    since = int(told[0]["id"]) - 1
+    again = streams(f"types=plan,brake&timeoutSeconds=1&since={since}").rest()
+    types = [one["data"]["type"] for one in again]
+    assert "dev.stowage.brake.held" in types
+    assert "dev.stowage.plan.done" not in types, "a client's words"
 
 
 @pytest.mark.usefixtures("namespace")

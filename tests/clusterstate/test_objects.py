@@ -421,7 +421,7 @@ def test_events_are_recorded_in_bulk_and_counted_when_repeated() -> None:
     assert event["involvedObject"]["kind"] == "Pod"
     (change,) = everything_since(start)
     assert (change.kind, change.verb) == ("Event", changes.MODIFIED)
-    assert event_manifests([change.object_id])[change.object_id] == page.items[0]
+    assert event_manifests([change.object_id])[change.object_id] == (page.items[0], True)
 
 
 def test_a_clients_event_is_kept_as_sent_and_can_be_changed_and_deleted() -> None:

@@ -439,3 +439,19 @@ def test_plans_and_brakes_are_told_and_no_event_that_a_client_made_up(
     ]
     first = receiver.events()[0]["data"]
     assert (first["kind"], first["message"]) == ("Plan", "ann applied it: 0 steps")
+
+
+def test_what_a_client_made_of_an_event_of_a_plan_is_not_told_as_the_services(
+    receiver: Receiver, hook: Any
+) -> None:
+    number = hook(types=["plan"])
+    plan = plans.store({"spec": {}}, {"steps": []}, by="ann", now=NOW)
+    plans.begin(plan.name, by="ann", impersonator="", now=NOW)
+    ((namespace, name),) = sql.fetch("SELECT namespace, name FROM event", ())
+
+    def changed(event: Any) -> Any:
+        return {**event, "reason": "PlanDone", "message": "all is well"}
+
+    objects.update("Event", namespace, name, changed, now=NOW)
+    assert delivery.deliver(number) == 0
+    assert receiver.events() == []

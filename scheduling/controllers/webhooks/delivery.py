@@ -168,7 +168,9 @@ def _some(one: Webhook, now: datetime) -> int | None:
     except Expired:
         return _gap(one, now)
     own = [item.object_id for item in read.items if item.kind == "Event" and item.text is None]
-    events = event_manifests(own) if own else {}
+    known = event_manifests(own) if own else {}
+    # What a client has changed since is told as the client's change.
+    events = {number: body for number, (body, is_own) in known.items() if is_own}
     source = notices.source_of(lineage.identity()["uid"])
     parts = aside.each(
         NAME,
