@@ -10,7 +10,8 @@ from clusterstate import bulk, changes, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, BindResult, Refused, bind_pod, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.actions.pods.status import fail_pods
+from clusterstate.actions.pods.status import fail_pods, nominate
+from clusterstate.objects import document
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.footprint import Footprint
 from clusterstate.queries.loading import load_nodes
@@ -288,6 +289,87 @@ def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone
         revisions = [c.revision for c in everything_since(start) if c.object_id == first]
         assert revisions == sorted(revisions)
         assert manifest("Pod", "default", "p0")["metadata"]["labels"] == {"a": "b"}
+
+
+LOOKS_LIKE_IT = ',"nominatedNodeName":"n1","nominatedNodeName":"n1"'
+CONDITION = {"type": "a.b/C", "status": "True", "message": LOOKS_LIKE_IT}
+STATUSES = {
+    "alone": {},
+    "behind conditions": {"conditions": [CONDITION]},
+    "behind others": {"message": LOOKS_LIKE_IT},
+    "behind both": {"conditions": [CONDITION], "message": "m"},
+}
+
+
+@pytest.mark.parametrize("way", ["in a batch", "leaning", "by a client"])
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_pod_that_is_bound_is_nominated_no_longer(status: str, way: str) -> None:
+    """Kubernetes: ClearingNominatedNodeNameAfterBinding, v1.36."""
+    create_node("n1")
+    marks = {"nominatedNodeName": "n1", "a": LOOKS_LIKE_IT}
+    nominated, other = new_pod("p0", annotations=marks), new_pod("p1", annotations=marks)
+    objects.update(
+        "Pod", "default", "p0", lambda m: {**m, "status": {**m["status"], **STATUSES[status]}},
+        now=NOW, subresource="status",
+    )  # fmt: skip
+    nominate(nominated, "n1", now=NOW)
+    before = manifest("Pod", "default", "p0")
+    assert before["status"]["nominatedNodeName"] == "n1"
+    start = changes.watermark()
+    documents = document_ids()
+    if way == "by a client":
+        bind_pod("default", "p0", "n1", now=NOW)
+    else:
+        leans = way == "leaning"
+        batch = [Binding(nominated, "n1", leans=leans), Binding(other, "n1", leans=leans)]
+        assert len(bind_pods(batch, snapshot_revision=start, now=NOW).bound) == 2
+    log = everything_since(start)
+    assert len(log) == (1 if way == "by a client" else 2), "one change each"
+    assert {change.nominated_node_name for change in log} == {None}
+    bound = manifest("Pod", "default", "p0")
+    expected = {key: value for key, value in before["status"].items() if key != "nominatedNodeName"}
+    scheduled, *others = bound["status"].pop("conditions")
+    assert (scheduled["type"], others) == ("PodScheduled", expected.pop("conditions", []))
+    assert (bound["status"], bound["spec"].pop("nodeName")) == (expected, "n1")
+    assert bound["spec"] == before["spec"]
+    assert bound["metadata"]["annotations"] == before["metadata"]["annotations"]
+    ((text,),) = sql.fetch(
+        "SELECT d.text FROM document d JOIN pod p ON p.document_id = d.id WHERE p.name = 'p0'"
+    )
+    assert text == document.encode("Pod", manifest("Pod", "default", "p0"))[0]
+    assert document_ids()["p1"] == documents["p1"]
+    superseded = sql.fetch("SELECT revision FROM superseded_document WHERE document_id = %s",
+                           (documents["p0"],))  # fmt: skip
+    assert superseded == [(bound_revision(log, nominated),)]
+
+
+def document_ids() -> dict[str, int]:
+    return dict(sql.fetch("SELECT name, document_id FROM pod"))
+
+
+def bound_revision(log: list[changes.Change], pod_id: int) -> int:
+    (found,) = [change.revision for change in log if change.object_id == pod_id]
+    return found
+
+
+@pytest.mark.parametrize("leans", [False, True])
+def test_a_nomination_that_comes_while_a_batch_waits_for_its_writer_is_decided_again(
+    leans: bool,
+) -> None:
+    create_node("n1")
+    first, second = new_pod("p0"), new_pod("p1")
+    batch = [Binding(first, "n1", leans=leans), Binding(second, "n1")]
+    start = changes.watermark()
+    with transaction.atomic():
+        nominate(first, "n1", now=NOW)
+        worker = Worker(lambda: bind_pods(batch, snapshot_revision=start, now=NOW))
+        until(lambda: blocked() > 0)
+    result = worker.result()
+    assert [pod_id for pod_id, _ in result.bound] == [second]
+    assert result.refused == {first: Refused.OVERTAKEN}
+    assert manifest("Pod", "default", "p0")["status"]["nominatedNodeName"] == "n1"
+    assert bind_pods(batch[:1], snapshot_revision=changes.watermark(), now=NOW).bound
+    assert "nominatedNodeName" not in manifest("Pod", "default", "p0")["status"]
 
 
 def label(m: dict) -> dict:

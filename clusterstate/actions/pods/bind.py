@@ -91,6 +91,41 @@ _LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT}
 
 _AS_DECIDED = "(i.class_id = p.class_id OR i.class_id = 0)"
 
+# A pod that is bound is nominated no longer (registry/core/pod/storage ``setPodNodeAndMetadata``,
+# ClearingNominatedNodeNameAfterBinding, v1.36). The nomination is in the document, so a nominated
+# pod gets a new one; of all others the document stays.
+_DOCUMENT = (
+    "document_id = CASE WHEN p.nominated_node_name = '' THEN p.document_id"
+    " ELSE nextval('document_id_seq') END, nominated_node_name = ''"
+)
+
+# A statement that waited for another writer of the pod does not see the document that was written
+# meanwhile: a nominated pod is decided again then. In the one CASE for the reason at ``PENDING``;
+# not EXISTS, for which the planner might read all documents.
+_BINDABLE = (
+    "CASE WHEN p.node_name = '' AND p.phase = 'Pending' AND (p.nominated_node_name = ''"
+    " OR (SELECT d.id FROM document d WHERE d.id = p.document_id) IS NOT NULL)"
+    " THEN true ELSE false END"
+)
+
+# The member is in the text behind the last slot, which holds members of the status alone; a
+# node's name needs no escapes, and inside a string its quotes would have them.
+_UNNOMINATED = """
+    unnominated AS (
+        INSERT INTO document (id, text)
+        SELECT document_id, left(text, -length(tail))
+               || CASE WHEN starts_with(tail, member)
+                       THEN ltrim(substr(tail, length(member) + 1), ',')
+                       ELSE replace(tail, ',' || member, '') END
+        FROM (SELECT document_id, member, text, split_part(text, chr(1), -1) AS tail
+              FROM (SELECT b.document_id,
+                           '"nominatedNodeName":"' || b.was_nominated || '"' AS member,
+                           (SELECT d.text FROM document d WHERE d.id = b.old_document_id) AS text
+                    FROM bound b WHERE b.was_nominated <> '' OFFSET 0) found) parts),
+    superseded AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT old_document_id, revision FROM bound WHERE was_nominated <> '')"""
+
 
 def _bind_statement(*, leaning: bool) -> str:
     """Return the statement that binds a batch; it answers pod ids and the revisions of bindings.
@@ -112,7 +147,7 @@ def _bind_statement(*, leaning: bool) -> str:
              AS i(pod_id, node_name, class_id, together, team, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         JOIN pod p ON p.id = i.pod_id
-        WHERE gate.opened = 1 AND {PENDING} AND p.deletion_at IS NULL AND {_AS_DECIDED}
+        WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}
         ORDER BY p.id FOR UPDATE OF p),
     numbered AS MATERIALIZED (
         SELECT id, node_name, {changes.NEXT} AS revision
@@ -122,10 +157,10 @@ def _bind_statement(*, leaning: bool) -> str:
     bound AS (
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
-            unschedulable = NULL, revision = i.revision
+            unschedulable = NULL, revision = i.revision, {_DOCUMENT}
         FROM gate, numbered i
         WHERE p.id = i.id AND p.id = ANY (ARRAY(SELECT id FROM numbered))
-        {returning_versions()})"""
+        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
         answer = (
             "SELECT able.id, bound.revision FROM able LEFT JOIN bound ON bound.id = able.id"
             " ORDER BY bound.revision NULLS FIRST"
@@ -135,12 +170,12 @@ def _bind_statement(*, leaning: bool) -> str:
     bound AS (
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
-            unschedulable = NULL, revision = {changes.NEXT}
+            unschedulable = NULL, revision = {changes.NEXT}, {_DOCUMENT}
         FROM gate, unnest(%s, %s, %s) AS i(pod_id, node_name, class_id)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
-        WHERE gate.opened = 1 AND p.id = i.pod_id AND {PENDING} AND p.deletion_at IS NULL
+        WHERE gate.opened = 1 AND p.id = i.pod_id AND {_BINDABLE} AND p.deletion_at IS NULL
               AND {_AS_DECIDED}
-        {returning_versions()})"""
+        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
     WITH {gate},
@@ -150,7 +185,7 @@ def _bind_statement(*, leaning: bool) -> str:
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
         WHERE binder.id = 1 AND m.revision IS NOT NULL),
-    logged AS ({log_versions("bound")})
+    logged AS ({log_versions("bound")}),{_UNNOMINATED}
     {answer}
 """
     return " ".join(statement.split())
@@ -182,8 +217,9 @@ def bind_pods(
     now: datetime,
     binder: str = "scheduler",
 ) -> BindResult:
-    """Bind what still can be bound as decided; one change for each pod, no document written.
+    """Bind what still can be bound as decided; one change for each pod.
 
+    No document is written, but for pods that were nominated: they are so no longer.
     ``bindings`` are in the order of the decisions. ``snapshot_revision`` is the revision up to
     which the deciding snapshot had followed the log; binds by the same ``binder`` need not be in
     it, since it made them itself. A pod is bound if it is unbound, pending, not terminating and of
@@ -291,6 +327,8 @@ def bind_pod(
         if (old.get("spec") or {}).get("schedulingGates"):
             raise refuse(f"pod {name} has non-empty .spec.schedulingGates")
         new = {**old, "metadata": dict(old["metadata"]), "spec": dict(old["spec"])}
+        new["status"] = {**(old.get("status") or {})}
+        new["status"].pop("nominatedNodeName", None)
         if annotations:
             new["metadata"]["annotations"] = {
                 **(new["metadata"].get("annotations") or {}),
