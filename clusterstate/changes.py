@@ -378,7 +378,9 @@ LEFT JOIN (SELECT {_COLUMNS} FROM change
              AND (kind = ANY(%s)
                   OR (kind = {KINDS["Pod"].code}
                       AND (node_name <> '' OR previous_node_name <> ''
-                           OR class_id <> previous_class_id)))
+                           OR class_id <> previous_class_id
+                           OR (nominated_node_name IS NOT NULL
+                               AND (verb = {DELETED} OR deletion_at IS NOT NULL)))))
            ORDER BY revision DESC LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"].code}
 LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"].code}
@@ -390,8 +392,9 @@ ORDER BY c.revision
 def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Change]]:
     """Return what happened to nodes, namespaces and pods on nodes, or to the class of a pod.
 
-    Between two revisions, the second below the watermark, oldest first, the newest ``most`` of
-    them; before them the revision from which on that is all. Nodes have their texts. Queries once.
+    And which nominated pods were deleted. Between two revisions, the second below the watermark,
+    oldest first, the newest ``most`` of them; before them the revision from which on that is all.
+    Nodes have their texts. Queries once.
     """
     codes = _codes(("Node", "Namespace"))
     rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))

@@ -109,13 +109,3 @@ def load_waiting(ids: Sequence[int] | None = None) -> list[WaitingPod]:
         return []
     rows = sql.fetch(f"{_WAITING} WHERE q.pod_id = ANY(%s)", (sql.Int8s(ids),))
     return [WaitingPod(*row) for row in rows]
-
-
-def load_nominations() -> dict[int, str]:
-    """Return the nodes that waiting pods are nominated for, by the pods' ids. Queries once."""
-    return dict(
-        sql.fetch(
-            "SELECT id, nominated_node_name FROM pod"
-            " WHERE nominated_node_name <> '' AND node_name = '' AND deletion_at IS NULL"
-        )
-    )

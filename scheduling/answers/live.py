@@ -64,7 +64,6 @@ class Live:
             if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
                 names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
-                mirror.follows_nominations = True
                 mirror.load(now)
                 self._version += 1
             else:

@@ -408,9 +408,7 @@ class Binder:
                 not_before=moment(place),
                 refused_revision=decision.snapshot_revision,
                 refused_under=configuration,
-                nominated_node_name=(
-                    None if decision.nomination is None else decision.nomination.node_name
-                ),
+                nominated_node_name=self._nomination_to_write(decision),
             )
             if item.nominated_node_name:
                 at_once.append(item)
@@ -422,11 +420,22 @@ class Binder:
         now_ = datetime.fromtimestamp(now, UTC)
         self.refused.drop(item.pod_id for item in at_once)
         with wake.without_scheduler():
-            set_unschedulable(at_once, now=now_)
+            self._mirror.wrote_nominations(set_unschedulable(at_once, now=now_))
             queue.mark_written(item.pod_id for item in at_once)
             for decision in refused:
                 if decision.nomination is not None and decision.nomination.victims:
                     self._preempt(decision, now_)
+
+    def _nomination_to_write(self, decision: Decision) -> str | None:
+        """Return the node that a refused pod's row is to name, empty for none.
+
+        ``None`` leaves it as it is, so that a nomination that somebody else wrote meanwhile stays.
+        """
+        if decision.nomination is None:
+            return None
+        if not decision.nomination.node_name:
+            return "" if self._mirror.may_be_nominated(cast(int, decision.key)) else None
+        return decision.nomination.node_name
 
     def write_refused(self, now: float) -> int:
         """Write why pods were refused, and where they wait now, some at a time; return how many.
@@ -437,7 +446,7 @@ class Binder:
         if not self.refused or (queue.has_ready and not self.refused.is_due(now)):
             return 0
         with wake.without_scheduler():
-            return self.refused.write(queue, now, _REFUSALS_AT_ONCE)
+            return self.refused.write(self._mirror, now, _REFUSALS_AT_ONCE)
 
     def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
         """Leave out preemptions that were decided on pods that came back: those are decided again.
@@ -452,7 +461,7 @@ class Binder:
         for decision in refused:
             if _preempts(decision):
                 pod_id = cast(int, decision.key)
-                self._mirror.snapshot.unnominate(pod_id)
+                self._mirror.take_back_nomination(pod_id)
                 self._mirror.queue.requeue_stale(pod_id, now)
         return [decision for decision in refused if not _preempts(decision)]
 

@@ -20,6 +20,7 @@ from clusterstate.actions.pods.queue import (
 )
 from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import QueuePlace, Stage
+from scheduling.worker.mirror import Mirror
 
 _LONGEST = 1.0
 """Seconds after which a refusal is written although pods are ready to be tried."""
@@ -39,8 +40,14 @@ class UnwrittenRefusals:
         return len(self._waiting)
 
     def note(self, item: Unschedulable, now: float) -> None:
-        """Keep what is to be written of a pod, in place of an earlier refusal."""
-        self._waiting.pop(item.pod_id, None)
+        """Keep what is to be written of a pod, in place of an earlier refusal.
+
+        That the earlier one ended the pod's nomination is still to be written.
+        """
+        earlier = self._waiting.pop(item.pod_id, None)
+        if earlier is not None and item.nominated_node_name is None:
+            ended = earlier[1].nominated_node_name
+            item = msgspec.structs.replace(item, nominated_node_name=ended)
         self._waiting[item.pod_id] = now, item
 
     def drop(self, pod_ids: Iterable[int]) -> None:
@@ -56,11 +63,13 @@ class UnwrittenRefusals:
         noted_at = next(iter(self._waiting.values()))[0]
         return not noted_at <= now < noted_at + _LONGEST
 
-    def write(self, queue: PriorityQueue, now: float, most: int) -> int:
+    def write(self, mirror: Mirror, now: float, most: int) -> int:
         """Write the oldest refusals, at most so many; return how many were taken.
 
-        Where a pod waits is read now: an event may have moved it since.
+        Where a pod waits is read now: an event may have moved it since. So is whether somebody
+        nominated it since.
         """
+        queue = mirror.queue
         items: list[Unschedulable] = []
         self._wrote_at = now
         taken = 0
@@ -77,8 +86,12 @@ class UnwrittenRefusals:
                     attempts=place.attempts,
                     not_before=moment(place),
                 )
+            if item.nominated_node_name == "" and mirror.snapshot.nominated_node_of(pod_id):
+                item = msgspec.structs.replace(item, nominated_node_name=None)
             items.append(item)
-        set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
+        written = set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
+        ended = {item.pod_id for item in items if item.nominated_node_name == ""}
+        mirror.wrote_nominations(one for one in written if one[0] in ended)
         queue.mark_written(item.pod_id for item in items)
         return taken
 

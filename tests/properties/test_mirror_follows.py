@@ -100,6 +100,11 @@ def told(mirror: Mirror, pod_ids: list[int]) -> dict[str, Any]:
         },
         "since": {one.key: one.start_time for one in snapshot.pods() if one.row >= 0},
         "nominated": {id_: snapshot.nominated_node_of(id_) for id_ in pod_ids},
+        "nominated as": {
+            id_: info.digest
+            for there in snapshot.nominations.of_node.values()
+            for id_, info in there.items()
+        },
         "queued": [id_ for id_ in pod_ids if id_ in mirror.queue],
         "budgets": sorted((one.name, one.disruptions_allowed)
                           for one in snapshot.disruption_budgets()),
@@ -172,20 +177,30 @@ class Following(RuleBasedStateMachine):
             if not done.bound:
                 self.mirror.snapshot.forget(self.ids[name])
 
-    @rule(data=st.data(), node=st.sampled_from(NODES))
-    def the_scheduler_nominates(self, data: st.DataObject, node: str) -> None:
+    @rule(
+        data=st.data(), node=st.sampled_from((*NODES, "")), crossed=st.sampled_from((*NODES, "-"))
+    )
+    def the_scheduler_nominates(self, data: st.DataObject, node: str, crossed: str) -> None:
         names = self._waiting()
         if names:
             name = data.draw(st.sampled_from(names))
             id_ = self.ids[name]
             row = sql.fetch_one("SELECT class_id FROM pod WHERE id = %s::bigint", (id_,))
             assert row is not None
-            self.mirror.snapshot.nominate(id_, self.mirror.info(row[0]), node)
+            info = self.mirror.info(row[0])
+            if node:
+                self.mirror.snapshot.nominate(id_, info, node)
+            else:
+                self.mirror.snapshot.unnominate(id_)
+            if crossed != "-":
+                _nominate(name, crossed)
             refused = Unschedulable(
                 pod_id=id_, message="no room", reason="Unschedulable", stage="unschedulable",
                 rejected_by=("NodeResourcesFit",), attempts=1, nominated_node_name=node,
             )  # fmt: skip
-            set_unschedulable([refused], now=NOW)
+            self.mirror.wrote_nominations(set_unschedulable([refused], now=NOW))
+            self.follow()
+            assert self.mirror.snapshot.nominated_node_of(id_) == node
 
     @rule(data=st.data(), node=st.sampled_from(NODES), taken_back=st.booleans())
     def the_scheduler_reserves(self, data: st.DataObject, node: str, taken_back: bool) -> None:
@@ -216,6 +231,12 @@ class Following(RuleBasedStateMachine):
         name = f"p{len(self.pods)}"
         self.ids[name] = make_pod(name, metadata={"labels": {"app": app}}, **SPECS[kind])
         self.pods.append(name)
+
+    @rule(data=st.data(), node=st.sampled_from((*NODES, "")))
+    def a_client_nominates(self, data: st.DataObject, node: str) -> None:
+        names = [name for name in self.pods if pod(name) and not _bound(name)]
+        if names:
+            _nominate(data.draw(st.sampled_from(names)), node)
 
     @rule(data=st.data(), node=st.sampled_from(NODES))
     def another_scheduler_binds(self, data: st.DataObject, node: str) -> None:
@@ -336,6 +357,16 @@ class Following(RuleBasedStateMachine):
         assert loaded.cursor == self.mirror.cursor
         ids = sorted(self.ids.values())
         assert told(self.mirror, ids) == told(loaded, ids)
+
+
+def _nominate(name: str, node: str) -> None:
+    def nominated(manifest: dict[str, Any]) -> dict[str, Any]:
+        status = {**manifest["status"], "nominatedNodeName": node}
+        if not node:
+            del status["nominatedNodeName"]
+        return {**manifest, "status": status}
+
+    objects.update("Pod", "default", name, nominated, now=NOW, subresource="status")
 
 
 def _exists(node: str) -> bool:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import cast
 
+import msgspec
 import pytest
 
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest
@@ -129,6 +130,55 @@ def test_a_pod_that_was_placed_drops_its_refusal(worker: Worker) -> None:
     assert submit(worker) == 1
     assert worker.binder.write_refused(SECONDS) == 0
     assert nodes_of([pod_id]) == ["n1"]
+
+
+def nominate_by_client(name: str, node_name: str) -> None:
+    objects.update(
+        "Pod", "default", name,
+        lambda m: {**m, "status": {**m["status"], "nominatedNodeName": node_name}},
+        now=NOW, subresource="status",
+    )  # fmt: skip
+
+
+def nomination_of(name: str) -> str:
+    found = get_manifest("Pod", "default", name)
+    return str(found["status"].get("nominatedNodeName", ""))
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("nominated", ["", "n1"])
+def test_a_refusal_that_is_written_later_keeps_a_nomination_that_came_meanwhile(
+    worker: Worker, nominated: str, followed: bool
+) -> None:
+    create("p", cpu="65")
+    if nominated:
+        nominate_by_client("p", nominated)
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    assert nomination_of("p") == nominated, "not written yet"
+    nominate_by_client("p", "n2")
+    if followed:
+        worker.mirror.refresh(SECONDS)
+    assert worker.binder.write_refused(SECONDS) == 1
+    # One that was there already is ended: what came unread in its place is not told from it.
+    kept = "" if nominated and not followed else "n2"
+    assert nomination_of("p") == kept
+    worker.mirror.refresh(SECONDS)
+    (pod_id,) = [row.id for row in load_pending()]
+    assert worker.mirror.snapshot.nominated_node_of(pod_id) == kept
+
+
+def test_a_refusal_ends_a_nomination_although_another_one_follows_before_it_is_written(
+    worker: Worker,
+) -> None:
+    (pod_id,) = create("p", cpu="65")
+    nominate_by_client("p", "n1")
+    decisions = worker.decide().unplaced()
+    worker.binder.refuse(decisions, SECONDS)
+    worker.mirror.queue.activate([pod_id], SECONDS)
+    (again,) = worker.decide().unplaced()
+    worker.binder.refuse([msgspec.structs.replace(again, nomination=None)], SECONDS)
+    assert worker.binder.write_refused(SECONDS) == 1
+    assert nomination_of("p") == ""
 
 
 @pytest.mark.parametrize("restarted", [False, True])

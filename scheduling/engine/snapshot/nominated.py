@@ -45,6 +45,12 @@ class NominatedPods(ClassColumns):
             self.nominations.remove(key, row, self._vectors[info.index])
             self._nominations_changed(row)
 
+    def renew_nomination(self, key: Hashable, info: PodInfo) -> None:
+        """Count a nominated pod as what it became. Not nominated, or the same: nothing happens."""
+        node_name = self.nominations.node_of.get(key)
+        if node_name is not None and self.nominations.of_node[node_name][key] is not info:
+            self.nominate(key, info, node_name)
+
     def _suspend_nomination(self, key: Hashable) -> None:
         """Drop the nomination of a pod that is assumed, but remember where it was."""
         node_name = self.nominations.node_of.get(key)

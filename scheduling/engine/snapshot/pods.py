@@ -175,6 +175,18 @@ class PodColumns(NominatedPods):
             if node_name is not None:
                 self.nominate(key, info, node_name)
 
+    def nominate_when_unassumed(self, key: Hashable, info: PodInfo, node_name: str) -> None:
+        """Nominate a pod, with an empty name to no node; if it is assumed, once it is forgotten."""
+        if key not in self._assumed:
+            if node_name:
+                self.nominate(key, info, node_name)
+            else:
+                self.unnominate(key)
+        elif node_name:
+            self._nominated_before[key] = node_name
+        else:
+            self._nominated_before.pop(key, None)
+
     def _node_came(self, name: str, row: int) -> None:
         for slot in self._of_unknown_nodes.pop(name, {}):
             del self._node_of_slot[slot]

@@ -17,6 +17,8 @@ states the last state of one object. A pod that this worker assumed is confirmed
 a pod that a client put on a node is noted in ``arrivals``, for the node's admission to judge,
 and in ``of_unknown_nodes`` as long as that node does not exist.
 Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
+Nominations are followed, too, whoever wrote them. The scheduler counts its own at once: until it
+reads them back, what the log says of that pod is out of date (``WarmState._follow_nomination``).
 """
 
 import structlog

@@ -90,13 +90,14 @@ class ManyChanges(SingleChanges):
                 if judged:
                     self._drop_arrival(pod_id)
                 self._join_queue(pod_id, class_id, since, now)
-                self._follow_nomination(pod_id, class_id, pods.nominated[number])
+                revision = pods.revisions.item(number)
+                self._follow_nomination(pod_id, pods.nominated[number], revision, now)
             except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(pods.change(number), error)
 
     def _leave_queue_all(self, pod_ids: list[int]) -> None:
         for pod_id in self.queue.present(pod_ids):
             self.queue.delete(pod_id)
-        if self.snapshot.nominations.node_of:
+        if self.snapshot.nominations.node_of or self._nominated_in_log or self._nominated_as_of:
             for pod_id in pod_ids:
-                self.snapshot.unnominate(pod_id)
+                self._end_nomination(pod_id)

@@ -12,12 +12,7 @@ from clusterstate.actions.aside import Which
 from clusterstate.aside import objects as objects_aside
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.loading import consistent_read, load_nodes
-from clusterstate.queries.queue import (
-    WaitingPod,
-    load_arrivals,
-    load_nominations,
-    load_waiting,
-)
+from clusterstate.queries.queue import WaitingPod, load_arrivals, load_waiting
 from clusterstate.reservations import Reservation
 from scheduling.engine.queue.pending import Backoff, PendingPod
 from scheduling.engine.queue.waiting import Registrations
@@ -134,7 +129,19 @@ class Loading(RefusedPods):
                 continue
             fit.append((row, self._pending_pod(row.id, row.class_id)))
         kept = self._restore_pods(fit, revision, now)
+        self._restore_nominations(fit)
         logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
+
+    def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:
+        """Nominate the pods of the queue as their rows say, and no others."""
+        nominated = [(row, pod) for row, pod in rows if row.nominated_node_name]
+        self._nominated_in_log = {row.id: row.nominated_node_name for row, _ in nominated}
+        self._nominated_as_of = {row.id: row.revision for row, _ in nominated}
+        for key in self.snapshot.nominations.node_of.keys() - self._nominated_in_log.keys():
+            self.snapshot.unnominate(key)
+        for row, pod in nominated:
+            info = self.info(pod.class_id)
+            self.snapshot.nominate_when_unassumed(row.id, info, row.nominated_node_name)
 
     def reconfigure(
         self, revision: int, registrations: Registrations, backoff: Backoff, now: float
@@ -164,16 +171,9 @@ class Loading(RefusedPods):
         self.queue.adopt(again, now)
 
     def take_over(self, now: float) -> None:
-        """Learn what only the one who works needs to know. Queries twice; looks at all pods."""
+        """Learn what only the one who works needs to know. Queries once; looks at all pods."""
         self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.of_unknown_nodes.clear()
-        nominated = load_nominations()
-        for pod_id in self.snapshot.nominations.node_of.keys() - nominated.keys():
-            self.snapshot.unnominate(pod_id)
-        for pod_id, node_name in nominated.items():
-            if pod_id in self.queue and self.snapshot.nominated_node_of(pod_id) != node_name:
-                info = self.info(self.queue.pod(pod_id).class_id)
-                self.snapshot.nominate(pod_id, info, node_name)
 
     def _count_reserved(self, found: Iterable[Reservation]) -> None:
         """Take over the reservations, and count their pods where they are to go."""

@@ -88,7 +88,7 @@ class SingleChanges(WarmState):
         )
         for change, info in zip(came, infos, strict=True):
             if change.object_id in self.queue:
-                self.queue.delete(change.object_id)
+                self._leave_queue(change.object_id)
             if change.phase == "Pending":
                 self.arrivals[change.object_id] = None
             if len(self.queue):
@@ -140,12 +140,16 @@ class SingleChanges(WarmState):
             self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
         self._drop_arrival(pod_id)
         if gone or change.deletion_at is not None:
+            was_nominated = self.snapshot.nominated_node_of(pod_id)
             self._leave_queue(pod_id)
-        elif known is None:
+            if was_nominated:  # who was kept off that node may find room there now
+                self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=self.info(class_id).pod)
+            return
+        if known is None:
             self._join_queue(pod_id, class_id, change.at.timestamp(), now)
-            self._follow_nomination(pod_id, class_id, change.nominated_node_name or "")
         elif known.info is not self.info(class_id):
             self._change_assumed(pod_id, known.row, class_id, now)
+        self._follow_nomination(pod_id, change.nominated_node_name or "", change.revision, now)
 
     def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
         """Count an assumed pod as what it became since; if it comes back, it is that in the queue.

@@ -77,8 +77,6 @@ class RefusedPods(WarmState):
                 refused.append((row.refused_revision, pod, place))
             else:
                 self.queue.restore(pod, place, now)
-            if row.nominated_node_name:
-                self.snapshot.nominate(row.id, self.info(pod.class_id), row.nominated_node_name)
         refused.sort(key=lambda one: (one[0], one[1].pod_id))
         return self._restore_refused(refused, revision, now)
 
@@ -172,6 +170,9 @@ class RefusedPods(WarmState):
             action = Action.ADD
         elif is_on and change.class_id != change.previous_class_id:
             action = diff_pod(before, after)
+        elif change.nominated_node_name and (gone or change.deletion_at is not None):
+            # It was on no node; whoever was kept off one for it may find room there now.
+            action = Action.DELETE
         event = (action, change.previous_class_id, change.class_id)
         if not action or event in seen:
             return None

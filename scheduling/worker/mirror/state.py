@@ -57,8 +57,12 @@ class WarmState:
         self._sort_key = sort_key
         self._pre_enqueue = pre_enqueue
         self.reserved: dict[int, Reservation] = {}
-        self.follows_nominations = False
-        """Whether the log says for whom room is made; the scheduler that works knows it first."""
+        # For which nodes the rows, or the log as far as it was read, nominate waiting pods. The
+        # snapshot differs where this scheduler decided otherwise and has not read that back yet.
+        self._nominated_in_log: dict[int, str] = {}
+        # Up to which revision the log says nothing new of a pod's nomination: this scheduler wrote
+        # it then, or read the row.
+        self._nominated_as_of: dict[int, int] = {}
         self.configuration = 0
         """Revision of the configuration in force, by which refusals hold."""
         self.cursor = -1
@@ -157,19 +161,59 @@ class WarmState:
             return
         if pod_id in self.queue:
             self.queue.update(pod, now)
+            self.snapshot.renew_nomination(pod_id, self.info(class_id))
             return
         self.queue.add(pod, since)
 
     def _leave_queue(self, pod_id: int) -> None:
         self.queue.delete(pod_id)
-        self.snapshot.unnominate(pod_id)
+        self._end_nomination(pod_id)
 
-    def _follow_nomination(self, pod_id: int, class_id: int, node_name: str) -> None:
-        """Take over for which node the log says that a waiting pod is nominated, empty for none."""
-        if not self.follows_nominations or self.snapshot.nominated_node_of(pod_id) == node_name:
+    # --- nominations -----------------------------------------------------------------------------
+
+    def _end_nomination(self, pod_id: int) -> None:
+        """Forget the nomination of a pod that waits no longer."""
+        self.snapshot.unnominate(pod_id)
+        self._nominated_in_log.pop(pod_id, None)
+        self._nominated_as_of.pop(pod_id, None)
+
+    def _follow_nomination(self, pod_id: int, node_name: str, revision: int, now: float) -> None:
+        """Take over for which node the log nominates a pod of the queue, empty for none.
+
+        A change that only repeats the nomination says nothing new: this scheduler may have decided
+        otherwise since, and not have written that yet. Nor does one before its own last write.
+        Whoever was kept off the node for this pod may find room there now
+        (pkg/scheduler/eventhandlers.go ``hasNominatedNodeNameChanged``, v1.36).
+        """
+        before = self._nominated_in_log.get(pod_id, "")
+        if before == node_name or pod_id not in self.queue:
             return
         if node_name:
-            self.snapshot.nominate(pod_id, self.info(class_id), node_name)
+            self._nominated_in_log[pod_id] = node_name
+        else:
+            del self._nominated_in_log[pod_id]
+        info = self.info(self.queue.pod(pod_id).class_id)
+        if revision > self._nominated_as_of.get(pod_id, 0):
+            self.snapshot.nominate_when_unassumed(pod_id, info, node_name)
+        if before:
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=(pod_id,))
+
+    def wrote_nominations(self, revisions: Iterable[tuple[int, int]]) -> None:
+        """Note at which revisions (pod id, revision) this scheduler wrote its nominations."""
+        for pod_id, revision in revisions:
+            if self.may_be_nominated(pod_id) or self.snapshot.nominated_node_of(pod_id):
+                self._nominated_as_of[pod_id] = revision
+
+    def may_be_nominated(self, pod_id: int) -> bool:
+        """Return whether a waiting pod's row may name a node, as far as this scheduler knows."""
+        return pod_id in self._nominated_in_log or pod_id in self._nominated_as_of
+
+    def take_back_nomination(self, pod_id: int) -> None:
+        """Undo a nomination that this scheduler decided and will not write."""
+        if pod_id in self.queue:
+            info = self.info(self.queue.pod(pod_id).class_id)
+            there = self._nominated_in_log.get(pod_id, "")
+            self.snapshot.nominate_when_unassumed(pod_id, info, there)
         else:
             self.snapshot.unnominate(pod_id)
 
