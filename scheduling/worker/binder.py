@@ -36,6 +36,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects import disruption
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.errors import StatusError
 from clusterstate.queries.pods import pods_by_id
@@ -484,9 +485,9 @@ class Binder:
                 self._come_back([pod_id], now.timestamp())
                 continue
             condition = {
-                "type": "DisruptionTarget",
+                "type": disruption.TARGET,
                 "status": "True",
-                "reason": "PreemptionByScheduler",
+                "reason": disruption.PREEMPTED,
                 "message": f"{decision.profile}: preempting to accommodate {name}, a pod of"
                 f" higher priority ({rows[preemptor].priority} over {row.priority})",
             }
