@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import ReplicaSet, Service
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import (
@@ -260,6 +261,38 @@ def test_labels_that_nobody_asks_for_leave_the_version_of_the_nodes_alone() -> N
     snapshot.reads_whole_nodes = True
     snapshot.set_node(make_node("a").labelled({"new": "1", ZONE_LABELS[0]: "z1"}).build())
     assert snapshot.node_version > before + 2
+
+
+def test_only_another_selector_of_a_service_or_controller_makes_classes_obsolete() -> None:
+    """Whenever one of its pods starts, the status of a ReplicaSet changes."""
+    snapshot = Snapshot()
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}
+    pod = make_pod("p").labelled(app="a").with_("metadata", "ownerReferences", value=[owner])
+    info = snapshot.intern(from_pod(pod.build()))
+
+    def set_both(status: int, **labels: str) -> str:
+        meta = {"name": "r", "namespace": "default", "resourceVersion": str(status)}
+        replicas = {"selector": {"matchLabels": labels}, "replicas": status}
+        snapshot.set_service(
+            msgspec.convert({"metadata": meta, "spec": {"selector": labels}}, Service)
+        )
+        snapshot.set_controller(
+            msgspec.convert(
+                {"metadata": meta, "spec": replicas, "status": {"replicas": status}}, ReplicaSet
+            )
+        )
+        return str(snapshot.default_selector(info))
+
+    first = set_both(1, app="a")
+    version = snapshot.workload_version
+    assert set_both(2, app="a") == first
+    assert snapshot.workload_version == version
+    assert set_both(3, app="b") != first
+    assert snapshot.workload_version > version
+    snapshot.remove_service("default", "r")
+    snapshot.remove_controller("ReplicaSet", "default", "r")
+    assert snapshot.default_selector(info) is None
+    assert set_both(4, app="a") == first
 
 
 def test_a_nominated_pod_that_is_taken_back_is_nominated_again() -> None:

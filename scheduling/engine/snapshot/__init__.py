@@ -29,8 +29,8 @@ What changed is told to caches by numbers: the log holds the rows whose pods or 
 ``node_version`` counts changes of taints, of labels that a rule looked at (``label_column``) and of
 the set of nodes, ``peer_version`` what makes all counters obsolete, ``peer_stamp`` what became
 known that terms of others say of a class, ``nomination_version`` changes of nominations,
-``workload_version`` those of services and controllers, ``budget_version`` those of disruption
-budgets. Plugins read the snapshot through ``framework.node_table.NodeTable``.
+``workload_version`` those of what services and controllers select, ``budget_version`` those of
+disruption budgets. Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 
 from scheduling.engine.snapshot.counters import PodCounters

@@ -26,8 +26,8 @@ _NO_SERVICES: Mapping[str, Selector] = {}
 class Workloads:
     """Selectors by owner, and budgets.
 
-    ``workload_version`` counts changes of services and controllers, ``budget_version`` those of
-    budgets.
+    ``workload_version`` counts changes of what services and controllers select, ``budget_version``
+    those of budgets.
     """
 
     def __init__(self) -> None:
@@ -40,10 +40,12 @@ class Workloads:
         self.budget_version = 0
 
     def set_service(self, service: Service) -> None:
-        """Add or replace a service."""
+        """Add or replace a service; one that selects what it did before changes nothing."""
         meta = service.metadata
-        self._drop_service(meta.namespace, meta.name)
         selector = selector_from_set(service.spec.selector)
+        if self._services.get((meta.namespace, meta.name)) == selector:
+            return
+        self._drop_service(meta.namespace, meta.name)
         self._services[meta.namespace, meta.name] = selector
         if selector.requirements:
             there = self._services_at.setdefault(_filed(meta.namespace, selector), {})
@@ -65,13 +67,20 @@ class Workloads:
                 del self._services_at[filed]
 
     def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
-        """Add or replace a controller whose pods are spread by default."""
+        """Add or replace a controller whose pods are spread by default.
+
+        One that selects what it did before changes nothing: its status changes with each of its
+        pods, and ``workload_version`` makes what is known of all classes obsolete.
+        """
         if isinstance(controller, ReplicationController):
             kind, selector = "ReplicationController", selector_from_set(controller.spec.selector)
         else:
             kind = type(controller).__name__
             selector = selector_from_label_selector(controller.spec.selector)
-        self._controllers[_controller_key(kind, controller.metadata)] = selector
+        key = _controller_key(kind, controller.metadata)
+        if self._controllers.get(key) == selector:
+            return
+        self._controllers[key] = selector
         self.workload_version += 1
 
     def remove_controller(self, kind: str, namespace: str, name: str) -> None:
