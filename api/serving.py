@@ -40,6 +40,7 @@ from api.access.impersonation import Claim, claim_of_headers
 from api.console import gate, stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
+from api.routes import Route, Target
 from api.server import audit, connections, health, metrics, protocol, pulse, traces
 from api.server.audit_events import Entry
 from api.server.batches import KEY, Batch
@@ -125,6 +126,14 @@ _HEALTH: dict[str, Callable[[], tuple[int, str]]] = {
 """What is answered on the event loop, at once, also while every thread waits."""
 
 
+_LONG: dict[str, Callable[[Scope, Receive, Send, watch.OnThread], Awaitable[None]]] = {
+    state_metrics.PATH: state_metrics.serve,
+    decision_search.EXPORT: decision_search.serve,
+    events_stream.PATH: events_stream.serve,
+}
+"""Answers that stay open for as long as it takes to write them."""
+
+
 class _Disconnected(Exception):
     """The client went away while it was sending."""
 
@@ -132,6 +141,12 @@ class _Disconnected(Exception):
 def _hang_up() -> None:
     """Close this thread's connection."""
     connection.close()
+
+
+def _address(scope: Scope) -> str:
+    """Return the flow of strangers who come from one address."""
+    client = scope.get("client")
+    return f"@{client[0] if client else ''}"
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +157,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     may_send: int
 
 
-def _may_send(user: User, scope: Scope, policy: Policy | None) -> int:
+def _may_send(user: User, scope: Scope, target: Target | None, policy: Policy | None) -> int:
     """Return how large a body a user may send there.
 
     Raises:
@@ -153,7 +168,6 @@ def _may_send(user: User, scope: Scope, policy: Policy | None) -> int:
     method = scope["method"]
     if method in ("GET", "HEAD", "OPTIONS"):
         return SMALL_BYTES
-    target = routes.of(scope).target
     if target is None:
         # What else there is asks by itself; only nodes and questions send it more than a few lines.
         simulates = Attributes("create", "stowage.dev", "simulations")
@@ -172,7 +186,7 @@ def _is_known(sender: User, claim: Claim) -> bool:
     return auth.MASTERS in sender.groups and claim.acts_for is None
 
 
-def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
+def _observe(scope: Scope, route: Route, code: int, started: float, size: int = 0) -> None:
     """Count the answer to a request."""
     method = scope["method"]
     if tracing.is_on():
@@ -180,7 +194,7 @@ def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
     metrics.observe(
         method,
         scope["path"],
-        routes.of(scope),
+        route,
         code,
         started,
         dry_run=b"dryRun=All" in scope["query_string"],
@@ -291,14 +305,9 @@ class Application:
             length = (b"content-length", str(len(body)).encode())
             await reply(scope, send, code, [*PLAIN_TEXT, length], body)
             return
-        if scope["path"].rstrip("/") == state_metrics.PATH:
-            await self._long(state_metrics.serve, scope, receive, send)
-            return
-        if scope["path"].rstrip("/") == decision_search.EXPORT:
-            await self._long(decision_search.serve, scope, receive, send)
-            return
-        if scope["path"].rstrip("/") == events_stream.PATH:
-            await self._long(events_stream.serve, scope, receive, send)
+        long = _LONG.get(scope["path"].rstrip("/"))
+        if long is not None:
+            await self._long(long, scope, receive, send)
             return
         if gate.leads_to_console(scope):
             await gate.forward(scope, receive, send)
@@ -320,9 +329,8 @@ class Application:
         finally:
             metrics.end(scope["method"])
 
-    def _lane(self, scope: Scope, body: bytes) -> "Lane[Work, Answer]":
+    def _lane(self, scope: Scope, route: Route, body: bytes) -> "Lane[Work, Answer]":
         """Return the lane of a request: what comes in thousands is answered in batches."""
-        route = routes.of(scope)
         if route.is_page:
             return self._pages
         target, method = route.target, scope["method"]
@@ -341,7 +349,7 @@ class Application:
                 return self._deletions
         return self._general
 
-    async def _caller(self, scope: Scope, entry: Entry) -> Caller:
+    async def _caller(self, scope: Scope, route: Route, entry: Entry) -> Caller:
         """Return who sent a request, from its headers alone, and tell the audit log's entry.
 
         Queries at times, on a thread.
@@ -350,20 +358,18 @@ class Application:
             Unauthorized, AccessDenied: nobody who may do that.
             TooManyRequests: more strangers than can be looked up.
         """
-        route = routes.of(scope)
-        client = scope.get("client")
-        address = f"@{client[0] if client else ''}"
         if route.is_page:
+            address = _address(scope)
             flow = self._sessions.flow(scope) or address
             # A stranger logs in; that takes a few words.
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
         if not route.is_api:
-            return Caller(None, address, SMALL_BYTES)
+            return Caller(None, _address(scope), SMALL_BYTES)
         claim = claim_of_headers(scope["headers"])
         sender, name = auth.remembered(claim.authorization)
         policy = authorizer.fresh()
         if sender is None or (policy is None and not _is_known(sender, claim)):
-            found = await self._logins.run(claim.authorization, name or address)
+            found = await self._logins.run(claim.authorization, name or _address(scope))
             if isinstance(found, Exception):
                 raise found
             sender, policy = found
@@ -373,19 +379,19 @@ class Application:
             user = auth.identified(user, UUID(entry.id))
         audit.known(entry, user, policy)
         # Whoever acts for others takes turns as themselves.
-        return Caller(user, sender.name, _may_send(user, scope, policy))
+        return Caller(user, sender.name, _may_send(user, scope, route.target, policy))
 
     async def _read_body(
         self, scope: Scope, receive: Receive, caller: Caller, held: ExitStack
     ) -> bytes:
-        """Return the whole request body; ``held`` gives the budget back what it takes.
+        """Return the whole body of a request that may have one.
+
+        ``held`` gives the budget back what it takes.
 
         Raises:
             TooLarge: it exceeds the caller's limit; the rest stays unread.
             TooManyRequests: the process holds too much already.
         """
-        if scope["method"] in ("GET", "HEAD"):
-            return b""
         limit, budget = caller.may_send, self._budget
         counted = announced(scope)
         if counted > limit:
@@ -427,7 +433,7 @@ class Application:
         send = audit.telling(entry, send)
         try:
             check_url(scope)
-            caller = await self._caller(scope, entry)
+            caller = await self._caller(scope, routes.of(scope), entry)
             self._budget.require(caller.flow, 0)
             if self._open[caller.flow] >= protocol.max_connections() // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
@@ -458,17 +464,19 @@ class Application:
         """Answer a request through Django on one of the threads."""
         started = time.perf_counter()
         entry = audit.opened(scope)
+        route = routes.of(scope)
         body = b""
         with ExitStack() as held:
             try:
                 check_url(scope)
-                caller = await self._caller(scope, entry)
+                caller = await self._caller(scope, route, entry)
                 self._budget.require(caller.flow, 0)
-                body = await self._read_body(scope, receive, caller, held)
-                if routes.of(scope).is_page and (b"%00" in body or b"\0" in body):
+                if scope["method"] not in ("GET", "HEAD"):
+                    body = await self._read_body(scope, receive, caller, held)
+                if route.is_page and (b"%00" in body or b"\0" in body):
                     raise BadRequest("the form holds a NUL character")
                 started = time.perf_counter()
-                lane = self._lane(scope, body)
+                lane = self._lane(scope, route, body)
                 if tracing.is_on():
                     traces.begin(scope)
                 answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
@@ -477,15 +485,15 @@ class Application:
             except asyncio.CancelledError:
                 # The server is told to end, and has waited for its requests as long as it does.
                 # What a thread was given may still be done; nobody waits for it any more.
-                await reply_with(scope, send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
+                await reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = failures.of_scope(scope, error)
-                _observe(scope, response.status_code, started)
+                _observe(scope, route, response.status_code, started)
                 audit.answered(entry, response.status_code, request=body, response=response.content)
                 await refuse(scope, receive, audit.telling(entry, send), response)
                 return
-        _observe(scope, answer[0], started, len(answer[2]))
+        _observe(scope, route, answer[0], started, len(answer[2]))
         audit.answered(entry, answer[0], request=body, response=answer[2])
         answer[1].append((b"audit-id", audit.id_of(entry)))
         if len(answer[2]) <= SMALL_BYTES:

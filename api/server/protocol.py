@@ -11,20 +11,28 @@ costs no timer; it notes when its phase began.
 
 uvicorn hands the head and the body of an answer to the kernel one after the other, which sends two
 packets and wakes the client twice: a tenth of the time that reading an object takes. A small answer
-goes out in one piece (``Protocol.outgoing``, which ``sending.reply`` asks to wait for all of it).
+goes out in one piece (``Protocol.answer``), past the two messages of ASGI that uvicorn would take
+apart, check and put together again. The same sweep ends connections on which no further request
+comes, for which uvicorn arms a timer after each answer.
 """
 
 import asyncio
 import logging
+import re
 import resource
 import socket
 import struct
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import uvloop
 from django.conf import settings
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from api.forms import errors
 from clusterstate.objects.errors import StatusError
@@ -34,6 +42,8 @@ CONNECTION = "stowage.connection"
 this module before Django is set up, so that it can import nothing that has models below it."""
 HEADER_SECONDS: Final = 10.0
 HEADER_BYTES: Final = 64 << 10
+IDLE_SECONDS: Final = 5.0
+"""How long a connection stays open behind an answer."""
 BODY_SECONDS: Final = 60.0
 BODY_PAUSE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 20.0
@@ -44,6 +54,10 @@ PIPELINED: Final = 16
 """Requests that may be sent ahead on one connection."""
 
 _SWEEP_SECONDS: Final = 1.0
+
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding"})
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no value of a header may hold, as uvicorn has it."""
 
 # Phases of a connection.
 _IDLE, _HEADERS, _BODY, _ANSWER = range(4)
@@ -71,55 +85,8 @@ class TooManyConnections(StatusError):
     code, reason = 503, "ServiceUnavailable"
 
 
-class Outgoing:
-    """A connection's transport, which can hold back what is written until an answer is whole.
-
-    Everything but ``write``, ``close`` and ``abort`` is the transport's own.
-    """
-
-    __slots__ = ("_held", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._held: list[bytes] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def hold(self) -> None:
-        """Keep what is written from now on."""
-        if self._held is None:
-            self._held = []
-
-    def let_go(self) -> None:
-        """Write what was kept, and keep nothing any more."""
-        held, self._held = self._held, None
-        if held:
-            self._transport.write(b"".join(held))
-
-    def write(self, data: bytes) -> None:
-        """Write, now or when what is held back goes."""
-        if self._held is None:
-            self._transport.write(data)
-        else:
-            self._held.append(data)
-
-    def close(self) -> None:
-        """Close behind everything that was written."""
-        self.let_go()
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once; what was held back is lost like what the client has not read."""
-        self._held = None
-        self._transport.abort()
-
-
 class Protocol(HttpToolsProtocol):
     """One connection."""
-
-    outgoing: Outgoing
-    """Where answers go."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -134,8 +101,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a new connection, or refuse it when all are in use."""
-        self.outgoing = Outgoing(transport)
-        super().connection_made(cast("asyncio.Transport", self.outgoing))
+        super().connection_made(transport)
         _sweeper(self.loop, self.connections)
         if len(self.connections) > max_connections() and not self._make_room():
             self.refuse(TooManyConnections("too many connections are open"))
@@ -192,10 +158,60 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request; without uvicorn's timer, since ``check`` ends who is idle."""
         if self._phase == _ANSWER and not self.pipeline:
             self._phase, self._since, self._header_bytes = _IDLE, self.loop.time(), 0
-        super().on_response_complete()
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+
+    # ---------------------------------------------------------------------------- answers
+
+    def answer(
+        self,
+        scope: MutableMapping[str, Any],
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> bool:
+        """Send a whole answer in one packet; return False where ASGI's two messages have to.
+
+        ``headers`` have names in small letters. What goes out is what uvicorn would write
+        (``RequestResponseCycle.send``). The two messages are left to a client that sent several
+        requests ahead or does not read, to HEAD, and to headers that say how the body is sent, or
+        hold what no header may.
+        """
+        cycle: RequestResponseCycle = self.cycle
+        if (
+            cycle.scope is not scope
+            or cycle.response_started
+            or cycle.disconnected
+            or self.flow.write_paused
+            or scope["method"] == "HEAD"
+        ):
+            return False
+        parts = [STATUS_LINE[status]]
+        has_length = False
+        for name, value in [*cycle.default_headers, *headers]:
+            if name in _OF_THE_CONNECTION or _CONTROL.search(value):
+                return False
+            if name == b"content-length":
+                has_length = True
+            parts += (name, b": ", value, b"\r\n")
+        if not has_length:
+            return False
+        parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        parts.append(body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+        return True
 
     # ------------------------------------------------------------------------------- ends
 
@@ -278,13 +294,18 @@ class Protocol(HttpToolsProtocol):
             self.hang_up()
         elif self._phase == _HEADERS and now - self._since > HEADER_SECONDS:
             self.refuse(RequestTimeout(f"the headers did not come within {HEADER_SECONDS:.0f} s"))
-        elif self._phase == _IDLE and now - self._since > HEADER_SECONDS:
+        elif self._phase == _IDLE and now - self._since > self._patience():
             self.transport.close()
         elif self._phase == _BODY and (
             now - self._since > BODY_SECONDS
             or (not self.flow.read_paused and now - self._heard > BODY_PAUSE_SECONDS)
         ):
             self.refuse(RequestTimeout("the body did not come in time"))
+
+    def _patience(self) -> float:
+        """Return how many seconds the next request may take to begin."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        return HEADER_SECONDS if cycle is None else IDLE_SECONDS
 
 
 _sweeping: set[asyncio.AbstractEventLoop] = set()

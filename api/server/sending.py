@@ -32,14 +32,14 @@ PLAIN_TEXT: Headers = [
 async def reply(scope: Scope, send: Send, status: int, headers: Headers, body: bytes) -> None:
     """Send a small answer, in one packet where the connection can."""
     connection = scope.get(CONNECTION)
-    if connection is not None:
-        connection.outgoing.hold()
-    try:
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-    finally:
-        if connection is not None:
-            connection.outgoing.let_go()
+    if connection is None or not connection.answer(scope, status, headers, body):
+        await _reply_by_messages(send, status, headers, body)
+
+
+async def _reply_by_messages(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send an answer through ``send``, which may be one that adds headers or notes the answer."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def reply_in_parts(send: Send, status: int, headers: Headers, body: bytes) -> None:
@@ -59,11 +59,11 @@ async def refuse(scope: Scope, receive: Receive, send: Send, response: HttpRespo
     """
     length = announced(scope)
     if scope.get(COMPLETE) or not (length or raw_header(scope, b"transfer-encoding")):
-        await reply_with(scope, send, response)
+        await reply_with(send, response)
         return
     if 0 < length <= SMALL_BYTES:
         await drop(receive, length)
-        await reply_with(scope, send, response)
+        await reply_with(send, response)
         return
     body = response.content
     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
@@ -86,11 +86,11 @@ async def drop(receive: Receive, most: int) -> None:
             return
 
 
-async def reply_with(scope: Scope, send: Send, response: HttpResponse) -> None:
+async def reply_with(send: Send, response: HttpResponse) -> None:
     """Send a response of Django's."""
     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
     headers.append((b"content-length", str(len(response.content)).encode()))
-    await reply(scope, send, response.status_code, headers, response.content)
+    await _reply_by_messages(send, response.status_code, headers, response.content)
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,8 @@ import struct
 
 import pytest
 
+from api import serving
+from api.server import protocol
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.serve import answer, request
 
@@ -43,6 +45,34 @@ def test_pipelined_requests_are_answered_in_their_order(server, api):
             received += part
     found = [received.index(f'"name":"{name}"'.encode()) for name in names]
     assert found == sorted(found)
+
+
+def test_a_connection_that_sends_no_further_request_is_closed(server, api, monkeypatch):
+    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.2)
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(request("GET", "/livez", api.token))
+            assert answer(connection)[0] == 200
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("name", ["x\x01", "x\r\ny: z"])
+def test_a_value_that_no_header_may_hold_is_not_sent(server, api, monkeypatch, name):
+    """The server checks what it writes at once as uvicorn checks what it is told to write."""
+    monkeypatch.setattr(serving, "PLAIN_TEXT", [(b"x-name", name.encode())])
+    with server.connect() as connection:
+        connection.sendall(request("GET", "/livez", api.token))
+        assert connection.recv(65536) == b""
+
+
+def test_an_answer_to_head_has_no_body(server, api):
+    with server.connect() as connection:
+        connection.sendall(request("HEAD", "/livez", api.token, connection="close"))
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n\r\n")
 
 
 def test_what_is_written_before_a_connection_closes_arrives(server, api):
