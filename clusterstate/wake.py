@@ -33,6 +33,7 @@ import structlog
 from celery import current_app
 from django.conf import settings
 from kombu.exceptions import KombuError
+from redis.connection import Connection
 
 from clusterstate import shards
 
@@ -140,6 +141,7 @@ class _Announcer:
     def _run(self) -> None:
         told: dict[str, float] = {}
         wait: float | None = None
+        publisher = _Publisher()
         while True:
             self._news.wait(wait)
             now = time.monotonic()
@@ -162,7 +164,7 @@ class _Announcer:
                 continue
             try:
                 if channels:
-                    _publish(revision, channels)
+                    publisher.publish(revision, channels)
                 for task in tasks:
                     current_app.send_task(task, expires=30)
             except (redis.RedisError, KombuError, OSError) as error:
@@ -174,19 +176,50 @@ class _Announcer:
 _announcer = _Announcer()
 
 
-def _publish(revision: int, channels: Sequence[str]) -> None:
-    """Publish on the channels.
+class _Publisher:
+    """Publishes on a connection of its own, for one thread.
 
-    Raises:
-        redis.RedisError: Redis is away.
+    A command of redis-py costs three times what the socket and the reply do, and one is sent every
+    few milliseconds while objects are written one by one.
     """
-    if len(channels) == 1:
-        client().publish(channels[0], revision)
-        return
-    pipeline = client().pipeline(transaction=False)
-    for channel in channels:
-        pipeline.publish(channel, revision)
-    pipeline.execute()
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    def publish(self, revision: int, channels: Sequence[str]) -> None:
+        """Publish on the channels.
+
+        Raises:
+            redis.RedisError: Redis is away.
+        """
+        try:
+            self._send(revision, channels)
+        except redis.ConnectionError:
+            self._send(revision, channels)  # Redis ended the connection; perhaps it is there again
+
+    def _send(self, revision: int, channels: Sequence[str]) -> None:
+        pool = client().connection_pool
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = pool.get_connection()
+        try:
+            messages = b"".join(_message(channel, revision) for channel in channels)
+            connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
+            for _ in channels:
+                connection.read_response()
+        except BaseException:
+            # A reply that is still to come must not be taken for the next one's.
+            self._connection = None
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            pool.release(connection)
+            raise
+
+
+def _message(channel: str, revision: int) -> bytes:
+    """Return the command that publishes a revision, as Redis' protocol has it."""
+    name, number = channel.encode(), b"%d" % revision
+    head = b"*3\r\n$7\r\nPUBLISH\r\n"
+    return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(name), name, len(number), number)
 
 
 class Subscription:

@@ -79,3 +79,14 @@ def test_what_the_scheduler_made_itself_does_not_wake_it(heard):
     with wake.without_scheduler():
         wake.announce(revision=5, kinds=("Pod",))
     assert until(heard, 5, wake.CHANGES) == [(wake.CHANGES, 5)]
+
+
+def test_a_connection_that_redis_ended_is_made_again(heard, redis_client):
+    publisher = wake._Publisher()
+    publisher.publish(1, [wake.CHANGES])
+    until(heard, 1, wake.CHANGES)
+    assert publisher._connection is not None
+    publisher._connection.send_command("CLIENT", "ID")
+    redis_client.client_kill_filter(_id=str(publisher._connection.read_response()))
+    publisher.publish(2, [wake.CHANGES, wake.TIMERS])
+    assert until(heard, 2, wake.TIMERS) == [(wake.CHANGES, 2), (wake.TIMERS, 2)]
