@@ -6,6 +6,7 @@ was asked and answered; the headers of a request are not looked at, but for the 
 
 import uuid
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -149,8 +150,20 @@ _answer = msgspec.json.Decoder(_Answer)
 _encode = msgspec.json.Encoder().encode
 
 
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+
+
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
+    whole, rest = divmod(round(seconds * 1e6), 1_000_000)
+    return f"{_second(whole)}.{rest:06d}Z"
+
+
+@lru_cache(maxsize=256)
+def _known_person(user: User) -> msgspec.Raw:
+    """Return a sender, who writes many requests, as a line has them."""
+    return msgspec.Raw(_encode(_person(user)))
 
 
 def _person(user: User) -> dict[str, Any]:
@@ -180,7 +193,7 @@ def line_of(entry: Entry) -> Line:
         "stage": entry.stage,
         "requestURI": f"{scope['path']}?{query}" if query else scope["path"],
         "verb": wanted.verb,
-        "user": {} if sender is None else _person(sender),
+        "user": {} if sender is None else _known_person(sender),
     }
     user = entry.user
     if sender is not None and user is not None and user.impersonator:
@@ -220,7 +233,7 @@ def line_of(entry: Entry) -> Line:
     who = user or sender
     return Line(
         at=datetime.fromtimestamp(entry.at, UTC),
-        audit_id=uuid.UUID(entry.id),
+        audit_id=(user.request if user is not None else None) or uuid.UUID(entry.id),
         username=_searched(who.name if who is not None else ""),
         verb=wanted.verb,
         resource=_searched(wanted.resource),
@@ -322,4 +335,7 @@ def _annotations(entry: Entry) -> dict[str, str]:
 
 def header(scope: Scope, name: bytes) -> str:
     """Return a header of a request, empty where there is none."""
-    return next((v.decode("latin-1") for key, v in scope["headers"] if key == name), "")
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return ""
