@@ -10,7 +10,7 @@ import numpy.typing as npt
 from django.db import connection
 
 from clusterstate import sql
-from clusterstate.objects import disruption
+from clusterstate.objects import document, ending
 
 _HEADER_BYTES = 19  # signature, flags, length of the extension area (none)
 _TRAILER_BYTES = 2
@@ -148,10 +148,10 @@ def preempted_pods(ids: list[int]) -> list[int]:
     rows = sql.fetch(
         "SELECT p.id, d.text FROM pod p JOIN document d ON d.id = p.document_id"
         " WHERE p.id = ANY(%s) AND p.deletion_at IS NOT NULL"
-        f""" AND strpos(d.text, '"{disruption.PREEMPTED}"') > 0""",
+        f""" AND strpos(d.text, '"{ending.PREEMPTED}"') > 0""",
         (sql.Int8s(ids),),
     )
-    return [pod_id for pod_id, text in rows if disruption.was_preempted(text)]
+    return [pod_id for pod_id, text in rows if ending.is_preempted(document.conditions(text))]
 
 
 def node_names_of_pods(ids: list[int]) -> dict[int, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from clusterstate import lineage, sql
-from clusterstate.objects import disruption
+from clusterstate.objects import document, ending
 from clusterstate.objects.errors import Expired
 
 _LATEST = timedelta(minutes=20)
@@ -180,15 +180,16 @@ def placements_at(revision: int) -> list[Placement]:
     Raises:
         Expired: the change log no longer reaches back so far.
     """
-    word = f'"{disruption.PREEMPTED}"'
+    word = f'"{ending.PREEMPTED}"'
     rows = sql.fetch(_PLACEMENTS, (word, revision, word, revision))
     kept_after = lineage.kept_after()
     if kept_after > revision:
         raise Expired(f"too old resource version: {revision} ({kept_after})")
-    return [
-        Placement(*(*row[:6], bool(row[6] and row[4] and disruption.was_preempted(row[6]))))
-        for row in rows
-    ]
+    return [Placement(*(*row[:6], bool(row[6] and row[4] and _made_room(row[6])))) for row in rows]
+
+
+def _made_room(text: str) -> bool:
+    return ending.is_preempted(document.conditions(text))
 
 
 # Configurations --------------------------------------------------------------------------------

@@ -23,10 +23,9 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.objects import document, moments
+from clusterstate.objects import document, ending, moments
 from clusterstate.objects.actor import acting, current
 from clusterstate.objects.errors import NotFound, StatusError
-from clusterstate.objects.meta import Manifest
 from clusterstate.queries.brakes import NOTHING as NOTHING_HELD
 from clusterstate.queries.brakes import HeldBack, held_back, unless_held, zones_by_pod
 from clusterstate.queries.controllers import stored_state
@@ -44,13 +43,11 @@ FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
 """Under these names objects are set aside that cannot be judged for taints, and for labels."""
 COMPONENT: Final = "taint-eviction-controller"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
-EXECUTION_CONDITION: Final[Manifest] = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "DeletionByNodeAffinity",
-    "message": "Node affinity: deleting because the node no longer matches"
+EXECUTION_CONDITION: Final = ending.condition(
+    ending.UNMATCHED,
+    "Node affinity: deleting because the node no longer matches"
     " requiredDuringSchedulingRequiredDuringExecution",
-}
+)
 BUDGET_RETRY: Final = timedelta(seconds=5)
 """How long a pod waits that its disruption budget does not let go."""
 LANDING_RETRY: Final = timedelta(seconds=0.5)

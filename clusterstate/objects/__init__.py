@@ -18,7 +18,7 @@ Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
     quantity, resources, usage     amounts; what a pod asks for; what counts in a quota
     labels, matching, selections   selectors; taints and tolerations; what selects what
     scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
-    eviction, disruption           who must leave by when; what a disruption budget is charged
+    eviction, ending, disruption   who must leave by when, and why; what a budget is charged
     document, reading              stored JSON; texts from outside
     protobuf, protobuf_fields, protobuf_meta    the same objects in protobuf
     patching, managed_fields, field_sets        patches, apply, and who wrote which field

@@ -5,16 +5,12 @@ The status itself is kept by ``scheduling.controllers.budgets``. Rule:
 pkg/registry/core/pod/storage/eviction.go, v1.36.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
-
-import msgspec
 
 from clusterstate.objects import document
 from clusterstate.objects.errors import Forbidden, TooManyRequests
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import PodCondition
 
 MAX_DISRUPTED_PODS: Final = 2000
 RETRY_AFTER_SECONDS: Final = 10
@@ -89,37 +85,3 @@ def _refusal(cause: str, **more: Any) -> TooManyRequests:
 
 def _forbidden(name: str, why: str) -> Forbidden:
     return Forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {why}')
-
-
-# Why a pod ends ------------------------------------------------------------------------------
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[PodCondition, ...] = ()
-
-
-class _Ending(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
-
-
-TARGET: Final = "DisruptionTarget"
-PREEMPTED: Final = "PreemptionByScheduler"
-"""The condition of a pod that ends by somebody's decision, and its reason for a victim."""
-_decode: Final = msgspec.json.Decoder(_Ending).decode
-
-
-def is_preempted(conditions: Iterable[PodCondition]) -> bool:
-    """Return whether the conditions of a pod say that the scheduler made room by it."""
-    return any(
-        one.type == TARGET and one.status == "True" and one.reason == PREEMPTED
-        for one in conditions
-    )
-
-
-def was_preempted(text: str) -> bool:
-    """Return whether a pod's document says that the scheduler made room: the condition, no word."""
-    try:
-        conditions = _decode(text.replace(document.SLOT, "")).status.conditions
-    except msgspec.DecodeError:
-        return False
-    return is_preempted(conditions)

@@ -23,8 +23,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import moments
+from clusterstate.objects import ending, moments
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import PodCondition
 
 SLOT: Final = "\x01"
 
@@ -58,14 +59,10 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEAVING: Final = "stowage.dev/EvictionScheduled"
-TAINT_EVICTION: Final[Manifest] = {
-    "message": "Taint manager: deleting due to NoExecute taint",
-    "reason": "DeletionByTaintManager",
-    "status": "True",
-    "type": "DisruptionTarget",
-}
+TAINT_EVICTION: Final = ending.condition(
+    ending.TAINTED, "Taint manager: deleting due to NoExecute taint"
+)
 """The condition of an ``Eviction``, without its time."""
-_DISRUPTED: Final = f'"{TAINT_EVICTION["type"]}"'
 EMPTY: Final = Overlay()
 
 
@@ -214,7 +211,7 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
 
 def _eviction(metadata: Manifest, condition: Manifest) -> Eviction | None:
     """Return the eviction that, composed, gives this condition and the metadata's deletion."""
-    if condition.get("reason") != TAINT_EVICTION["reason"]:
+    if condition.get("reason") != ending.TAINTED:
         return None
     since, until = condition.get("lastTransitionTime"), metadata.get("deletionTimestamp")
     if not since or not until or condition != {**TAINT_EVICTION, "lastTransitionTime": since}:
@@ -256,13 +253,35 @@ def _evicted(at: datetime, until: datetime) -> tuple[str, str]:
     The former begins by closing the version's quotes and leaves its own last ones to the document.
     """
     grace = (until - at) // timedelta(seconds=1)
-    ending = f'","deletionGracePeriodSeconds":{grace},"deletionTimestamp":"{format_time(until)}'
-    return ending, _json({**TAINT_EVICTION, "lastTransitionTime": format_time(at)})
+    deletion = f'","deletionGracePeriodSeconds":{grace},"deletionTimestamp":"{format_time(until)}'
+    return deletion, _json({**TAINT_EVICTION, "lastTransitionTime": format_time(at)})
 
 
 @lru_cache(maxsize=16384)
 def _node_member(name: str) -> str:
     return f'"nodeName":{_json(name)}'
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class _Told(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode_told: Final = msgspec.json.Decoder(_Told).decode
+
+
+def conditions(text: str) -> tuple[PodCondition, ...]:
+    """Return the conditions in a pod's document, without those of its columns; none if unreadable.
+
+    To look for a word in the text says less: it may stand in an annotation.
+    """
+    try:
+        return _decode_told(text.replace(SLOT, "")).status.conditions
+    except msgspec.DecodeError:
+        return ()
 
 
 def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
@@ -275,12 +294,12 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     if overlay.node_name:
         node = _node_member(overlay.node_name) + ("" if status[0] == "}" else ",")
     condition = scheduled_condition(overlay)
-    ending = ""
+    deletion = ""
     if overlay.eviction is not None:
-        if _DISRUPTED in text:
+        if ending.IN_TEXT in text:
             parts = _undisrupted(text).split(SLOT)
             head, spec, status, tail = parts
-        ending, disrupted = _evicted(overlay.eviction.at, overlay.eviction.until)
+        deletion, disrupted = _evicted(overlay.eviction.at, overlay.eviction.until)
         condition += f",{disrupted}" if condition else disrupted
     if overlay.leaving:
         condition += f",{overlay.leaving}" if condition else overlay.leaving
@@ -289,7 +308,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
             condition += ","
         else:
             condition = f'"conditions":[{condition}]' + ("" if tail[0] == "}" else ",")
-    return f"{head}{revision}{ending}{spec}{node}{status}{condition}{tail}".encode()
+    return f"{head}{revision}{deletion}{spec}{node}{status}{condition}{tail}".encode()
 
 
 def _undisrupted(text: str) -> str:
@@ -297,7 +316,7 @@ def _undisrupted(text: str) -> str:
     manifest = decode(text, 0)
     status = dict(manifest.get("status") or ())
     status["conditions"] = [
-        one for one in status.get("conditions") or () if one.get("type") != TAINT_EVICTION["type"]
+        one for one in status.get("conditions") or () if one.get("type") != ending.TARGET
     ]
     return encode("Pod", {**manifest, "status": status})[0]
 

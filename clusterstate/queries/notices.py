@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.changes import ADDED, DELETED, MODIFIED, Change
+from clusterstate.objects import ending
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -58,8 +59,6 @@ _CHANGED: Final = {
     DELETED: "dev.stowage.object.deleted",
 }
 _GROUP_VERSION: Final = "stowage.dev/v1"
-_DISRUPTED: Final = '"DisruptionTarget"'
-_BY_PREEMPTION: Final = "PreemptionByScheduler"
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -151,25 +150,25 @@ def _leaving(
     if change.eviction is not None:
         if change.previous_eviction is not None:
             return []
-    elif change.previous_eviction is not None or _DISRUPTED not in (change.text or ""):
+    elif change.previous_eviction is not None or ending.IN_TEXT not in (change.text or ""):
         return []
     else:
         before = old_text()
-        if before is not None and _DISRUPTED in before:
+        if before is not None and ending.IN_TEXT in before:
             return []
     pod = new()
     told = next(
         (
             one
             for one in (pod.get("status") or {}).get("conditions") or ()
-            if one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+            if one.get("type") == ending.TARGET and one.get("status") == "True"
         ),
         None,
     )
     if told is None:
         return []
     reason = told.get("reason", "")
-    kind = PREEMPT if reason == _BY_PREEMPTION else EVICT
+    kind = PREEMPT if reason == ending.PREEMPTED else EVICT
     if kind not in wanted:
         return []
     node = change.node_name or change.previous_node_name or ""

@@ -16,7 +16,7 @@ import msgspec
 from clusterstate.admission import CREATE, AdmissionSettings, User, admit
 from clusterstate.admission.defaults import set_defaults
 from clusterstate.admission.runtime_class import Conflict, set_overhead
-from clusterstate.objects import disruption, moments, scheduling_class
+from clusterstate.objects import ending, moments, scheduling_class
 from clusterstate.objects.errors import (
     INVALID,
     NOT_FOUND,
@@ -383,7 +383,7 @@ class World:
             pod.spec.node_name,
             start_time=_seconds(pod.status.start_time),
             terminating=pod.metadata.deletion_timestamp is not None,
-            preempted=disruption.is_preempted(pod.status.conditions),
+            preempted=ending.is_preempted(pod.status.conditions),
             name=name,
         )
 

@@ -36,7 +36,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.objects import disruption
+from clusterstate.objects import ending
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.errors import StatusError
 from clusterstate.queries.pods import pods_by_id
@@ -484,13 +484,11 @@ class Binder:
             if self._leaning.pop(pod_id, None) is not None:
                 self._come_back([pod_id], now.timestamp())
                 continue
-            condition = {
-                "type": disruption.TARGET,
-                "status": "True",
-                "reason": disruption.PREEMPTED,
-                "message": f"{decision.profile}: preempting to accommodate {name}, a pod of"
+            condition = ending.condition(
+                ending.PREEMPTED,
+                f"{decision.profile}: preempting to accommodate {name}, a pod of"
                 f" higher priority ({rows[preemptor].priority} over {row.priority})",
-            }
+            )
             try:
                 with acting(made_room):
                     delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)

@@ -11,7 +11,7 @@ from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.stored import Deleted
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects import disruption, document
+from clusterstate.objects import disruption, document, ending
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_label_selector
@@ -22,12 +22,7 @@ from clusterstate.queries.objects import get_manifest
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
-_EVICTED_BY_API: Final[Manifest] = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "EvictionByEvictionAPI",
-    "message": "Eviction API: evicting",
-}
+_EVICTED_BY_API: Final = ending.condition(ending.EVICTED, "Eviction API: evicting")
 
 
 def evict_pod(

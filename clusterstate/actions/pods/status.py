@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
 
 from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.rewrite import rewrite_pod
-from clusterstate.objects import document
+from clusterstate.objects import document, ending
 from clusterstate.objects.meta import Manifest
-
-_LEAVING: Final = "DisruptionTarget"
 
 
 def nominate(pod_id: int, node_name: str, *, now: datetime) -> int | None:
@@ -85,7 +82,7 @@ def with_condition(pod: Manifest, condition: Manifest, now: datetime) -> Manifes
     conditions = list(status.get("conditions") or ())
     before: Manifest = next((one for one in conditions if one.get("type") == condition["type"]), {})
     same = before.get("status") == condition["status"]
-    if same and condition["type"] == _LEAVING and pod["metadata"].get("deletionTimestamp"):
+    if same and condition["type"] == ending.TARGET and pod["metadata"].get("deletionTimestamp"):
         return status
     since = before.get("lastTransitionTime") if same else ""
     stamped = {"lastTransitionTime": since or document.format_time(now), **condition}

@@ -18,7 +18,7 @@ from clusterstate import locks
 from clusterstate.actions import aside, events, usage
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.status import fail_pods, set_condition
-from clusterstate.objects import moments
+from clusterstate.objects import ending, moments
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
 from clusterstate.queries.pods import pod_manifests, pods_on_node
@@ -40,11 +40,7 @@ logger = structlog.get_logger(__name__)
 NAME = "pressure"
 _SHOWN = 10
 _FINISHED = ("Succeeded", "Failed")
-_CONDITION = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "TerminationByKubelet",
-}
+_CONDITION = ending.condition(ending.UNDER_PRESSURE)
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
 

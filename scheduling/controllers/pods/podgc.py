@@ -22,6 +22,7 @@ from clusterstate.actions import aside, controller_state
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
+from clusterstate.objects import ending
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork, stored_state
@@ -42,12 +43,7 @@ BURST: Final = 200
 PERIOD: Final = timedelta(seconds=5)
 _COUNTING_PERIOD: Final = timedelta(seconds=60)
 """Counting the finished pods looks at all."""
-_GONE: Final[Manifest] = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "DeletionByPodGC",
-    "message": "PodGC: node no longer exists",
-}
+_GONE: Final = ending.condition(ending.ORPHANED, "PodGC: node no longer exists")
 
 
 def has_work(seen: PendingWork, now: datetime) -> bool:
