@@ -31,7 +31,8 @@ def _library() -> ModuleType:
         import nanoarrow.ipc
     except ImportError:
         raise NotInstalled(
-            "Arrow is written by nanoarrow, which is not installed: pip install 'stowage[export]'"
+            "Arrow is written by nanoarrow, which is not installed:"
+            " .venv/bin/python -m pip install 'nanoarrow>=0.9,<1'"
         ) from None
     found: ModuleType = nanoarrow
     return found

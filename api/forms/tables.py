@@ -394,7 +394,7 @@ def _waiting_group(item: Manifest, now: datetime) -> Cells:
         status["state"],
         "; ".join(told) or NONE,
         status["oldest"],
-        age_of(item, now),
+        created(item, now),
     ]
 
 

@@ -63,7 +63,9 @@ def create_token(
             try:
                 owner = model.objects.get_by_natural_key(user)
             except model.DoesNotExist:
-                raise UnknownUser(f"There is no user {user!r}.") from None
+                raise UnknownUser(
+                    f"There is no user {user!r}: make one in the admin, under Users."
+                ) from None
         _, created = ApiToken.objects.get_or_create(
             digest=digest(secret),
             defaults={

@@ -216,6 +216,7 @@ def test_groups_are_printed_by_kubectl(crowd):
         "node(s) had untolerated taint(s) (3)",
         "node(s) were unschedulable (1)",
     ]
+    assert cells[5] != "<unknown>"  # as old as the pod that waits longest
 
 
 def test_the_nodes_to_add_are_the_cheapest_that_take_the_waiting_pods(closed, runner):
