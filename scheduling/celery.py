@@ -138,11 +138,13 @@ def _stop_loops(**_: object) -> None:
 
 @beat_init.connect
 def _beat_tells(sender: Any, **_: object) -> None:
-    """Have beat's own loop give the signs of life: each tick is one."""
+    """Have beat's own loop give the signs of life: each tick is one; and tell troubles seldom."""
     from clusterstate import heartbeats
+    from scheduling.processes.nudges import Nudges
 
     heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
     scheduler = sender.scheduler
+    scheduler.apply_entry = Nudges(scheduler.apply_async).apply_entry
     tick = scheduler.tick
 
     def ticking(*arguments: Any, **named: Any) -> Any:
