@@ -10,7 +10,8 @@ from typing import Any, Final
 from api import clock
 from api.forms import wire
 from api.routes import Target
-from clusterstate.actions import account_tokens
+from clusterstate.actions import account_tokens, agent_tokens
+from clusterstate.admission.request import User
 from clusterstate.objects import wire_types
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import FORBIDDEN, INVALID, BadRequest, FieldError, Invalid
@@ -21,12 +22,12 @@ SHORTEST_SECONDS: Final = 600
 LONGEST_SECONDS: Final = 1 << 32
 
 
-def answer(value: Any, target: Target) -> Manifest:
+def answer(value: Any, target: Target, user: User) -> Manifest:
     """Return the TokenRequest with a token in its status.
 
     Raises:
         Invalid: it is to be good for too short or too long a time.
-        StatusError: see `actions.account_tokens.issue`.
+        StatusError: see `actions.agent_tokens.require` and `actions.account_tokens.issue`.
     """
     body = wire.request(value, "TokenRequest", wire_types.TokenRequest, f"{GROUP}/v1")
     metadata = body.setdefault("metadata", {})
@@ -50,6 +51,7 @@ def answer(value: Any, target: Target) -> Manifest:
             [FieldError(FORBIDDEN, "spec.attestations", None, detail)],
             GROUP,
         )
+    agent_tokens.require(user, target.namespace, target.name, spec)
     audiences = list(spec.get("audiences") or ())
     issued = account_tokens.issue(
         target.namespace,

@@ -276,7 +276,7 @@ def asked(method: str, target: Target, selector: str) -> Attributes:
         subresource=target.subresource,
         namespace=target.name if kind.name == "Namespace" else target.namespace,
         name=name,
-        fields=selector if verb == "list" else "",
+        fields=selector if verb in ("list", "deletecollection") else "",
     )
 
 

@@ -471,7 +471,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
     @action(detail=True, methods=["post"])
     def token(self, request: Request) -> Response:
         """Make a token of a service account."""
-        return replies.reply(account_tokens.answer(request.data, self.target), status=201)
+        answer = account_tokens.answer(request.data, self.target, self.user)
+        return replies.reply(answer, status=201)
 
     @action(detail=True, methods=["post"])
     def binding(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ from clusterstate.admission.request import User
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries import pods
+from clusterstate.queries import node_references
 
 MASTERS: Final = "system:masters"
 """The group that may do everything, whatever the roles say."""
@@ -67,8 +67,12 @@ def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decis
     node = nodes.name_of(user.name, user.groups)
     if node and nodes.allows(node, wants):
         return _ALLOWED
-    for_pods = node and policy is None and nodes.reads_for_pods(wants)
-    if for_pods and pods.refers(node, wants.namespace, wants.resource, wants.name):
+    if (
+        node
+        and policy is None
+        and nodes.asks_references(wants)
+        and node_references.belongs(node, wants.resource, wants.namespace, wants.name)
+    ):
         return _ALLOWED
     if not user.name:
         return DENIED

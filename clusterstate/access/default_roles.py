@@ -93,7 +93,7 @@ _ADMIN: Final = (
     on("create", "authorization.k8s.io", "localsubjectaccessreviews"),
     on(_READ_WRITE, API_GROUP, "roles rolebindings"),
 )
-_NODE: Final = (
+NODE_RULES: Final = (
     *_ASKING,
     on(_READ, "", "services nodes pods secrets configmaps"),
     on("create delete patch update", "", "nodes"),
@@ -158,7 +158,7 @@ _CLUSTER_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         on("create", "authentication.k8s.io", "selfsubjectreviews"),
     ),
     "system:public-info-viewer": (at("get", "/healthz /livez /readyz /version /version/"),),
-    "system:node": _NODE,
+    "system:node": NODE_RULES,
     "system:node-problem-detector": (
         on("get", "", "nodes"), on("patch", "", "nodes/status"), *_EVENTS,
     ),

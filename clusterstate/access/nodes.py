@@ -1,18 +1,21 @@
 """What the agent of a node may do, without any role: its own node, its pods and its lease.
 
-It reads the Secrets, ConfigMaps and claims to which its pods refer, each by its name; what they
-refer to is asked of the database (``authorizer``).
+It reads what its pods refer to, each object by its name: Secrets, ConfigMaps, claims, the volumes
+that are bound to those claims, and the Secrets that these volumes name. It makes tokens for the
+service accounts of its pods. Which objects those are is asked of the database (``authorizer``,
+``queries.node_references``). Other resources are judged by the rules of the role ``system:node``.
 
 Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
 a pod that it asks for by name is its own is judged by the code that reads the pod
-(``authorizer.reads_own_pods_only``). It reads no subresource. Rules: plugin/pkg/auth/authorizer/
-node/node_authorizer.go, with AuthorizeNodeWithSelectors, v1.36.
+(``authorizer.reads_own_pods_only``). Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go,
+with AuthorizeNodeWithSelectors, v1.36.
 """
 
 from typing import Final
 
+from clusterstate.access.default_roles import NODE_RULES
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import fields, pod_references
+from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest
 
 GROUP: Final = "system:nodes"
@@ -20,34 +23,43 @@ USER_PREFIX: Final = "system:node:"
 
 READ_VERBS: Final = frozenset({"get", "list", "watch"})
 _GOT: Final = frozenset({"get"})
+_CHANGES: Final = frozenset({"update", "patch"})
+_KEPT_BY_ITSELF: Final = frozenset({"get", "create", "update", "patch", "delete"})
 _LEASES: Final = "kube-node-lease"
-_READS: Final = frozenset(
-    {
-        ("", "services"),
-        ("", "namespaces"),
-        ("node.k8s.io", "runtimeclasses"),
-    }
-)
-# A kubelet reports its node and its pods, renews its lease and writes events.
+_NODES: Final = ("", "nodes")
+_PODS: Final = ("", "pods")
+_SLICES: Final = ("resource.k8s.io", "resourceslices")
+_CLAIMS: Final = ("", "persistentvolumeclaims")
+_BY_REFERENCE: Final[dict[tuple[str, str], frozenset[str]]] = {
+    ("", "secrets"): READ_VERBS,
+    ("", "configmaps"): READ_VERBS,
+    _CLAIMS: _GOT,
+    ("", "persistentvolumes"): _GOT,
+    ("resource.k8s.io", "resourceclaims"): _GOT,
+    ("storage.k8s.io", "volumeattachments"): _GOT,
+    _SLICES: frozenset({"get", "update", "patch", "delete"}),
+    _PODS: frozenset({"list", "watch"}),
+}
+"""The verbs on objects to which a pod of the node refers, or which name the node themselves."""
+_OF_SUBRESOURCES: Final[dict[tuple[str, str, str], frozenset[str]]] = {
+    (*_CLAIMS, "status"): _CHANGES,
+    ("", "serviceaccounts", "token"): frozenset({"create"}),
+}
+"""The same for subresources."""
+_WITHOUT_NAMESPACE: Final = frozenset({"persistentvolumes", "volumeattachments", "resourceslices"})
+# A kubelet reports its node and its pods; NodeRestriction looks at which.
 _WRITES: Final = frozenset(
     {
-        ("", "nodes", "", "create"),
-        ("", "nodes", "", "update"),
-        ("", "nodes", "", "patch"),
-        ("", "nodes", "status", "update"),
-        ("", "nodes", "status", "patch"),
-        ("", "pods", "", "create"),
-        ("", "pods", "", "delete"),
-        ("", "pods", "status", "update"),
-        ("", "pods", "status", "patch"),
-        ("", "pods", "eviction", "create"),
-        ("", "events", "", "create"),
-        ("", "events", "", "update"),
-        ("", "events", "", "patch"),
-        ("coordination.k8s.io", "leases", "", "create"),
-        ("coordination.k8s.io", "leases", "", "update"),
-        ("coordination.k8s.io", "leases", "", "patch"),
-        ("coordination.k8s.io", "leases", "", "delete"),
+        (*_NODES, "", "create"),
+        (*_NODES, "", "update"),
+        (*_NODES, "", "patch"),
+        (*_NODES, "status", "update"),
+        (*_NODES, "status", "patch"),
+        (*_PODS, "", "create"),
+        (*_PODS, "", "delete"),
+        (*_PODS, "status", "update"),
+        (*_PODS, "status", "patch"),
+        (*_PODS, "eviction", "create"),
     }
 )
 
@@ -60,42 +72,62 @@ def name_of(user: str, groups: tuple[str, ...]) -> str:
 
 
 def allows(node: str, wants: Attributes) -> bool:
-    """Return whether the agent of a node may do that. Lists and watches must select its own."""
+    """Return whether the agent of a node may do that, whatever the objects refer to.
+
+    Lists and watches must select its own. What depends on references: ``asks_references``.
+    """
     if wants.path:
         return False
     kind = (wants.group, wants.resource)
     if kind == ("stowage.dev", "nodes") and wants.subresource == "usage":
         return wants.name == node and wants.verb in ("get", "update")
+    if kind == ("", "namespaces"):
+        return wants.verb in READ_VERBS and not wants.subresource
+    if kind in (_NODES, _PODS):
+        return _allows_nodes_and_pods(node, kind, wants)
+    if kind == ("coordination.k8s.io", "leases"):
+        return wants.namespace == _LEASES and _keeps_itself(node, wants)
+    if kind == ("storage.k8s.io", "csinodes"):
+        return _keeps_itself(node, wants)
+    if kind == _SLICES and not wants.subresource:
+        if wants.verb in ("list", "watch", "deletecollection"):
+            return _selects(wants, "ResourceSlice", "spec.nodeName", node)
+        return wants.verb == "create"
+    if kind in _BY_REFERENCE or kind == ("", "serviceaccounts"):
+        return False
+    return any(rule.reaches(wants) for rule in NODE_RULES)
+
+
+def _allows_nodes_and_pods(node: str, kind: tuple[str, str], wants: Attributes) -> bool:
     if wants.verb not in READ_VERBS:
-        return (wants.group, wants.resource, wants.subresource, wants.verb) in _WRITES
+        return (*kind, wants.subresource, wants.verb) in _WRITES
     if wants.subresource:
         return False
-    if kind in _READS:
-        return True
-    if kind == ("", "nodes"):
+    if kind == _NODES:
         if wants.verb == "get":
             return wants.name == node
         return _selects(wants, "Node", "metadata.name", node)
-    if kind == ("coordination.k8s.io", "leases"):
-        return wants.verb == "get" and (wants.namespace, wants.name) == (_LEASES, node)
-    if kind == ("", "pods"):
-        return wants.verb == "get" or _selects(wants, "Pod", "spec.nodeName", node)
-    return False
+    return wants.verb == "get" or _selects(wants, "Pod", "spec.nodeName", node)
 
 
-def reads_for_pods(wants: Attributes) -> bool:
-    """Return whether an object is wanted that an agent may read if a pod of its own refers to it.
+def _keeps_itself(node: str, wants: Attributes) -> bool:
+    """Whether this is the agent's own object; what is created has no name here."""
+    if wants.subresource or wants.verb not in _KEPT_BY_ITSELF:
+        return False
+    return wants.verb == "create" or wants.name == node
 
-    A list or a watch of one object is judged as that object; claims are got alone.
+
+def asks_references(wants: Attributes) -> bool:
+    """Return whether an agent may do that where a pod of its own refers to the object.
+
+    A list or a watch of one object is judged as that object.
     """
-    verbs = _GOT if wants.resource == "persistentvolumeclaims" else READ_VERBS
-    return (
-        wants.verb in verbs
-        and not wants.group
-        and wants.resource in pod_references.RESOURCES
-        and not wants.subresource
-        and bool(wants.namespace and wants.name)
-    )
+    if not wants.name or not (wants.namespace or wants.resource in _WITHOUT_NAMESPACE):
+        return False
+    kind = (wants.group, wants.resource)
+    if wants.subresource:
+        return wants.verb in _OF_SUBRESOURCES.get((*kind, wants.subresource), ())
+    return wants.verb in _BY_REFERENCE.get(kind, ())
 
 
 def _selects(wants: Attributes, kind: str, path: str, value: str) -> bool:

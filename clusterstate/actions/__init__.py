@@ -22,5 +22,6 @@ after the commit.
     past, history          the change log is packed, then trimmed; ``past`` is what ``?at=`` reads
     audit_log, archives, housekeeping              what is kept of requests; copies; leftovers
     bootstrap, default_roles                       what every cluster has
-    users, people, codes, tokens, account_tokens, signing_keys    who signs in, and with what
+    users, people, codes, tokens, account_tokens, agent_tokens, signing_keys
+                           who signs in, and with what
 """

@@ -158,7 +158,7 @@ def run_mutating(request: Request) -> None:
             taint_nodes_by_condition.admit(request)
         if settings.node_restriction:
             node_restriction.admit(request)
-    elif kind == "Lease" and settings.node_restriction:
+    elif kind in node_restriction.OTHER_KINDS and settings.node_restriction:
         node_restriction.admit(request)
     elif kind == "CertificateSigningRequest":
         certificate_requests.admit(request)

@@ -75,6 +75,16 @@ def admit(request: Request) -> None:
         _node(request, node)
     elif request.kind == "Lease":
         _lease(request, node)
+    elif request.kind == "CSINode":
+        _csi_node(request, node)
+    elif request.kind == "ResourceSlice":
+        _resource_slice(request, node)
+    elif request.kind == "PersistentVolumeClaim":
+        _claim(request, node)
+
+
+OTHER_KINDS = frozenset({"CSINode", "Lease", "PersistentVolumeClaim", "ResourceSlice"})
+"""The kinds besides pods and nodes of which agents of nodes write only some objects."""
 
 
 def _pod(request: Request, node: str) -> None:
@@ -262,6 +272,78 @@ def _lease(request: Request, node: str) -> None:
         raise request.forbidden(
             "can only access node lease with the same name as the requesting node"
         )
+
+
+def _csi_node(request: Request, node: str) -> None:
+    if request.name != node:
+        raise request.forbidden("can only access CSINode with the same name as the requesting node")
+
+
+def _resource_slice(request: Request, node: str) -> None:
+    # Which existing one may be read and changed is authorisation's question. It sees neither what
+    # is to be created nor each of those that a collection's deletion takes.
+    subject = {CREATE: request.manifest, DELETE: request.old}.get(request.operation)
+    if subject is None or (subject.get("spec") or {}).get("nodeName") == node:
+        return
+    raise request.forbidden(
+        f"can only {request.operation.lower()} ResourceSlice with the same NodeName"
+        " as the requesting node"
+    )
+
+
+_OF_CLAIM_STATUS = ("capacity", "conditions", "allocatedResourceStatuses", "allocatedResources")
+_OF_EVERY_WRITE = ("resourceVersion", "managedFields")
+
+
+def _claim(request: Request, node: str) -> None:
+    if request.subresource != "status":
+        raise request.forbidden("may only update PVC status")
+    if request.operation != UPDATE:
+        raise request.forbidden(f'unexpected operation "{request.operation}"')
+    if _rest_of_claim(request.manifest) != _rest_of_claim(request.old or {}):
+        raise request.forbidden(
+            f'node "{node}" is not allowed to update fields other than status.capacity and'
+            " status.conditions"
+        )
+
+
+def _rest_of_claim(claim: Manifest) -> Manifest:
+    """Return what the agent of a node may not change."""
+    meta, status = claim.get("metadata") or {}, claim.get("status") or {}
+    return {
+        "metadata": {name: value for name, value in meta.items() if name not in _OF_EVERY_WRITE},
+        "spec": claim.get("spec") or {},
+        "status": {name: value for name, value in status.items() if name not in _OF_CLAIM_STATUS},
+    }
+
+
+def admit_token(request: Request) -> None:
+    """Refuse a token that the agent of a node wants for anything but a pod of its own.
+
+    ``request`` names the ServiceAccount; its manifest is the TokenRequest.
+
+    Raises:
+        Forbidden: with the reason.
+        NotFound: the pod does not exist.
+    """
+    node = node_of(request.user)
+    if node is None:
+        return
+    bound = (request.manifest.get("spec") or {}).get("boundObjectRef") or {}
+    if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("name"):
+        raise request.forbidden("node requested token not bound to a pod")
+    if not bound.get("uid"):
+        raise request.forbidden("node requested token with a pod binding without a uid")
+    pod = request.context.pod(request.namespace, bound["name"])
+    if pod is None:
+        raise NotFound(f'pod "{bound["name"]}" not found', {"name": bound["name"], "kind": "pod"})
+    if bound["uid"] != pod["metadata"].get("uid"):
+        raise request.forbidden(
+            f"the UID in the bound object reference ({bound['uid']}) does not match the UID in"
+            " record. The object might have been deleted and then recreated"
+        )
+    if _bound_to(pod) != node:
+        raise request.forbidden("node requested token bound to a pod scheduled on a different node")
 
 
 def _containers(spec: Manifest) -> Iterator[Manifest]:

@@ -8,7 +8,7 @@ import msgspec
 from psycopg.types.range import Range
 
 from clusterstate import sql
-from clusterstate.objects import document, pod_references
+from clusterstate.objects import document
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -207,18 +207,3 @@ def node_of_pod(namespace: str, name: str) -> str | None:
         "SELECT node_name FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
     )
     return None if row is None else row[0]
-
-
-def refers(node: str, namespace: str, resource: str, name: str) -> bool:
-    """Return whether a pod on a node refers to an object (`objects.pod_references`). Queries once.
-
-    Only documents in which part of the name stands are read: a claim may be named after its pod.
-    """
-    wanted = "" if resource == "persistentvolumeclaims" else name
-    rows = sql.fetch(
-        "SELECT d.text FROM pod t JOIN document d ON d.id = t.document_id"
-        " WHERE t.node_name = %s AND t.node_name <> '' AND t.namespace = %s"
-        " AND position(%s in d.text) > 0",
-        (node, namespace, wanted),
-    )
-    return any(name in pod_references.names(document.decode(text, 0), resource) for (text,) in rows)

@@ -115,7 +115,9 @@ def test_its_own_pods_and_no_others(node):
         node.get(path).fails(403, "Forbidden")
         node.get(f"{path}?fieldSelector=spec.nodeName%3Dn2").fails(403, "Forbidden")
         node.get(f"{path}?fieldSelector=spec.nodeName!%3Dn1").fails(403, "Forbidden")
-        node.get(f"{path}?fieldSelector=metadata.name%3Dmine").fails(403, "Forbidden")
+        node.get(f"{path}?fieldSelector=metadata.name%3Dother").fails(403, "Forbidden")
+    node.get(f"{PODS}?fieldSelector=metadata.name%3Dmine").ok()
+    node.get("/api/v1/pods?fieldSelector=metadata.name%3Dmine").fails(403, "Forbidden")
 
 
 def test_itself_and_its_lease_and_no_others(node):
@@ -241,3 +243,211 @@ def test_a_mirror_pod_gives_its_agent_nothing_to_read(api, node):
     }  # fmt: skip
     node.post(PODS, {"metadata": metadata, "spec": spec}).ok(201)
     node.get(f"{base}/persistentvolumeclaims/{name}").fails(403, "Forbidden")
+
+
+STORAGE = "/apis/storage.k8s.io/v1"
+DEVICES = "/apis/resource.k8s.io/v1"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def secret_reference(name, namespace="default"):
+    return {"name": name, "namespace": namespace}
+
+
+def test_volumes_of_its_own_claims_and_their_secrets(api, node):
+    base = "/api/v1/namespaces/default"
+    csi = {
+        "driver": "d.example.com", "volumeHandle": "h",
+        "nodePublishSecretRef": secret_reference("publish"),
+        "nodeStageSecretRef": secret_reference("stage"),
+        "controllerPublishSecretRef": secret_reference("controller"),
+    }  # fmt: skip
+    for which, where in (("own", "n1"), ("strange", "n2")):
+        volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": csi}
+        if which == "strange":
+            volume["csi"] = {**csi, "nodePublishSecretRef": secret_reference("other")}
+            del volume["csi"]["nodeStageSecretRef"]
+        volume["claimRef"] = {"namespace": "default", "name": which}
+        api.post("/api/v1/persistentvolumes", {"metadata": {"name": which}, "spec": volume}).ok(201)
+        claim = {"metadata": {"name": which}, "spec": {**CLAIM, "volumeName": which}}
+        api.post(f"{base}/persistentvolumeclaims", claim).ok(201)
+        spec = {
+            "nodeName": where, "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": which}}],
+        }  # fmt: skip
+        api.post(PODS, {"metadata": {"name": which}, "spec": spec}).ok(201)
+    for name in ("publish", "stage", "controller", "other"):
+        api.post(f"{base}/secrets", {"metadata": {"name": name}}).ok(201)
+
+    node.get("/api/v1/persistentvolumes/own").ok()
+    for path in ("/strange", "/none", "", "?fieldSelector=metadata.name%3Down"):
+        node.get(f"/api/v1/persistentvolumes{path}").fails(403, "Forbidden")
+    node.get(f"{base}/secrets/publish").ok()
+    node.get(f"{base}/secrets/stage").ok()
+    node.get(f"{base}/secrets/controller").fails(403, "Forbidden")
+    node.get(f"{base}/secrets/other").fails(403, "Forbidden")
+    api.delete(f"{PODS}/own", {"gracePeriodSeconds": 0}).ok()
+    node.get("/api/v1/persistentvolumes/own").fails(403, "Forbidden")
+    node.get(f"{base}/secrets/stage").fails(403, "Forbidden")
+
+
+def test_the_status_of_its_own_claims_and_no_more_of_them(api, node):
+    base = "/api/v1/namespaces/default/persistentvolumeclaims"
+    for name, where in (("own", "n1"), ("strange", "n2")):
+        api.post(base, {"metadata": {"name": name}, "spec": CLAIM}).ok(201)
+        spec = {
+            "nodeName": where, "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}],
+        }  # fmt: skip
+        api.post(PODS, {"metadata": {"name": name}, "spec": spec}).ok(201)
+    grown = {"status": {"capacity": {"storage": "2Gi"}}}
+    node.patch(f"{base}/own/status", grown).ok()
+    node.patch(f"{base}/strange/status", grown).fails(403, "Forbidden")
+    node.patch(f"{base}/own", {"metadata": {"labels": {"a": "b"}}}).fails(403, "Forbidden")
+    for more in ({"metadata": {"labels": {"a": "b"}}}, {"status": {"phase": "Lost"}}):
+        node.patch(f"{base}/own/status", more).fails(403, "Forbidden")
+
+
+def test_attachments_and_its_own_csi_node(api, node):
+    for name, where in (("a1", "n1"), ("a2", "n2")):
+        spec = {"attacher": "d", "nodeName": where, "source": {"persistentVolumeName": "v"}}
+        api.post(f"{STORAGE}/volumeattachments", {"metadata": {"name": name}, "spec": spec}).ok(201)
+    node.get(f"{STORAGE}/volumeattachments/a1").ok()
+    node.get(f"{STORAGE}/volumeattachments/a2").fails(403, "Forbidden")
+    node.get(f"{STORAGE}/volumeattachments").fails(403, "Forbidden")
+    node.delete(f"{STORAGE}/volumeattachments/a1").fails(403, "Forbidden")
+
+    def body(name):
+        return {"metadata": {"name": name}, "spec": {"drivers": []}}
+
+    path = f"{STORAGE}/csinodes"
+    node.get(f"{path}/n1").fails(404, "NotFound")
+    node.post(path, body("n2")).fails(403, "Forbidden")
+    node.post(path, body("n1")).ok(201)
+    api.post(path, body("n2")).ok(201)
+    node.patch(f"{path}/n1", {"metadata": {"labels": {"a": "b"}}}).ok()
+    node.patch(f"{path}/n2", {"metadata": {"labels": {"a": "b"}}}).fails(403, "Forbidden")
+    node.get(f"{path}/n2").fails(403, "Forbidden")
+    node.get(path).fails(403, "Forbidden")
+    node.delete(f"{path}/n2").fails(403, "Forbidden")
+    node.delete(f"{path}/n1").ok()
+    node.get(f"{STORAGE}/csidrivers").ok()
+
+
+def test_device_claims_of_its_pods_and_its_own_slices(api, node):
+    claims = f"{DEVICES}/namespaces/default/resourceclaims"
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    for name in ("named", "made", "other"):
+        spec = {"devices": {"requests": [request]}}
+        api.post(claims, {"metadata": {"name": name}, "spec": spec}).ok(201)
+    wanted = [
+        {"name": "a", "resourceClaimName": "named"},
+        {"name": "b", "resourceClaimTemplateName": "template"},
+    ]
+    spec = {
+        "nodeName": "n1", "containers": [{"name": "c", "image": "i"}], "resourceClaims": wanted,
+    }  # fmt: skip
+    api.post(PODS, {"metadata": {"name": "computes"}, "spec": spec}).ok(201)
+    node.get(f"{claims}/named").ok()
+    node.get(f"{claims}/made").fails(403, "Forbidden")
+    status = {"status": {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "made"}]}}
+    node.patch(f"{PODS}/computes/status", status).fails(403, "Forbidden")
+    api.patch(f"{PODS}/computes/status", status).ok()
+    node.get(f"{claims}/made").ok()
+    node.get(f"{claims}/other").fails(403, "Forbidden")
+    node.get(claims).fails(403, "Forbidden")
+
+    slices = f"{DEVICES}/resourceslices"
+
+    def body(name, where):
+        pool = {"name": where, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.example.com", "nodeName": where, "pool": pool}
+        return {"metadata": {"name": name}, "spec": spec}
+
+    node.post(slices, body("s1", "n1")).ok(201)
+    node.post(slices, body("s2", "n2")).fails(403, "Forbidden")
+    api.post(slices, body("s2", "n2")).ok(201)
+    label = {"metadata": {"labels": {"a": "b"}}}
+    node.patch(f"{slices}/s1", label).ok()
+    node.get(f"{slices}/s1").ok()
+    node.patch(f"{slices}/s2", label).fails(403, "Forbidden")
+    node.get(f"{slices}/s2").fails(403, "Forbidden")
+    node.get(slices).fails(403, "Forbidden")
+    own = f"{slices}?fieldSelector=spec.nodeName%3Dn1"
+    (only,) = node.get(own).ok()["items"]
+    assert only["metadata"]["name"] == "s1"
+    node.delete(slices).fails(403, "Forbidden")
+    node.delete(f"{slices}?fieldSelector=spec.nodeName%3Dn2").fails(403, "Forbidden")
+    node.delete(own).ok()
+    assert [one["metadata"]["name"] for one in api.get(slices).ok()["items"]] == ["s2"]
+
+
+def test_tokens_of_the_accounts_of_its_own_pods(api, node):
+    base = "/api/v1/namespaces/default/serviceaccounts"
+    for name in ("robot", "other"):
+        api.post(base, {"metadata": {"name": name}}).ok(201)
+    mounted = {"serviceAccountToken": {"path": "t"}}
+    vault = {"serviceAccountToken": {"path": "v", "audience": "vault"}}
+    uids = {}
+    for name, where in (("own", "n1"), ("strange", "n2")):
+        spec = {
+            "nodeName": where, "serviceAccountName": "robot",
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "projected": {"sources": [mounted, vault]}}],
+        }  # fmt: skip
+        made = api.post(PODS, {"metadata": {"name": name}, "spec": spec}).ok(201)
+        uids[name] = made["metadata"]["uid"]
+
+    def ask(account="robot", pod="own", audiences=(), **bound):
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uids.get(pod), **bound}
+        spec = {"audiences": list(audiences), "boundObjectRef": reference}
+        return node.post(f"{base}/{account}/token", {"spec": spec})
+
+    ask().ok(201)
+    ask(audiences=["vault"]).ok(201)
+    ask(account="other").fails(403, "Forbidden")
+    for said, wrong in {
+        "not bound to a pod": {"kind": "Node", "name": "n1"},
+        "without a uid": {"uid": ""},
+        "does not match": {"uid": "00000000-0000-0000-0000-000000000000"},
+        "on a different node": {"pod": "strange"},
+        "0 or 1 audiences": {"audiences": ["vault", ""]},
+        "not authorized to request tokens for this audience": {"audiences": ["bank"]},
+    }.items():
+        assert said in ask(**wrong).fails(403, "Forbidden")["message"]
+    node.post(f"{base}/robot/token", {"spec": {}}).fails(403, "Forbidden")
+    node.get(f"{base}/robot").fails(403, "Forbidden")
+    role = {
+        "metadata": {"name": "for-the-bank"},
+        "rules": [
+            {
+                "apiGroups": [""], "resources": ["bank"], "resourceNames": ["robot"],
+                "verbs": ["request-serviceaccounts-token-audience"],
+            }
+        ],
+    }  # fmt: skip
+    rights = "/apis/rbac.authorization.k8s.io/v1"
+    api.post(f"{rights}/clusterroles", role).ok(201)
+    binding = {
+        "metadata": {"name": "for-the-bank"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "for-the-bank"
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:node:n1"}
+        ],
+    }  # fmt: skip
+    api.post(f"{rights}/clusterrolebindings", binding).ok(201)
+    ask(audiences=["bank"]).ok(201)
+    ask(audiences=["mint"]).fails(403, "Forbidden")
+
+
+def test_what_the_role_of_nodes_names_besides(node):
+    review = {"spec": {"token": "nobody's"}}
+    answer = node.post("/apis/authentication.k8s.io/v1/tokenreviews", review).ok(201)
+    assert not answer["status"].get("authenticated")
+    question = {"spec": {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    node.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", question).ok(201)
+    node.get("/api/v1/namespaces/default/endpoints/none").fails(404, "NotFound")
+    node.get("/api/v1/endpoints").fails(403, "Forbidden")
+    node.get("/apis/certificates.k8s.io/v1/certificatesigningrequests").ok()
