@@ -11,8 +11,10 @@ from clusterstate.objects.addresses import NETWORK
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.strategies import (
     CertificateStrategy,
+    DeviceClaimStrategy,
     JobStrategy,
     ServiceCidrStrategy,
+    StatusAloneStrategy,
 )
 
 _VOLUMES: Final = "pods are placed without regard to volumes"
@@ -258,6 +260,7 @@ STORED_KINDS: Final = (
         wire_type=wire_types.VolumeAttachment,
         group="storage.k8s.io",
         namespaced=False,
+        strategy=StatusAloneStrategy(),
         subresources=("status",),
         returns_deleted=True,
         not_done="nothing here attaches volumes to nodes",
@@ -294,6 +297,7 @@ STORED_KINDS: Final = (
         code=41,
         wire_type=wire_types.ResourceClaim,
         group="resource.k8s.io",
+        strategy=DeviceClaimStrategy(),
         subresources=("status",),
         returns_deleted=True,
         not_done=_DEVICES,

@@ -7,7 +7,7 @@ Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, an
 
 from typing import Final
 
-from clusterstate.objects import addresses
+from clusterstate.objects import addresses, devices
 from clusterstate.objects.errors import NOT_SUPPORTED, FieldError, Invalid
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
@@ -263,6 +263,38 @@ class CertificateStrategy(Strategy):
             elif kind in decided:
                 result.append(decided.pop(kind))
         return [*result, *decided.values()]
+
+
+class StatusAloneStrategy(Strategy):
+    """A kind whose ``/status`` changes no metadata: who reports need not be who may label.
+
+    ``pkg/registry/storage/volumeattachment/strategy.go``, ``metav1.ResetObjectMetaForStatus``.
+    """
+
+    _KEPT: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep the metadata of clients when a status is written."""
+        if subresource == "status":
+            for name in self._KEPT:
+                keep(new["metadata"], old["metadata"], name)
+
+
+class DeviceClaimStrategy(StatusAloneStrategy):
+    """``pkg/registry/resource/resourceclaim/strategy.go``."""
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Drop what drivers told of devices that are not allocated to the claim any more."""
+        super().prepare_for_update(new, old, subresource)
+        status = new.get("status") or {}
+        if subresource != "status" or not status.get("devices"):
+            return
+        gone = devices.allocated(old.get("status") or {}) - devices.allocated(status)
+        if gone:
+            told = [one for one in status["devices"] if devices.identity(one) not in gone]
+            new["status"] = {**status, "devices": told}
+            if not told:
+                del new["status"]["devices"]
 
 
 class ServiceStrategy(Strategy):

@@ -2,6 +2,8 @@
 
 import base64
 import copy
+import ipaddress
+import zlib
 from typing import Any, Final
 
 from clusterstate.objects.kind import Kind
@@ -140,16 +142,35 @@ _STATUSES: Final[dict[str, dict[str, Any]]] = {
     "Ingress": {"loadBalancer": {"ingress": [{"ip": "10.1.2.3"}]}},
     "Namespace": {"phase": "Active", **_CONDITIONS},
     "PersistentVolume": {"phase": "Available", "message": "seen"},
-    "ResourceClaim": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
+    "ResourceClaim": {
+        "allocation": {
+            "devices": {
+                "results": [
+                    {"request": "r", "driver": "gpu.example.org", "pool": "n", "device": "gpu-0"}
+                ]
+            }
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+    },
     "ResourceQuota": {"hard": {"cpu": "1"}},
     "VolumeAttachment": {"attached": True},
 }
 
 
+def named(kind: Kind, word: str) -> str:
+    """Return a name for an object of a kind: the word, or where names are addresses, one of these.
+
+    The same word always gives the same name.
+    """
+    if kind.name != "IPAddress":
+        return word
+    return str(ipaddress.IPv6Address((0x20010DB8 << 96) + zlib.crc32(word.encode())))
+
+
 def body_of(kind: Kind, name: str) -> dict[str, Any]:
-    """Return an object of a kind, in the namespace ``ns`` where it has one."""
+    """Return an object of a kind, called ``named(kind, name)``, in the namespace ``ns`` if any."""
     given = copy.deepcopy(_BODIES.get(kind.name, {}))
-    metadata = {**given.get("metadata", {}), "name": name}
+    metadata = {**given.get("metadata", {}), "name": named(kind, name)}
     if kind.namespaced:
         metadata["namespace"] = "ns"
     return {**given, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}

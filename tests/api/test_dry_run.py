@@ -21,7 +21,7 @@ from clusterstate.actions import reservations, webhooks
 from clusterstate.actions.reservations import NewReservation
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.queries.objects import find_object
-from tests.api.bodies import CORE, body_of, collection, status_of
+from tests.api.bodies import CORE, body_of, collection, named, status_of
 from tests.api.builders import binding, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.controllers.support import NOW, after
@@ -35,7 +35,11 @@ Call = tuple[str, str, Any, str]
 
 def calls_of(kind: Any) -> list[Call]:
     """Return every way to write objects of a kind; one called ``old`` is there."""
-    many, one, json_ = collection(kind), f"{collection(kind)}/old", "application/json"
+    many, one, json_ = (
+        collection(kind),
+        f"{collection(kind)}/{named(kind, 'old')}",
+        "application/json",
+    )
     labels = {"metadata": {"labels": {"changed": "yes"}}}
     replaced = body_of(kind, "old")
     replaced["metadata"].setdefault("labels", {})["changed"] = "yes"
@@ -55,7 +59,7 @@ def calls_of(kind: Any) -> list[Call]:
             [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}], JSON_PATCH,
         ),
         ("PATCH", f"{one}?fieldManager=me", {**body_of(kind, "old"), }, APPLY),
-        ("PATCH", f"{many}/new?fieldManager=me", body_of(kind, "new"), APPLY),
+        ("PATCH", f"{many}/{named(kind, 'new')}?fieldManager=me", body_of(kind, "new"), APPLY),
         ("DELETE", one, None, json_),
         ("DELETE", one, {"kind": "DeleteOptions", "apiVersion": "v1"}, json_),
         ("DELETE", one, {"propagationPolicy": "Foreground"}, json_),
@@ -281,7 +285,7 @@ def test_the_body_of_a_deletion_may_ask_for_it(cluster):
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "old"}}
     before = digest()
     for kind in ALL_KINDS:
-        cluster.delete(f"{collection(kind)}/old", dry).ok()
+        cluster.delete(f"{collection(kind)}/{named(kind, 'old')}", dry).ok()
         if kind.name != "Namespace":
             cluster.delete(collection(kind), dry).ok()
     cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)

@@ -11,7 +11,7 @@ from clusterstate.actions import namespaces
 from clusterstate.objects import protobuf
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS
-from tests.api.bodies import body_of, collection, status_of
+from tests.api.bodies import body_of, collection, named, status_of
 from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC, TABLE, Api, make_token
 from tests.clock import NOW
 
@@ -42,6 +42,10 @@ def names(answer: Any) -> list[str]:
     return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
+def path_of(kind: Kind, word: str) -> str:
+    return f"{collection(kind)}/{named(kind, word)}"
+
+
 def made(api: Api, kind: Kind, name: str = "one") -> dict[str, Any]:
     body = body_of(kind, name)
     body["metadata"].setdefault("labels", {})["test"] = "yes"
@@ -58,13 +62,13 @@ def timeless(item: dict[str, Any]) -> dict[str, Any]:
 @each
 @pytest.mark.every_variant
 def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
-    one = f"{collection(kind)}/one"
+    one = path_of(kind, "one")
     found = made(api, kind)
     assert (found["apiVersion"], found["kind"]) == (kind.api_version, kind.name)
     assert found["metadata"]["uid"]
     assert found["metadata"]["creationTimestamp"]
     assert api.get(one).ok() == found
-    assert names(api.get(f"{collection(kind)}?{OF_TEST}")) == ["one"]
+    assert names(api.get(f"{collection(kind)}?{OF_TEST}")) == [named(kind, "one")]
     api.post(collection(kind), body_of(kind, "one")).fails(409, "AlreadyExists")
 
     versions = {found["metadata"]["resourceVersion"]}
@@ -75,7 +79,7 @@ def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
     third = api.patch(one, steps, content_type=JSON_PATCH).ok()
     applied = {
         "apiVersion": kind.api_version, "kind": kind.name,
-        "metadata": {"name": "one", "labels": {"apply": "yes"}},
+        "metadata": {"name": named(kind, "one"), "labels": {"apply": "yes"}},
     }  # fmt: skip
     fourth = api.patch(f"{one}?fieldManager=test", applied, content_type=APPLY).ok()
     replaced = {**fourth, "metadata": {**fourth["metadata"], "annotations": {"put": "yes"}}}
@@ -106,19 +110,19 @@ def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
 def test_protobuf_says_what_json_says_both_ways(api, kind):
     """What a client sends in protobuf is stored as what it sends in JSON."""
     stored = made(api, kind)
-    one = f"{collection(kind)}/one"
+    one = path_of(kind, "one")
     answer = api.get(one, accept=PROTOBUF)
     assert (answer.status, answer.headers["Content-Type"]) == (200, PROTOBUF), answer.raw[:300]
     assert timeless(protobuf.decode(answer.raw)) == timeless(shown(stored))
     listed = protobuf.decode(api.get(f"{collection(kind)}?{OF_TEST}", accept=PROTOBUF).raw)
     assert listed["kind"] == kind.list_kind
-    assert [item["metadata"]["name"] for item in listed["items"]] == ["one"]
+    assert [item["metadata"]["name"] for item in listed["items"]] == [named(kind, "one")]
 
     body = body_of(kind, "two")
     body["metadata"].setdefault("labels", {})["test"] = "yes"
     sent = protobuf.encode(body)
     api.post(collection(kind), sent, content_type=PROTOBUF).ok(201)
-    other = api.get(f"{collection(kind)}/two").ok()
+    other = api.get(path_of(kind, "two")).ok()
     assert without_name(timeless(shown(other))) == without_name(timeless(shown(stored)))
 
 
@@ -153,8 +157,8 @@ def test_a_table_has_a_row_for_each_object(api, kind):
     (row,) = answer["rows"]
     assert len(row["cells"]) == len(answer["columnDefinitions"])
     position = [one["name"] for one in answer["columnDefinitions"]].index("Name")
-    assert row["cells"][position] == "one"
-    assert row["object"]["metadata"]["name"] == "one"
+    assert row["cells"][position] == named(kind, "one")
+    assert row["object"]["metadata"]["name"] == named(kind, "one")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_a_collection_is_deleted_where_its_selector_matches(api, kind):
     api.post(collection(kind), body).ok(201)
     api.delete(f"{collection(kind)}?{OF_TEST}", AT_ONCE).ok()
     assert names(api.get(f"{collection(kind)}?{OF_TEST}")) == []
-    api.get(f"{collection(kind)}/other").ok()
+    api.get(path_of(kind, "other")).ok()
 
 
 def test_a_namespace_takes_objects_of_every_kind_along_and_waits_for_finalizers(api):
@@ -202,8 +206,8 @@ def test_a_watch_sees_an_object_come_change_and_go(server, kind):
     connection.request("GET", path, headers={"Authorization": f"Bearer {api.token}"})
     answer = connection.getresponse()
     made(api, kind)
-    api.patch(f"{collection(kind)}/one", {"metadata": {"annotations": {"a": "b"}}}).ok()
-    api.delete(f"{collection(kind)}/one", AT_ONCE).ok()
+    api.patch(path_of(kind, "one"), {"metadata": {"annotations": {"a": "b"}}}).ok()
+    api.delete(path_of(kind, "one"), AT_ONCE).ok()
     if kind.name == "Namespace":
         assert namespaces.finish_deletion("one", now=NOW)
     seen = [json.loads(answer.readline()) for _ in range(2)]
@@ -213,7 +217,7 @@ def test_a_watch_sees_an_object_come_change_and_go(server, kind):
     answer.close()
     assert [seen[0]["type"], seen[1]["type"], seen[-1]["type"]] == ["ADDED", "MODIFIED", "DELETED"]
     assert {event["object"]["kind"] for event in seen} == {kind.name}
-    assert {event["object"]["metadata"]["name"] for event in seen} == {"one"}
+    assert {event["object"]["metadata"]["name"] for event in seen} == {named(kind, "one")}
 
 
 @each

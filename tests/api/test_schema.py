@@ -18,7 +18,7 @@ from schemathesis.core.failures import Failure, FailureGroup
 
 from api.forms.errors import UNKNOWN_PATH
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from tests.api.bodies import body_of, collection
+from tests.api.bodies import body_of, collection, named
 from tests.api.builders import binding
 from tests.api.conftest import MERGE, Api, make_token
 
@@ -94,9 +94,9 @@ def token(server):
     secret = make_token("operator", ["system:masters"])
     api = Api(secret)
     for kind in (KINDS["Namespace"], *ALL_KINDS):
-        name = "ns" if kind.name == "Namespace" else "one"
-        if api.get(f"{collection(kind)}/{name}").status == 404:
-            api.post(collection(kind), body_of(kind, name)).ok(201)
+        word = "ns" if kind.name == "Namespace" else "one"
+        if api.get(f"{collection(kind)}/{named(kind, word)}").status == 404:
+            api.post(collection(kind), body_of(kind, word)).ok(201)
     return secret
 
 
@@ -122,7 +122,9 @@ def test_every_operation_of_a_kind_is_reached_and_answers_as_its_schema_says(ser
         kind, subresource = kind_of(operation)
         if kind is None:
             continue
-        parameters = {"namespace": "ns", "name": "ns" if kind.name == "Namespace" else "one"}
+        parameters = {"namespace": "ns", "name": "ns"}
+        if kind.name != "Namespace":
+            parameters["name"] = named(kind, "one")
         path = operation.path.format(**parameters)
         more: dict[str, Any] = {}
         if operation.method in ("post", "put", "patch"):
@@ -132,8 +134,8 @@ def test_every_operation_of_a_kind_is_reached_and_answers_as_its_schema_says(ser
             parameters["name"] = "two"
             if operation.path.endswith("s"):  # not those that nobody may delete
                 more["query"] = {"labelSelector": "kubernetes.io/metadata.name=two"}
-        named = {key: value for key, value in parameters.items() if f"{{{key}}}" in operation.path}
-        case = operation.Case(path_parameters=named, **more)
+        where = {key: value for key, value in parameters.items() if f"{{{key}}}" in operation.path}
+        case = operation.Case(path_parameters=where, **more)
         answer = send(case, server, token)
         codes[answer.status_code] = codes.get(answer.status_code, 0) + 1
         try:

@@ -12,7 +12,7 @@ from kubernetes import client, config, dynamic, utils, watch
 from kubernetes.client.exceptions import ApiException
 
 from clusterstate.objects.kinds import ALL_KINDS
-from tests.api.bodies import body_of
+from tests.api.bodies import body_of, named
 from tests.live import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.db]
@@ -49,11 +49,12 @@ def test_an_object_of_every_kind_lives_through_the_dynamic_client(every, cluster
     resource = every.resources.get(api_version=kind.api_version, kind=kind.name)
     assert resource.name == kind.plural
     assert resource.namespaced is kind.namespaced
-    name = f"{cluster.namespace}-one"
-    body = in_namespace(body_of(kind, name), cluster.namespace)
-    body["metadata"].setdefault("labels", {})["test"] = name
+    word = f"{cluster.namespace}-one"
+    name = named(kind, word)
+    body = in_namespace(body_of(kind, word), cluster.namespace)
+    body["metadata"].setdefault("labels", {})["test"] = word
     where = {"namespace": cluster.namespace} if kind.namespaced else {}
-    of_test = {"label_selector": f"test={name}", **where}
+    of_test = {"label_selector": f"test={word}", **where}
     start = resource.get(**of_test).metadata.resourceVersion
 
     made = resource.create(body=copy.deepcopy(body), **where)
@@ -78,7 +79,7 @@ def test_an_object_of_every_kind_lives_through_the_dynamic_client(every, cluster
 
     seen = []
     for event in resource.watch(
-        resource_version=start, label_selector=f"test={name}", timeout=30, **where
+        resource_version=start, label_selector=f"test={word}", timeout=30, **where
     ):
         assert event["object"].kind == kind.name
         assert event["object"].metadata.uid == made.metadata.uid

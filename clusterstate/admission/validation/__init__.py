@@ -21,11 +21,12 @@ Pods take most of the modules::
 Other kinds, by group: ``kinds`` knows which module checks which::
 
     nodes, namespaces, quotas  LimitRange and ResourceQuota are in ``quotas``
-    configuration, services, networking, storage, claims, access
+    configuration, services, networking, storage, devices, access
     jobs, job_policies         also CronJobs and HorizontalPodAutoscalers
     certificates, signers      requests for certificates; the names of signers
 
-All of them share ``field`` (how an error is made), ``metadata``, and ``formats`` of names.
+All of them share ``field`` (how an error is made), ``metadata``, ``conditions``, and ``formats`` of
+names.
 """
 
 from functools import lru_cache

@@ -195,6 +195,18 @@ def ip_address(text: str, *, strict: bool = False) -> Problems:
     return tuple(problems)
 
 
+def canonical_ip_address(text: str) -> Problems:
+    """Return what keeps ``text`` from being an IP address in the one form that names it.
+
+    Rule: apimachinery ``validation.IsValidIP``, v1.36.
+    """
+    problems = ip_address(text, strict=True)
+    if problems:
+        return problems
+    canonical = str(ipaddress.ip_address(text))
+    return () if canonical == text else (f'must be in canonical form ("{canonical}")',)
+
+
 def reachable_address(text: str) -> Problems:
     """Return what keeps an IP address from being that of something on another host.
 

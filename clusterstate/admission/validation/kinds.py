@@ -11,8 +11,8 @@ from typing import Any, Final
 from clusterstate.admission.validation import (
     access,
     certificates,
-    claims,
     configuration,
+    devices,
     formats,
     jobs,
     networking,
@@ -75,7 +75,7 @@ _NAMES: Final[dict[str, NameCheck]] = {
     "CertificateSigningRequest": formats.path_segment,
     "ClusterRole": formats.path_segment,
     "ClusterRoleBinding": formats.path_segment,
-    "IPAddress": formats.path_segment,
+    "IPAddress": formats.canonical_ip_address,
     "Role": formats.path_segment,
     "RoleBinding": formats.path_segment,
     "Service": formats.dns1035_label,
@@ -386,7 +386,7 @@ def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
 
 
 _RULES: Final[dict[str, _Rule]] = {
-    **claims.RULES,
+    **devices.RULES,
     **configuration.RULES,
     **jobs.RULES,
     **networking.RULES,
@@ -412,5 +412,6 @@ _RULES: Final[dict[str, _Rule]] = {
 }
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
+    "ResourceClaim": devices.validate_claim_status,
 }
 """What is asked of a status that is written by itself."""
