@@ -28,7 +28,7 @@ from clusterstate.admission.request import AdmissionSettings
 from clusterstate.admission.resource_quota import kinds_of
 from clusterstate.objects import document
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 
@@ -136,6 +136,15 @@ class Catalogue:
     def pod(self, namespace: str, name: str) -> Manifest | None:
         """Return the Pod ``namespace/name``. Queries once."""
         return self._find("Pod", namespace, name)
+
+    def classes(self, kind: str) -> Sequence[Manifest]:
+        """Return all objects of a kind without namespaces. Queries once."""
+        rows = sql.fetch(
+            "SELECT d.text, t.revision FROM generic_object t"
+            " JOIN document d ON d.id = t.document_id WHERE t.kind = %s",
+            (KINDS[kind].code,),
+        )
+        return [document.decode(text, revision) for text, revision in rows]
 
     @staticmethod
     def _find(kind: str, namespace: str, name: str) -> Manifest | None:

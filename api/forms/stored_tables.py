@@ -29,14 +29,11 @@ from api.forms.cells import (
     name_of,
     parse_time,
 )
+from clusterstate.objects.default_classes import is_default
 from clusterstate.objects.meta import Manifest
 
 _MOST = 3
 """How many hosts, ports or addresses stand in a cell."""
-_DEFAULT_CLASSES = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 _MODES = {
     "ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX",
     "ReadWriteOncePod": "RWOP",
@@ -288,8 +285,7 @@ def _claim(item: Manifest, now: datetime) -> Cells:
 
 
 def _storage_class(item: Manifest, now: datetime) -> Cells:
-    annotations = item["metadata"].get("annotations") or {}
-    mark = " (default)" if any(annotations.get(k) == "true" for k in _DEFAULT_CLASSES) else ""
+    mark = " (default)" if is_default("StorageClass", item) else ""
     return [
         name_of(item) + mark,
         item.get("provisioner", ""),

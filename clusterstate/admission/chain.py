@@ -7,6 +7,7 @@ import msgspec
 from clusterstate.admission import (
     certificate_requests,
     dedicated_nodes,
+    default_classes,
     default_toleration_seconds,
     extended_resource_toleration,
     limit_pod_hard_anti_affinity_topology,
@@ -158,9 +159,11 @@ def run_mutating(request: Request) -> None:
             taint_nodes_by_condition.admit(request)
         if settings.node_restriction:
             node_restriction.admit(request)
-    elif kind in node_restriction.OTHER_KINDS and settings.node_restriction:
+    elif kind in default_classes.KINDS and not request.subresource:
+        default_classes.admit(request)
+    if kind in node_restriction.OTHER_KINDS and settings.node_restriction:
         node_restriction.admit(request)
-    elif kind == "CertificateSigningRequest":
+    if kind == "CertificateSigningRequest":
         certificate_requests.admit(request)
 
 

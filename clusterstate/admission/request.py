@@ -98,6 +98,9 @@ class Context(Protocol):
     def pod(self, namespace: str, name: str) -> Manifest | None:
         """Return the Pod ``namespace/name``."""
 
+    def classes(self, kind: str) -> Sequence[Manifest]:
+        """Return all IngressClasses or StorageClasses, as ``kind`` says."""
+
 
 class Request(msgspec.Struct, kw_only=True):
     """One request on its way through the plugins; mutating plugins edit ``manifest`` in place.

@@ -24,7 +24,7 @@ Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
     patching, managed_fields, field_sets        patches, apply, and who wrote which field
     ownership, actor, causes       who owns an object; who changed it, and what for
     addresses, cron, first_autoscalers          rules of Services, CronJobs, autoscalers
-    devices                                     of device claims
+    devices, default_classes                    of device claims; which class is the default
     event_names, event_rules, audit_policy, webhook_targets    Events, the audit log, webhooks
     errors, moments                what can be wrong; times that never overflow
 """

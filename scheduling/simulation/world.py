@@ -202,6 +202,10 @@ class World:
         """Return the Pod ``namespace/name``."""
         return self.find("Pod", namespace, name)
 
+    def classes(self, kind: str) -> Sequence[Manifest]:
+        """Return no classes: nothing that is put into a world has one of this kind."""
+        return ()
+
     # Changes.
 
     def key(self, namespace: str, name: str) -> Hashable | None:

@@ -20,6 +20,7 @@ class Known:
         namespaces: dict[str, Manifest | None] | None = None,
         nodes: tuple[Manifest, ...] = (),
         pods: tuple[Manifest, ...] = (),
+        classes: dict[str, tuple[Manifest, ...]] | None = None,
         **switches: Any,
     ) -> None:
         self._runtime_classes = _by_name(runtime_classes)
@@ -28,6 +29,7 @@ class Known:
         self._namespaces = namespaces or {}
         self._nodes = _by_name(nodes)
         self._pods = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
+        self._classes = classes or {}
         self.settings = AdmissionSettings(**switches)
 
     def runtime_class(self, name: str) -> Manifest | None:
@@ -51,6 +53,9 @@ class Known:
 
     def pod(self, namespace: str, name: str) -> Manifest | None:
         return self._pods.get((namespace, name))
+
+    def classes(self, kind: str) -> tuple[Manifest, ...]:
+        return self._classes.get(kind, ())
 
 
 def _by_name(manifests: tuple[Manifest, ...]) -> dict[str, Manifest]:
