@@ -26,10 +26,10 @@ from clusterstate.objects.meta import Manifest
 _PRESENT: Final = "SELECT document_id FROM service"
 _READ: Final = """
 SELECT d.id, substring(d.text FROM '"clusterIP":"([^"]*)"'),
-       CASE WHEN d.text LIKE '%%"nodePort":%%' THEN d.text END
+       CASE WHEN d.text LIKE '%%odePort":%%' THEN d.text END
 FROM document d WHERE d.id = ANY(%s)
 """
-_PORT: Final = re.compile(r'"nodePort":([0-9]+)')
+_PORT: Final = re.compile(r'"(?:nodePort|healthCheckNodePort)":([0-9]+)')
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class ServiceWriter(Writer):
         if old is None:
             return new
         before, after = old.get("spec") or {}, new.get("spec") or {}
-        asks = {"clusterIP", "ports", "type"}
+        asks = {"clusterIP", "healthCheckNodePort", "ports", "type"}
         if not addresses.needs_anything(after) and all(
             before.get(name) == after.get(name) for name in asks
         ):

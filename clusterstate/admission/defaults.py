@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.admission import stored_defaults
+from clusterstate.objects.addresses import is_reached_from_outside
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.quantity import Quantity, QuantityError
@@ -356,8 +357,7 @@ def default_service(service: Manifest) -> None:
             port["protocol"] = "TCP"
         if port.get("targetPort") in (None, 0, "") and "port" in port:
             port["targetPort"] = port["port"]
-    external = spec["type"] in ("NodePort", "LoadBalancer")
-    if external and not spec.get("externalTrafficPolicy"):
+    if is_reached_from_outside(spec) and not spec.get("externalTrafficPolicy"):
         spec["externalTrafficPolicy"] = "Cluster"
     if spec["type"] in ("NodePort", "LoadBalancer", "ClusterIP"):
         spec.setdefault("internalTrafficPolicy", "Cluster")

@@ -18,12 +18,12 @@ FIRST: Final = str(NETWORK[1])
 """The address of the Service ``default/kubernetes``."""
 NODE_PORTS: Final = range(30000, 32768)
 HEADLESS: Final = "None"
+HEALTH_PORT: Final = "healthCheckNodePort"
 _ADDRESSED: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 _WITH_PORTS: Final = ("NodePort", "LoadBalancer")
 _OF_TYPES: Final = {
     "allocateLoadBalancerNodePorts": ("LoadBalancer",),
     "loadBalancerClass": ("LoadBalancer",),
-    "externalTrafficPolicy": _WITH_PORTS,
 }
 """Fields that only these types have."""
 
@@ -34,16 +34,35 @@ def has_address(spec: Manifest) -> bool:
 
 
 def _has_ports(spec: Manifest) -> bool:
+    return spec.get("type") in _WITH_PORTS
+
+
+def _gets_ports(spec: Manifest) -> bool:
+    """Return whether ports that name no node port get one."""
     if spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
         return False
-    return spec.get("type") in _WITH_PORTS
+    return _has_ports(spec)
+
+
+def is_reached_from_outside(spec: Manifest) -> bool:
+    """Return whether who is outside of the cluster may reach a Service."""
+    if spec.get("type") in _WITH_PORTS:
+        return True
+    return spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs"))
+
+
+def has_health_port(spec: Manifest) -> bool:
+    """Return whether balancers ask each node by a port of its own if it has endpoints."""
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
 def needs_anything(spec: Manifest) -> bool:
     """Return whether an address or a port has still to be chosen."""
     if has_address(spec) and not spec.get("clusterIP"):
         return True
-    return _has_ports(spec) and any(not one.get("nodePort") for one in spec.get("ports") or ())
+    if has_health_port(spec) and not spec.get(HEALTH_PORT):
+        return True
+    return _gets_ports(spec) and any(not one.get("nodePort") for one in spec.get("ports") or ())
 
 
 def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
@@ -64,23 +83,47 @@ def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
         is_left = spec.get("type") not in types and old.get("type") in types
         if is_left and spec.get(name) == old.get(name):
             spec.pop(name, None)
-    given = {
-        (one.get("protocol") or "TCP", one.get("port")): one.get("nodePort")
-        for one in old.get("ports") or ()
-        if one.get("nodePort")
-    }
-    if given and spec.get("ports"):
-        spec["ports"] = [_port(one, given, keep=_has_ports(spec)) for one in spec["ports"]]
+    policy = "externalTrafficPolicy"
+    is_left = is_reached_from_outside(old) and not is_reached_from_outside(spec)
+    if is_left and spec.get(policy) == old.get(policy):
+        spec.pop(policy, None)
+    if has_health_port(old):
+        if has_health_port(spec) and not spec.get(HEALTH_PORT) and old.get(HEALTH_PORT):
+            spec[HEALTH_PORT] = old[HEALTH_PORT]
+        elif not has_health_port(spec) and spec.get(HEALTH_PORT) == old.get(HEALTH_PORT):
+            spec.pop(HEALTH_PORT, None)
+    if spec.get("ports") and _has_ports(old):
+        ports = old.get("ports") or []
+        spec["ports"] = (
+            _kept(spec["ports"], ports) if _has_ports(spec) else _left(spec["ports"], ports)
+        )
     return spec
 
 
-def _port(port: Manifest, given: dict[Any, Any], *, keep: bool) -> Manifest:
-    former = given.get((port.get("protocol") or "TCP", port.get("port")))
-    if keep:
-        return {**port, "nodePort": former} if former and not port.get("nodePort") else port
-    if former and port.get("nodePort") == former:
-        return {key: value for key, value in port.items() if key != "nodePort"}
-    return port
+def _kept(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+    """Return ports with the node ports that those of the same name had, unless another has them."""
+    used = {one.get("nodePort") for one in new} & {one.get("nodePort") for one in old}
+    by_name = {one.get("name") or "": one.get("nodePort") for one in old}
+    found = []
+    for one in new:
+        former = by_name.get(one.get("name") or "")
+        if former and not one.get("nodePort") and former not in used:
+            used.add(former)
+            found.append({**one, "nodePort": former})
+        else:
+            found.append(one)
+    return found
+
+
+def _left(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+    """Return ports without the node ports that they had; a client who names others means it."""
+    given = {one.get("nodePort") for one in old}
+    return [
+        {key: value for key, value in one.items() if key != "nodePort"}
+        if one.get("nodePort") in given
+        else one
+        for one in new
+    ]
 
 
 class Pool:
@@ -126,8 +169,13 @@ class Pool:
             spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv4"]
             spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
         if _has_ports(spec) and spec.get("ports"):
-            known = {one.get("nodePort") for one in before.get("ports") or ()}
-            spec["ports"] = [self._with_port(one, known, errors) for one in spec["ports"]]
+            spec["ports"] = self._with_ports(spec, before.get("ports"), errors)
+        if has_health_port(spec):
+            health = spec.get(HEALTH_PORT)
+            if not health:
+                spec[HEALTH_PORT] = self._free_port()
+            elif health != before.get(HEALTH_PORT):
+                errors += self._claim_port(health, f"spec.{HEALTH_PORT}")
         if errors:
             raise Invalid("Service", metadata.get("name") or "", errors)
         return {**service, "spec": spec}
@@ -162,22 +210,52 @@ class Pool:
         detail = f"failed to allocate IP {wanted}: {problem}"
         return [FieldError(INVALID, "spec.clusterIPs", [wanted], detail)]
 
-    def _with_port(self, port: Manifest, known: set[Any], errors: list[FieldError]) -> Manifest:
-        wanted = port.get("nodePort")
-        if wanted:
-            if wanted not in known:
-                errors += self._claim_port(wanted)
-            return port
+    def _with_ports(
+        self, spec: Manifest, before: list[Manifest] | None, errors: list[FieldError]
+    ) -> list[Manifest]:
+        """Return the ports of a Service with their node ports.
+
+        One number stands for ports that differ by protocol alone: a client may ask for that, and
+        new Services get it so.
+        """
+        known = {one.get("nodePort") for one in before or ()}
+        same: dict[Any, int] = {}
+        if before is None:
+            for one in spec["ports"]:
+                if one.get("nodePort"):
+                    same.setdefault(one.get("port"), one["nodePort"])
+        found = []
+        for index, one in enumerate(spec["ports"]):
+            wanted = one.get("nodePort") or (before is None and same.get(one.get("port"))) or None
+            if wanted is None:
+                if not _gets_ports(spec):
+                    found.append(one)
+                    continue
+                wanted = self._free_port()
+                if before is None:
+                    same[one.get("port")] = wanted
+            elif wanted not in known:
+                errors += self._claim_port(wanted, f"spec.ports[{index}].nodePort")
+            known.add(wanted)
+            found.append({**one, "nodePort": wanted})
+        return found
+
+    def _free_port(self) -> int:
+        """Return a node port that nobody has.
+
+        Raises:
+            Invalid: there is none.
+        """
         start = self._choose(len(NODE_PORTS))
         for step in range(len(NODE_PORTS)):
             found = NODE_PORTS[(start + step) % len(NODE_PORTS)]
             if found not in self._ports:
                 self._ports.add(found)
-                return {**port, "nodePort": found}
-        errors.append(FieldError(INVALID, "spec.ports", [], "all node ports are allocated"))
-        return port
+                return found
+        error = FieldError(INVALID, "spec.ports", [], "all node ports are allocated")
+        raise Invalid("Service", "", [error])
 
-    def _claim_port(self, wanted: int) -> list[FieldError]:
+    def _claim_port(self, wanted: int, path: str) -> list[FieldError]:
         problem = ""
         if wanted not in NODE_PORTS:
             ends = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
@@ -185,5 +263,4 @@ class Pool:
         elif wanted in self._ports:
             problem = "provided port is already allocated"
         self._ports.add(wanted)
-        path = "spec.ports[0].nodePort"
         return [FieldError(INVALID, path, wanted, problem)] if problem else []

@@ -114,3 +114,87 @@ def test_node_ports_are_given_kept_and_taken_away():
         create("b", type="NodePort", ports=[{"port": 80, "nodePort": 80}])
     plain = update("a", lambda spec: {**spec, "type": "ClusterIP"})
     assert "nodePort" not in plain["ports"][0]
+
+
+def ports_of(spec):
+    return [one.get("nodePort") for one in spec["ports"]]
+
+
+DNS = [
+    {"name": "udp", "port": 53, "protocol": "UDP"}, {"name": "tcp", "port": 53, "protocol": "TCP"},
+]  # fmt: skip
+
+
+def test_ports_that_differ_by_protocol_alone_have_one_node_port():
+    first, second = ports_of(create("a", type="NodePort", ports=DNS))
+    assert first == second
+    asked = [DNS[0], {**DNS[1], "nodePort": 30123}]
+    assert ports_of(create("b", type="NodePort", ports=asked)) == [30123, 30123]
+    twice = [{**one, "nodePort": 30124} for one in DNS]
+    assert ports_of(create("c", type="NodePort", ports=twice)) == [30124, 30124]
+    apart = [{**DNS[0], "nodePort": 30125}, {**DNS[1], "nodePort": 30126}]
+    assert ports_of(create("d", type="NodePort", ports=apart)) == [30125, 30126]
+    for number in (first, 30123, 30124, 30125, 30126):
+        with pytest.raises(Invalid, match=r"spec.ports\[1\].nodePort.*already allocated"):
+            create("e", type="NodePort", ports=[DNS[0], {**DNS[1], "port": 54, "nodePort": number}])
+
+
+def test_one_number_twice_for_a_protocol_is_refused():
+    twice = [{**one, "protocol": "TCP", "port": 53 + i} for i, one in enumerate(DNS)]
+    with pytest.raises(Invalid, match="Duplicate value"):
+        create("a", type="NodePort", ports=[{**one, "nodePort": 30130} for one in twice])
+
+
+def test_a_port_keeps_its_node_port_by_its_name():
+    first, second = ports_of(
+        create("a", type="NodePort", ports=[{"name": "x", "port": 1}, {"name": "y", "port": 2}])
+    )
+    moved = [{"name": "y", "port": 3}, {"name": "z", "port": 1}, {"name": "x", "port": 4}]
+    found = update("a", lambda spec: {**spec, "ports": moved})
+    assert ports_of(found)[::2] == [second, first]
+    swapped = [{"name": "y", "port": 3, "nodePort": first}, {"name": "x", "port": 4}]
+    found = update("a", lambda spec: {**spec, "ports": swapped})
+    assert ports_of(found)[0] == first
+    assert ports_of(found)[1] not in (None, first)
+
+
+def test_a_balancer_without_node_ports_may_name_one_that_is_then_its_own():
+    off = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
+    assert ports_of(create("a", **off, ports=[{"port": 80}])) == [None]
+    assert ports_of(create("b", **off, ports=[{"port": 80, "nodePort": 30140}])) == [30140]
+    with pytest.raises(Invalid, match="already allocated"):
+        create("c", type="NodePort", ports=[{"port": 80, "nodePort": 30140}])
+    kept = update("b", lambda spec: {**spec, "selector": {"a": "b"}})
+    assert ports_of(kept) == [30140]
+
+
+def test_balancers_that_keep_to_a_node_have_a_port_to_ask_for_its_health():
+    local = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    health = create("a", **local)["healthCheckNodePort"]
+    assert health in addresses.NODE_PORTS
+    with pytest.raises(Invalid, match="already allocated"):
+        create("b", type="NodePort", ports=[{"port": 80, "nodePort": health}])
+    with pytest.raises(Invalid, match=r"spec.healthCheckNodePort.*already allocated"):
+        create("b", **local, healthCheckNodePort=health)
+
+    def without(spec):
+        del spec["healthCheckNodePort"]
+        return {**spec, "selector": {"a": "b"}}
+
+    assert update("a", without)["healthCheckNodePort"] == health
+    turned = update("a", lambda spec: {**spec, "externalTrafficPolicy": "Cluster"})
+    assert "healthCheckNodePort" not in turned
+    assert update("a", lambda spec: {**spec, **local})["healthCheckNodePort"]
+    with pytest.raises(Invalid, match="may only be set when `type` is 'LoadBalancer'"):
+        create("c", type="NodePort", healthCheckNodePort=30150)
+
+
+def test_how_traffic_from_outside_goes_is_said_where_there_is_some():
+    with pytest.raises(Invalid, match="may only be set for externally-accessible services"):
+        create("a", externalTrafficPolicy="Local")
+    found = create("b", externalIPs=["203.0.113.9"])
+    assert found["externalTrafficPolicy"] == "Cluster"
+    left = update("b", lambda spec: {**spec, "externalIPs": []})
+    assert "externalTrafficPolicy" not in left
+    with pytest.raises(Invalid, match="may not be used when `type` is 'ClusterIP'"):
+        create("c", ports=[{"port": 80, "nodePort": 30160}])

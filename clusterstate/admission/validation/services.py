@@ -19,7 +19,12 @@ from clusterstate.admission.validation.field import (
 )
 from clusterstate.admission.validation.metadata import validate_labels
 from clusterstate.admission.validation.ports import PROTOCOLS, validate_port_number_or_name
-from clusterstate.objects.addresses import HEADLESS
+from clusterstate.objects.addresses import (
+    HEADLESS,
+    HEALTH_PORT,
+    has_health_port,
+    is_reached_from_outside,
+)
 from clusterstate.objects.meta import Manifest
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -51,7 +56,7 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
     else:
         errors += _families(spec)
     errors += _outside(spec, before, type_)
-    return errors + _traffic(spec, type_)
+    return errors + _traffic(spec, before, type_)
 
 
 def _ports(spec: Manifest, type_: str) -> Errors:
@@ -70,6 +75,21 @@ def _ports(spec: Manifest, type_: str) -> Errors:
         key = port.get("protocol") or "", port.get("port")
         if key in seen:
             errors.append(duplicate(path, {"protocol": key[0], "port": key[1]}))
+        seen.add(key)
+    return errors + _node_ports(ports, type_)
+
+
+def _node_ports(ports: list[Manifest], type_: str) -> Errors:
+    errors: Errors = []
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        if not (number := port.get("nodePort")):
+            continue
+        path, key = f"spec.ports[{index}].nodePort", (port.get("protocol") or "", number)
+        if type_ == "ClusterIP":
+            errors.append(forbidden(path, "may not be used when `type` is 'ClusterIP'"))
+        if key in seen:
+            errors.append(duplicate(path, number))
         seen.add(key)
     return errors
 
@@ -188,8 +208,19 @@ def _outside(spec: Manifest, before: Manifest, type_: str) -> Errors:
     return errors
 
 
-def _traffic(spec: Manifest, type_: str) -> Errors:
+def _traffic(spec: Manifest, before: Manifest, type_: str) -> Errors:
     errors: Errors = []
+    policy = spec.get("externalTrafficPolicy")
+    # Services of earlier versions may have it; they can be changed all the same.
+    is_new = policy != before.get("externalTrafficPolicy")
+    if policy and is_new and not is_reached_from_outside(spec):
+        detail = "may only be set for externally-accessible services"
+        errors.append(invalid("spec.externalTrafficPolicy", policy, detail))
+    if (health := spec.get(HEALTH_PORT)) and not has_health_port(spec):
+        detail = (
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        )
+        errors.append(invalid(f"spec.{HEALTH_PORT}", health, detail))
     for name in ("externalTrafficPolicy", "internalTrafficPolicy"):
         policy = spec.get(name)
         if policy and policy not in _TRAFFIC_POLICIES and type_ != "ExternalName":
