@@ -93,7 +93,9 @@ class PlansViewSet(OwnViewSet):
         if self.action == "create":
             self.foretold = advisor.ask("plan", request.data)
         elif self.action == "apply" and _holding(request) != NOTHING:
-            self.foretold = advisor.ask("plan", find_plan(kwargs["name"]).asked())
+            plan = find_plan(kwargs["name"])
+            actions.check_unapplied(plan)
+            self.foretold = advisor.ask("plan", plan.asked())
         elif self.action == "undo":
             self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
 
@@ -176,6 +178,7 @@ def begin(
         Conflict: it does not hold (``details``: the new plan and what differs), or the plan was
             applied already.
     """
+    actions.check_unapplied(plan)
     if holding != NOTHING:
         again: Manifest = foretold or advisor.ask("plan", plan.asked())
         before = {**plan.foretold(), "steps": plan.to_do()}

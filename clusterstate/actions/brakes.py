@@ -196,6 +196,18 @@ class EvictionHeld(TooManyRequests):
         super().__init__(message, {"causes": causes})
 
 
+class EvictionPaced(TooManyRequests):
+    """The rate of a zone allows no eviction now; nodes without a zone have the empty one."""
+
+    def __init__(self, zone: str) -> None:
+        self.zone = zone
+        where = f"zone {zone}" if zone else "nodes without a zone"
+        cause = f"The eviction rate of {where} is {settings.ZONE_EVICTION_RATE:g} a second."
+        causes = [{"reason": "EvictionRate", "message": cause}]
+        wait = math.ceil(1 / settings.ZONE_EVICTION_RATE)
+        super().__init__("Cannot evict pod now.", {"causes": causes, "retryAfterSeconds": wait})
+
+
 _WHO: Final = f"""
     SELECT p.uid, coalesce(n.labels ->> '{ZONE_LABEL}', ''), p.namespace,
            coalesce({owner_of("p", "d")}, '')
@@ -231,7 +243,7 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
 
     Raises:
         EvictionHeld: a brake holds the pod back, or would; `hold` it when the transaction is over.
-        TooManyRequests: the rate of the pod's zone allows none now.
+        EvictionPaced: the rate of the pod's zone allows none now.
     """
     if not limits() and not settings.ZONE_EVICTION_RATE:
         return
@@ -245,13 +257,7 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
         _judge(asked, names, now)
         _note(asked, now)
     if settings.ZONE_EVICTION_RATE and not paces.spend({asked.zone: 1}, now=now)[asked.zone]:
-        wait = math.ceil(1 / settings.ZONE_EVICTION_RATE)
-        where = f"zone {asked.zone}" if asked.zone else "nodes without a zone"
-        cause = f"The eviction rate of {where} is {settings.ZONE_EVICTION_RATE:g} a second."
-        causes = [{"reason": "EvictionRate", "message": cause}]
-        raise TooManyRequests(
-            "Cannot evict pod now.", {"causes": causes, "retryAfterSeconds": wait}
-        )
+        raise EvictionPaced(asked.zone)
 
 
 def _judge(asked: Asked, names: Mapping[str, str], now: datetime) -> None:
@@ -289,6 +295,17 @@ def _others(scope: str, name: str, now: datetime) -> tuple[int, int]:
 
 def _note(asked: Asked, now: datetime) -> None:
     sql.run(_ASK, (asked.uid, now, asked.zone, asked.namespace, asked.owner))
+
+
+def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:
+    """Note that evictions which a brake refused are still wanted; return how many that are.
+
+    So a brake stands though nobody tries what it would refuse. One statement.
+    """
+    return sql.run(
+        "UPDATE asked_eviction SET at = %s::timestamptz WHERE pod_uid = ANY(%s)",
+        (now, sql.Uuids([sql.as_uuid(uid) for uid in pod_uids])),
+    )
 
 
 def hold(refusal: EvictionHeld, *, now: datetime) -> None:

@@ -118,9 +118,10 @@ def pause(name: str, *, now: datetime) -> StoredPlan:
 
 
 def resume(name: str, *, now: datetime) -> StoredPlan:
-    """Let a paused operation go on."""
+    """Let a paused operation go on; all that is held back is tried again."""
     with transaction.atomic():
-        found = _change(name, (PAUSED,), f"state = '{RUNNING}', retry_at = NULL", (), now=now)
+        clause = f"state = '{RUNNING}', retry_at = %s::timestamptz"
+        found = _change(name, (PAUSED,), clause, (now,), now=now)
         _tell(name, "PlanResumed", f"{_by()} lets it go on", now=now)
     return found
 
@@ -165,12 +166,25 @@ def _change(
         (*parameters, now, name, sql.Texts(sorted(states))),
     )
     if row is None:
-        present = find_plan(name)
-        raise Conflict(
-            f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{name}": it is {present.state}',
-            {"name": name, "group": GROUP, "kind": PLURAL},
-        )
+        raise _conflict(find_plan(name))
     return stored(row)
+
+
+def check_unapplied(plan: StoredPlan) -> None:
+    """Check that a plan may still be applied, before anybody foretells it once more.
+
+    Raises:
+        Conflict: it was applied already, or cancelled.
+    """
+    if plan.state != PLANNED:
+        raise _conflict(plan)
+
+
+def _conflict(plan: StoredPlan) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": it is {plan.state}',
+        {"name": plan.name, "group": GROUP, "kind": PLURAL},
+    )
 
 
 # Carrying out -----------------------------------------------------------------------------------
@@ -194,98 +208,106 @@ def set_aside(plan_id: int, message: str, *, now: datetime) -> None:
             _tell(row[0], "PlanSetAside", message, now=now, type_="Warning")
 
 
-class Batch:
-    """Some steps of an operation, in the transaction that does them; ``plan`` is locked.
+def at_work(plan_id: int) -> StoredPlan | None:
+    """Return an operation that is at work, ``None`` if it rests or has ended. Queries once.
 
-    ``numbers``: of the steps that are next. Each must be given its outcome by ``note``.
+    Document and outcome, which may be long, are not read: they are empty.
     """
+    row = sql.fetch_one(
+        f"SELECT {_TO_WORK_ON} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'", (plan_id,)
+    )
+    return None if row is None else stored(row)
 
-    def __init__(self, plan: StoredPlan, numbers: Sequence[int]) -> None:
-        self.plan = plan
-        self.numbers = numbers
-        self._progress = list(plan.progress)
-        if TO_DO not in plan.progress:  # a round of trying again begins
-            self._progress = [TO_DO if one == HELD else one for one in self._progress]
-        self._failures: dict[str, str] = dict(plan.failures)
-        self._message = plan.message
-        self._back: list[tuple[int, str]] = []
 
-    def note(
-        self, number: int, outcome: str, message: str = "", *, back: Sequence[Manifest] = ()
-    ) -> None:
-        """Note what became of a step; ``back``: the changes that take it back once it is done."""
-        self._progress[number] = outcome
+_LOCKED: Final = f"WHERE id = %s::bigint AND state = '{RUNNING}' FOR NO KEY UPDATE SKIP LOCKED"
+
+
+class Step:
+    """A step of an operation in the transaction that does it; ``note`` says what became of it."""
+
+    def __init__(self, plan_id: int, number: int, was: tuple[str, str]) -> None:
+        self._plan_id, self._number, self._was = plan_id, number, was
+        self._outcome, self._message = was
+
+    def note(self, outcome: str, message: str = "", *, back: Sequence[Manifest] = ()) -> None:
+        """Note what became of the step; ``back``: the changes that take it back once it is done."""
+        self._outcome, self._message = outcome, message
         if outcome == IS_DONE and back:
-            self._back.append((number, _encode(list(back)).decode()))
-        if outcome == HAS_FAILED and len(self._failures) < _MOST_FAILURES:
-            self._failures[str(number)] = message
-        if message:
-            self._message = message
-
-    def _write(self, retry: timedelta, now: datetime) -> None:
-        if self._back:
-            numbers, changes = zip(*self._back, strict=True)
             sql.run(
-                "INSERT INTO plan_undo (plan_id, number, changes)"
-                " SELECT %s::bigint, * FROM unnest(%s::int8[], %s::text[])",
-                (self.plan.id, sql.Int8s(numbers), sql.Texts(changes)),
+                "INSERT INTO plan_undo (plan_id, number, changes) VALUES (%s::bigint, %s, %s)",
+                (self._plan_id, self._number, _encode(list(back)).decode()),
             )
-        progress = "".join(self._progress)
-        left, held = TO_DO in progress, HELD in progress
-        state = RUNNING if left or held else FAILED if HAS_FAILED in progress else DONE
-        if state != RUNNING:
-            done, failed = progress.count(IS_DONE), progress.count(HAS_FAILED)
-            text = f"{done} steps are done, {failed} failed"
-            bad = state == FAILED
-            reason, type_ = ("PlanFailed", "Warning") if bad else ("PlanDone", "Normal")
-            _tell(self.plan.name, reason, text, now=now, type_=type_)
+
+    def _write(self, now: datetime) -> None:
+        if (self._outcome, self._message) == self._was:
+            return
         sql.run(
-            "UPDATE plan SET progress = %s, failures = %s::jsonb, message = %s, state = %s,"
-            " retry_at = %s::timestamptz, updated_at = %s::timestamptz WHERE id = %s::bigint",
+            "UPDATE plan SET progress = overlay(progress placing %s from %s::int for 1),"
+            " message = coalesce(nullif(%s, ''), message), updated_at = %s::timestamptz,"
+            " failures = CASE WHEN %s"
+            " AND (SELECT count(*) FROM jsonb_object_keys(failures)) < %s::bigint"
+            " THEN failures || jsonb_build_object(%s::text, %s::text) ELSE failures END"
+            " WHERE id = %s::bigint",
             (
-                progress,
-                _encode(self._failures).decode(),
-                "" if state == DONE else self._message,
-                state,
-                now + retry if held and not left else self.plan.retry_at,
+                self._outcome,
+                self._number + 1,
+                self._message,
                 now,
-                self.plan.id,
+                self._outcome == HAS_FAILED,
+                _MOST_FAILURES,
+                str(self._number),
+                self._message,
+                self._plan_id,
             ),
         )
 
 
 @contextmanager
-def batch(plan_id: int, *, most: int, retry: timedelta, now: datetime) -> Iterator[Batch | None]:
-    """Lock an operation and give its next steps; ``None`` when there is nothing to do now.
+def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
+    """Lock an operation for one of its steps; ``None`` when that is not to be done any more.
 
-    What is done inside, and that it is done, is stored together or not at all. Steps that are held
-    back come again after ``retry``, when no other step is left to do; then all of them, batch by
-    batch. Document and outcome, which may be long, are not read: they are empty in ``plan``.
+    What is done inside, and what became of it, is stored together or not at all. A step has a
+    transaction of its own, so it locks what one request for the same change locks, in the same
+    order, and never waits for a row while it holds one of another step.
     """
     with transaction.atomic():
         row = sql.fetch_one(
-            f"SELECT {_TO_WORK_ON} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'"
-            " FOR NO KEY UPDATE SKIP LOCKED",
-            (plan_id,),
+            f"SELECT substr(progress, %s::int, 1), message FROM plan {_LOCKED}",
+            (number + 1, plan_id),
         )
-        plan = None if row is None else stored(row)
-        numbers = [] if plan is None else _next(plan, most, now)
-        if plan is None or (not numbers and (TO_DO in plan.progress or HELD in plan.progress)):
+        if row is None or row[0] not in (TO_DO, HELD):
             yield None
             return
-        found = Batch(plan, numbers)
+        found = Step(plan_id, number, (row[0], row[1]))
         yield found
-        found._write(retry, now)
+        found._write(now)
 
 
-def _next(plan: StoredPlan, most: int, now: datetime) -> list[int]:
-    wanted = TO_DO
-    if TO_DO not in plan.progress:
-        if plan.retry_at is not None and now < plan.retry_at:
-            return []
-        wanted = HELD
-    found = [number for number, state in enumerate(plan.progress) if state == wanted]
-    return found[:most]
+def rest(plan_id: int, *, until: datetime) -> None:
+    """Note when all steps that are held back are tried again, whatever they wait for."""
+    sql.run(
+        f"UPDATE plan SET retry_at = %s::timestamptz WHERE id = %s::bigint AND state = '{RUNNING}'",
+        (until, plan_id),
+    )
+
+
+def finish(plan_id: int, *, now: datetime) -> None:
+    """End an operation that has nothing left to do."""
+    with transaction.atomic():
+        row = sql.fetch_one(f"SELECT name, progress FROM plan {_LOCKED}", (plan_id,))
+        if row is None or TO_DO in row[1] or HELD in row[1]:
+            return
+        name, progress = row
+        bad = HAS_FAILED in progress
+        done, failed = progress.count(IS_DONE), progress.count(HAS_FAILED)
+        sql.run(
+            "UPDATE plan SET state = %s, message = CASE WHEN %s THEN message ELSE '' END,"
+            " updated_at = %s::timestamptz WHERE id = %s::bigint",
+            (FAILED if bad else DONE, bad, now, plan_id),
+        )
+        text = f"{done} steps are done, {failed} failed"
+        reason, type_ = ("PlanFailed", "Warning") if bad else ("PlanDone", "Normal")
+        _tell(name, reason, text, now=now, type_=type_)
 
 
 def trim(*, now: datetime) -> int:

@@ -17,6 +17,18 @@ RETRY_AFTER_SECONDS: Final = 10
 _VIOLATES: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
+class BudgetRefuses(TooManyRequests):
+    """A disruption budget, as of ``revision``, does not let a pod go."""
+
+    def __init__(self, budget: Manifest, cause: str, **more: Any) -> None:
+        metadata = budget["metadata"]
+        self.namespace: str = metadata.get("namespace") or ""
+        self.name: str = metadata["name"]
+        self.revision = int(metadata.get("resourceVersion") or 0)
+        causes = [{"reason": "DisruptionBudget", "message": cause}]
+        super().__init__(_VIOLATES, {"causes": causes, **more})
+
+
 def is_exempt(budget: Manifest, *, ready: bool) -> bool:
     """Return whether a pod may go without a charge: it is not ready, and the policy lets it."""
     if ready:
@@ -32,7 +44,7 @@ def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:
     """Return the budget with one allowed disruption less, and the pod among the disrupted ones.
 
     Raises:
-        TooManyRequests: no disruption is allowed now, or the budget was edited and its status does
+        BudgetRefuses: no disruption is allowed now, or the budget was edited and its status does
             not follow yet.
         Forbidden: the status is broken.
     """
@@ -40,7 +52,7 @@ def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:
     status = dict(budget.get("status") or {})
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         cause = f"The disruption budget {name} is still being processed by the server."
-        raise _refusal(cause, retryAfterSeconds=RETRY_AFTER_SECONDS)
+        raise BudgetRefuses(budget, cause, retryAfterSeconds=RETRY_AFTER_SECONDS)
     allowed = status.get("disruptionsAllowed") or 0
     disrupted = dict(status.get("disruptedPods") or {})
     if allowed < 0:
@@ -62,7 +74,7 @@ def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:
                 f"The disruption budget {name} does not allow evicting pods currently because it"
                 f" failed sync: {failure}"
             )
-        raise _refusal(cause)
+        raise BudgetRefuses(budget, cause)
     disrupted[pod_name] = document.format_time(now)
     return {
         **budget,
@@ -76,11 +88,6 @@ def _sync_failure(status: Manifest) -> str | None:
         if one.get("type") == "DisruptionAllowed" and one.get("reason") == "SyncFailed":
             return str(one.get("message") or "")
     return None
-
-
-def _refusal(cause: str, **more: Any) -> TooManyRequests:
-    causes = [{"reason": "DisruptionBudget", "message": cause}]
-    return TooManyRequests(_VIOLATES, {"causes": causes, **more})
 
 
 def _forbidden(name: str, why: str) -> Forbidden:

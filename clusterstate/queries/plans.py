@@ -1,5 +1,6 @@
 """Reading plans and how far their operations have come."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -91,6 +92,27 @@ def undo_of(plan_id: int) -> list[Manifest]:
         "SELECT changes FROM plan_undo WHERE plan_id = %s::bigint ORDER BY number DESC", (plan_id,)
     )
     return [change for row in rows for change in msgspec.json.decode(row[0], type=list[Manifest])]
+
+
+def is_there(namespace: str, name: str, uid: str) -> bool:
+    """Return whether a pod is the one of this uid, not another one of its name. Queries once."""
+    row = sql.fetch_one(
+        "SELECT uid::text FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
+    )
+    return row is not None and bool(row[0] == uid)
+
+
+def budget_revisions(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the revisions of disruption budgets by namespace and name; absent ones are left out.
+
+    Queries once.
+    """
+    rows = sql.fetch(
+        "SELECT t.namespace, t.name, t.revision FROM pod_disruption_budget t"
+        " JOIN unnest(%s, %s) k(namespace, name) ON (t.namespace, t.name) = (k.namespace, k.name)",
+        (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 def latest_plans(*, limit: int) -> list[StoredPlan]:

@@ -14,6 +14,7 @@
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
     operations         plans that were applied, carried out step by step
+    held_steps         what steps of operations wait for that are held back
     canaries           a configuration on trial, given back when its scheduler is silent
     webhooks           programs are told of events
     by_namespace       the pass of those that work namespace by namespace

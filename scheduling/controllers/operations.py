@@ -1,9 +1,10 @@
-"""Carries out plans that were applied: step after step, in small transactions, until it is done.
+"""Carries out plans that were applied: step after step, each in its transaction, until it is done.
 
-What is done stands in the operation's row, written in the transaction that did it, so a worker that
-is killed at any point loses nothing and does nothing twice; the next one goes on. One works at a
-time, by a session's lock. Steps that a disruption budget holds back are tried again every few
-seconds while the others go on. Everything is done on behalf of who applied the plan.
+That a step is done stands in the operation's row, written in the transaction that did it, so a
+worker that is killed at any point loses nothing and does nothing twice; the next one goes on. One
+works at a time, by a session's lock. A step that a disruption budget, a brake or the rate of its
+zone holds back waits until that may let it go (``held_steps``), while the others go on. Everything
+is done on behalf of who applied the plan.
 """
 
 import time
@@ -19,19 +20,31 @@ from clusterstate import locks
 from clusterstate.actions import brakes, objects, plans, scheduler_configuration
 from clusterstate.actions.aside import is_an_objects_fault
 from clusterstate.actions.brakes import EvictionHeld
+from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import causes
 from clusterstate.objects.actor import Actor, acting
 from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.plans import HAS_FAILED, HELD, IS_DONE
+from clusterstate.queries.plans import (
+    HAS_FAILED,
+    HELD,
+    IS_DONE,
+    TO_DO,
+    StoredPlan,
+    budget_revisions,
+    is_there,
+)
+from scheduling.controllers import held_steps
+from scheduling.controllers.held_steps import HeldSteps
 
 logger = structlog.get_logger(__name__)
 
 NAME: Final = "operations"
 BATCH: Final = 20
-"""Steps in one transaction: followers of the log cannot read past one that is open."""
-RETRY: Final = timedelta(seconds=5)
+"""Steps of one operation in a row, before another operation has its turn."""
+RETRY: Final = timedelta(seconds=60)
+"""So often every step that is held back is tried, whatever it is thought to wait for."""
 _ROUND_SECONDS = 2.0
 
 Step = dict[str, Any]
@@ -47,6 +60,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
         django.db.Error: the database failed; the others had their turn.
     """
     ids = plans.running()
+    held_steps.keep(ids)
     if not ids:
         return 0
     done = 0
@@ -74,47 +88,93 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
 
 
 def carry_out(plan_id: int, now: datetime) -> int:
-    """Do the next batch of an operation; return how many steps were looked at."""
-    with plans.batch(plan_id, most=BATCH, retry=RETRY, now=now) as batch:
-        if batch is None:
-            return 0
-        plan = batch.plan
-        steps = plan.to_do()
-        why = causes.uid_of(causes.PLAN, plan.id)
-        with acting(Actor(plan.applied_by, plan.impersonator, why)):
-            for number in batch.numbers:
-                back: list[Manifest] = []
-                batch.note(number, *_done(steps[number], plan.applied_by, now, back), back=back)
-        logger.info("plan_goes_on", plan=plan.name, steps=len(batch.numbers))
-        return len(batch.numbers)
+    """Do the next steps of an operation; return how many were looked at."""
+    plan = plans.at_work(plan_id)
+    if plan is None:
+        return 0
+    held = held_steps.of(plan_id)
+    numbers = _next(plan, held, now)
+    steps = plan.to_do() if numbers else []
+    looked = 0
+    why = causes.uid_of(causes.PLAN, plan.id)
+    with acting(Actor(plan.applied_by, plan.impersonator, why)):
+        for number in numbers:
+            if held.waits(number):  # for what refused another one just now
+                continue
+            if not _attempt(plan, number, steps[number], held, now):
+                break
+            looked += 1
+    if looked:
+        logger.info("plan_goes_on", plan=plan.name, steps=looked)
+    if len(numbers) == sum(plan.progress.count(one) for one in (TO_DO, HELD)):
+        plans.finish(plan_id, now=now)
+    return looked
 
 
-def _done(step: Step, by: str, now: datetime, back: list[Manifest]) -> tuple[str, str]:
-    """Do a step; return what became of it, and why where it is not done.
+def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
+    """Return the steps to try: those that were not tried yet, else those that wait no longer."""
+    to_do = [number for number, state in enumerate(plan.progress) if state == TO_DO]
+    back = [number for number, state in enumerate(plan.progress) if state == HELD]
+    if to_do or not back:
+        return to_do[:BATCH]
+    if plan.retry_at is not None and now >= plan.retry_at:
+        held.forget()
+    else:
+        held.look(now, revisions=budget_revisions)
+    if plan.retry_at is None or now >= plan.retry_at:
+        plans.rest(plan.id, until=now + RETRY)
+    return [number for number in back if not held.waits(number)][:BATCH]
 
-    ``back`` is filled with the changes that take it back.
-    """
+
+def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: datetime) -> bool:
+    """Do a step and note what became of it; False if the operation rests or has ended."""
+
+    def work() -> TooManyRequests | None:
+        with plans.step(plan.id, number, now=now) as one:
+            if one is None:
+                raise _Stopped
+            back: list[Manifest] = []
+            try:
+                with transaction.atomic():
+                    _do(step, plan.applied_by, now, back)
+            except TooManyRequests as error:
+                if isinstance(error, EvictionHeld):
+                    brakes.hold(error, now=now)
+                told = error.details.get("causes") or [{"message": error.message}]
+                one.note(HELD, f"{step['subject']}: {told[0]['message']}")
+                return error
+            except StatusError as error:
+                one.note(HAS_FAILED, f"{step['subject']}: {error.message}")
+            except Exception as error:
+                if not is_an_objects_fault(error):
+                    raise
+                logger.exception("plan_step_failed", subject=step["subject"])
+                one.note(HAS_FAILED, f"{step['subject']}: {type(error).__name__}")
+            else:
+                one.note(IS_DONE, back=back)
+        return None
+
     try:
-        with transaction.atomic():
-            _do(step, by, now, back)
-    except TooManyRequests as error:
-        if isinstance(error, EvictionHeld):
-            brakes.hold(error, now=now)
-        causes = error.details.get("causes") or [{"message": error.message}]
-        return HELD, f"{step['subject']}: {causes[0]['message']}"
-    except StatusError as error:
-        return HAS_FAILED, f"{step['subject']}: {error.message}"
-    except Exception as error:
-        if not is_an_objects_fault(error):
-            raise
-        logger.exception("plan_step_failed", subject=step["subject"])
-        return HAS_FAILED, f"{step['subject']}: {type(error).__name__}"
-    return IS_DONE, ""
+        refusal = again_after_deadlock(work)
+    except _Stopped:
+        return False
+    if refusal is None:
+        held.done(number)
+    else:
+        held.refused(number, step.get("uid", ""), refusal, now=now)
+    return True
+
+
+class _Stopped(Exception):
+    """The operation is at work no more, or somebody changes it at this moment."""
 
 
 def _do(step: Step, by: str, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
     if what in ("evict", "remove"):
+        # Before budgets and brakes are asked, which would hold another pod of this name back.
+        if not is_there(step["namespace"], step["name"], step["uid"]):
+            return  # it left by itself
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}
         if "gracePeriodSeconds" in step:
             options["gracePeriodSeconds"] = step["gracePeriodSeconds"]

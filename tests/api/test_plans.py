@@ -7,6 +7,7 @@ from api.server import audit
 from clusterstate import sql
 from clusterstate.actions import plans
 from clusterstate.objects.errors import NotFound
+from clusterstate.queries.brakes import count_asked
 from clusterstate.queries.plans import find_plan, latest_plans
 from scheduling.controllers import operations
 from tests.api.conftest import Api, make_token
@@ -172,14 +173,26 @@ def test_a_brake_holds_the_steps_of_a_plan_back_until_it_is_approved(cluster, se
     (held,) = cluster.get(f"{STOWAGE}/brakes").ok()["items"]
     assert held["metadata"]["name"] == "namespace.ns"
     assert "uid" not in held["metadata"]
+    plan_id = find_plan(name).id
+    for seconds in (40, 80):
+        assert operations.carry_out(plan_id, after(seconds)) in (0, operations.BATCH)
+        assert count_asked(after(seconds - 30)) >= 20, "the brake is told that they still wait"
     eviction = {"metadata": {"name": "pod-39"}}
     refused = cluster.post("/api/v1/namespaces/ns/pods/pod-39/eviction", eviction)
     refused.fails(429, "TooManyRequests")
     approved = cluster.post(f"{STOWAGE}/brakes/namespace.ns/approve", {}).ok(201)
     assert approved["metadata"]["uid"]
-    assert operations.carry_out(find_plan(name).id, after(100))
-    carry_out(name)
+    assert operations.carry_out(plan_id, after(81)) == operations.BATCH
     assert operation(cluster, plan)["state"] == "Done"
+
+
+def test_a_plan_that_was_applied_is_not_foretold_once_more(cluster):
+    plan = post(cluster, {"cordon": {"nodes": ["n1"]}})
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    status = act(cluster, plan, "apply").fails(409, "Conflict")
+    assert status["message"].endswith("it is Done")
+    assert len(cluster.get(PLANS).ok()["items"]) == 1, "and no other plan was made instead"
 
 
 def test_a_plan_that_holds_no_more_is_refused_with_the_new_one(cluster):
@@ -409,7 +422,7 @@ def grant(api, name, rules):
     return user
 
 
-def test_many_steps_that_are_held_back_are_tried_again_in_small_transactions(cluster):
+def test_steps_that_a_budget_holds_back_are_not_tried_until_it_changes(cluster):
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -425,14 +438,43 @@ def test_many_steps_that_are_held_back_are_tried_again_in_small_transactions(clu
     name = plan["metadata"]["name"]
     assert carry_out(name) == 41
     assert operation(cluster, plan)["held"] == 40
-    again = [operations.carry_out(find_plan(name).id, after(10)) for _ in range(3)]
-    assert again == [operations.BATCH, operations.BATCH, 0]
-    assert operation(cluster, plan)["held"] == 40
-    cluster.delete("/apis/policy/v1/namespaces/ns/poddisruptionbudgets/web").ok()
-    assert operations.carry_out(find_plan(name).id, after(11)) == 0, "they rest after each round"
-    again = [operations.carry_out(find_plan(name).id, after(20)) for _ in range(3)]
-    assert again == [operations.BATCH, operations.BATCH, 0]
+    plan_id = find_plan(name).id
+    assert operations.carry_out(plan_id, after(10)) == 0, "the budget is as it was"
+    again = [operations.carry_out(plan_id, after(100)) for _ in range(3)]
+    assert again == [operations.BATCH, operations.BATCH, 0], "once a minute all are tried"
+    budgets = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets"
+    allows = {"status": {"disruptionsAllowed": 3, "observedGeneration": 1}}
+    cluster.patch(f"{budgets}/web/status", allows).ok()
+    assert operations.carry_out(plan_id, after(101)) == 4, "three are let go, one is refused"
+    assert operations.carry_out(plan_id, after(102)) == 0
+    assert (operation(cluster, plan)["done"], operation(cluster, plan)["held"]) == (4, 37)
+    act(cluster, plan, "pause").ok(201)
+    act(cluster, plan, "resume").ok(201)
+    assert operations.carry_out(plan_id, after(103)) == operations.BATCH, "somebody wants it now"
+    cluster.delete(f"{budgets}/web").ok()
+    assert carry_out(name) == 37
     assert operation(cluster, plan)["state"] == "Done"
+
+
+def test_a_step_is_not_held_back_for_another_pod_of_the_name(cluster):
+    """As with StatefulSets: the pod that was to leave is gone, and a budget holds the new one."""
+    plan = post(cluster, {"evict": {"pods": ["ns/pod-00"]}})
+    act(cluster, plan, "apply").ok(201)
+    path = "/api/v1/namespaces/ns/pods"
+    cluster.delete(f"{path}/pod-00?gracePeriodSeconds=0").ok()
+    cluster.post(path, make_pod("pod-00").in_namespace("ns").on("n1").manifest).ok(201)
+    cluster.patch(f"{path}/pod-00/status", {"status": {"phase": "Running"}}).ok()
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+    }
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    assert carry_out(plan["metadata"]["name"]) == 1
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"], found["held"]) == ("Done", 1, 0)
+    assert leaving(cluster) == []
 
 
 LARGE = 10**400
@@ -502,8 +544,7 @@ def test_a_budget_holds_steps_back_and_the_others_go_on(cluster):
     assert (found["state"], found["done"], found["held"]) == ("Running", 41, 1)
     assert "held" in found["message"]
     cluster.delete("/apis/policy/v1/namespaces/ns/poddisruptionbudgets/web").ok()
-    assert operations.carry_out(find_plan(name).id, after(2)) == 0, "not before the pause is over"
-    assert operations.carry_out(find_plan(name).id, after(10)) == 1
+    assert operations.carry_out(find_plan(name).id, after(2)) == 1
     assert operation(cluster, plan)["state"] == "Done"
 
 

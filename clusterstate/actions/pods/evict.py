@@ -43,8 +43,9 @@ def evict_pod(
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
-        TooManyRequests, Forbidden: the budget refuses (``objects.disruption``).
+        BudgetRefuses, Forbidden: the budget refuses (``objects.disruption``).
         EvictionHeld: a brake does; the caller holds it when its transaction is over.
+        EvictionPaced: the rate of its zone does.
         NotFound, Conflict: as for ``delete_pod``.
     """
     dry_run = bool(options.get("dryRun"))

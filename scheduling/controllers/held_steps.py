@@ -1,0 +1,124 @@
+"""What the steps of an operation that are held back wait for, so that none is tried in vain.
+
+A step is refused by a disruption budget, a brake or the rate of a zone: its *gate*. The steps that
+a gate refused are not tried while it stands as it stood then: a budget while it has the same
+revision, a brake while it holds, a rate for half a second. After that they are tried one after the
+other, until the gate refuses one again.
+
+Only a memory of what was tried. In another process, or after a restart, each step is tried once.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from clusterstate import memory
+from clusterstate.actions import brakes
+from clusterstate.actions.brakes import EvictionHeld, EvictionPaced
+from clusterstate.objects.disruption import BudgetRefuses
+from clusterstate.objects.errors import TooManyRequests
+from clusterstate.queries.brakes import NAMESPACE, OWNER, ZONE, held_back
+
+RATE_PAUSE: Final = timedelta(seconds=0.5)
+OTHER_PAUSE: Final = timedelta(seconds=5)
+ASKED_EVERY: Final = timedelta(seconds=20)
+"""Less than brakes count an eviction that was asked for."""
+
+_BUDGET, _BRAKE, _RATE, _OTHER = range(4)
+Gate = tuple[int, str, str]
+"""One of the four, its namespace and its name."""
+Revisions = Callable[[Sequence[tuple[str, str]]], Mapping[tuple[str, str], int]]
+"""Returns the revisions of the budgets that there are, by namespace and name."""
+
+
+class HeldSteps:
+    """The steps of one operation that are held back: their gates, and which of these are shut."""
+
+    def __init__(self) -> None:
+        self._gates: dict[int, Gate] = {}
+        self._shut: dict[Gate, int | datetime] = {}
+        """The revision of a budget that refused; else when a gate may be open again."""
+        self._braked: dict[int, str] = {}
+        """The uids of the pods that a brake holds, by step."""
+        self._asked_at: datetime | None = None
+
+    def waits(self, number: int) -> bool:
+        """Return whether a step would be refused as it was before."""
+        return self._gates.get(number) in self._shut
+
+    def done(self, number: int) -> None:
+        """Note that a step was not refused."""
+        self._gates.pop(number, None)
+        self._braked.pop(number, None)
+
+    def forget(self) -> None:
+        """Let every step be tried."""
+        self._gates.clear()
+        self._shut.clear()
+        self._braked.clear()
+
+    def refused(
+        self, number: int, pod_uid: str, refusal: TooManyRequests, *, now: datetime
+    ) -> None:
+        """Note who refused a step."""
+        self.done(number)
+        if isinstance(refusal, BudgetRefuses):
+            gate: Gate = (_BUDGET, refusal.namespace, refusal.name)
+            self._shut[gate] = refusal.revision
+        elif isinstance(refusal, EvictionHeld):
+            gate = (_BRAKE, "", refusal.share.key)
+            self._shut[gate] = now
+            self._braked[number] = pod_uid
+        elif isinstance(refusal, EvictionPaced):
+            gate = (_RATE, "", refusal.zone)
+            self._shut[gate] = now + RATE_PAUSE
+        else:
+            gate = (_OTHER, "", str(number))
+            self._shut[gate] = now + OTHER_PAUSE
+        self._gates[number] = gate
+
+    def look(self, now: datetime, *, revisions: Revisions) -> None:
+        """Open the gates that may let somebody go by now. Queries up to three times.
+
+        Brakes that hold are told that the pods are still to go: otherwise they would end by
+        themselves after a minute, before anybody could approve them.
+        """
+        budgets = [gate for gate in self._shut if gate[0] == _BUDGET]
+        if budgets:
+            found = revisions([(namespace, name) for _, namespace, name in budgets])
+            for gate in budgets:
+                if found.get(gate[1:]) != self._shut[gate]:
+                    del self._shut[gate]
+        if any(gate[0] == _BRAKE for gate in self._shut):
+            self._look_at_brakes(now)
+        for gate, until in list(self._shut.items()):
+            if gate[0] in (_RATE, _OTHER) and isinstance(until, datetime) and until <= now:
+                del self._shut[gate]
+
+    def _look_at_brakes(self, now: datetime) -> None:
+        held = held_back(now)
+        scopes = ((ZONE, held.zones), (NAMESPACE, held.namespaces), (OWNER, held.owners))
+        holding = {f"{scope}.{name}" for scope, names in scopes for name in names}
+        for gate in [gate for gate in self._shut if gate[0] == _BRAKE]:
+            if gate[2] not in holding:
+                del self._shut[gate]
+        if self._asked_at is None or now >= self._asked_at + ASKED_EVERY:
+            self._asked_at = now
+            brakes.ask_on(
+                [uid for number, uid in self._braked.items() if self.waits(number)], now=now
+            )
+
+
+_known: dict[int, HeldSteps] = {}
+memory.when_replaced(_known.clear)
+
+
+def of(plan_id: int) -> HeldSteps:
+    """Return what is known of the steps of an operation."""
+    return _known.setdefault(plan_id, HeldSteps())
+
+
+def keep(plan_ids: Collection[int]) -> None:
+    """Forget the operations that are not among these."""
+    for plan_id in [one for one in _known if one not in plan_ids]:
+        _known.pop(plan_id, None)
