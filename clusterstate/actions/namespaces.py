@@ -5,7 +5,9 @@
 called again at any time; a follower of the change log calls it, and a periodic task as backstop.
 
 Pods go first, since what they use (secrets, network policies, claims) must outlive them. What is
-left, and which finalizers hold it, is shown in the conditions of the namespace. Rule:
+left, and which finalizers hold it, is shown in the conditions of the namespace, all five of them at
+each pass, since clients wait for a condition to appear. A namespace that is removed at the first
+pass has none. Rule:
 ``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``, v1.36.
 """
 
@@ -26,7 +28,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.kind import SHARED_TABLE, Kind
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import find_object
+from clusterstate.queries.objects import decode_object, find_object
 
 
 def finish_deletion(name: str, *, now: datetime) -> bool:
@@ -51,6 +53,8 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
         if any(map(is_turn, left)):
             _tell(name, left, now)
             return False
+    if _has_conditions(name):
+        _tell(name, (), now)
 
     def finalize(manifest: Manifest) -> Manifest:
         spec = manifest.get("spec") or {}
@@ -71,6 +75,12 @@ _REMAINING: Final = f"""
 """
 
 
+def _has_conditions(name: str) -> bool:
+    """Return whether something was left in a namespace before, which would be told for ever."""
+    found = find_object("Namespace", "", name)
+    return found is not None and bool((decode_object(found).get("status") or {}).get("conditions"))
+
+
 def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
     """Write into the conditions of a namespace what of these kinds is left in it."""
     resources: list[str] = []
@@ -84,23 +94,21 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
             finalizers.update(msgspec.json.decode(line, type=list[str]))
     texts = [f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())]
     wanted = [
+        *_NO_FAILURES,
         _condition(
             "NamespaceContentRemaining",
             "SomeResourcesRemain",
             f"Some resources are remaining: {', '.join(sorted(resources))}",
-        ),
+        )
+        if resources
+        else _NO_CONTENT,
         _condition(
             "NamespaceFinalizersRemaining",
             "SomeFinalizersRemain",
             f"Some content in the namespace has finalizers remaining: {', '.join(texts)}",
         )
         if texts
-        else {
-            "type": "NamespaceFinalizersRemaining",
-            "status": "False",
-            "reason": "ContentHasNoFinalizers",
-            "message": "All content-preserving finalizers finished",
-        },
+        else _NO_FINALIZERS,
     ]
 
     def described(manifest: Manifest) -> Manifest:
@@ -118,8 +126,40 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
         objects.update("Namespace", "", name, described, subresource="status", now=now)
 
 
-def _condition(type_: str, reason: str, message: str) -> Manifest:
-    return {"type": type_, "status": "True", "reason": reason, "message": message}
+def _condition(type_: str, reason: str, message: str, status: str = "True") -> Manifest:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+_NO_FAILURES: Final = (
+    _condition(
+        "NamespaceDeletionDiscoveryFailure",
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+        "False",
+    ),
+    _condition(
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+        "False",
+    ),
+    _condition(
+        "NamespaceDeletionContentFailure",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+        "False",
+    ),
+)
+"""Clients wait for these, whatever they say, to learn that the deletion has begun."""
+_NO_CONTENT: Final = _condition(
+    "NamespaceContentRemaining", "ContentRemoved", "All content successfully removed", "False"
+)
+_NO_FINALIZERS: Final = _condition(
+    "NamespaceFinalizersRemaining",
+    "ContentHasNoFinalizers",
+    "All content-preserving finalizers finished",
+    "False",
+)
 
 
 def _present(namespace: str) -> list[Kind]:

@@ -134,7 +134,10 @@ class NamespaceStrategy(Strategy):
     def prepare_for_create(self, new: Manifest) -> None:
         """A new namespace is active, and its content has to be deleted before it."""
         new["status"] = {"phase": "Active"}
-        new["spec"] = {**(new.get("spec") or {}), "finalizers": ["kubernetes"]}
+        spec = new.get("spec") or {}
+        named = spec.get("finalizers") or []
+        finalizers = named if "kubernetes" in named else [*named, "kubernetes"]
+        new["spec"] = {**spec, "finalizers": finalizers}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
         """Keep the finalizers of the content."""

@@ -308,6 +308,9 @@ def test_a_namespace_tells_what_is_left_in_it_and_what_holds_it() -> None:
         return {one["type"]: (one["status"], one["message"]) for one in listed}
 
     assert not namespaces.finish_deletion("team", now=NOW)
+    # Clients wait for a condition to appear; its status says that nothing went wrong.
+    for what in ("DeletionDiscoveryFailure", "DeletionContentFailure"):
+        assert conditions()[f"Namespace{what}"][0] == "False"
     content, held = (
         conditions()[f"Namespace{what}Remaining"] for what in ("Content", "Finalizers")
     )
@@ -329,6 +332,31 @@ def test_a_namespace_tells_what_is_left_in_it_and_what_holds_it() -> None:
 
         objects.update(kind, "team", name, free, now=NOW)
     assert namespaces.finish_deletion("team", now=NOW)
+
+
+def test_a_namespace_that_is_held_does_not_tell_of_content_that_is_gone() -> None:
+    manifest = {"metadata": {"name": "team"}, "spec": {"finalizers": ["example.com/own"]}}
+    objects.create("Namespace", "", manifest, now=NOW)
+    metadata = {"name": "held", "finalizers": ["example.com/a"]}
+    objects.create("ConfigMap", "team", {"metadata": metadata}, now=NOW)
+    objects.delete("Namespace", "", "team", now=NOW)
+    assert not namespaces.finish_deletion("team", now=NOW)
+
+    def free(manifest: Manifest) -> Manifest:
+        return {**manifest, "metadata": {**manifest["metadata"], "finalizers": []}}
+
+    objects.update("ConfigMap", "team", "held", free, now=NOW)
+    assert not namespaces.finish_deletion("team", now=LATER)
+    found = find_object("Namespace", "", "team")
+    assert found is not None
+    listed = decode_object(found)["status"]["conditions"]
+    assert {one["type"]: (one["status"], one["reason"]) for one in listed} == {
+        "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered"),
+        "NamespaceDeletionGroupVersionParsingFailure": ("False", "ParsedGroupVersions"),
+        "NamespaceDeletionContentFailure": ("False", "ContentDeleted"),
+        "NamespaceContentRemaining": ("False", "ContentRemoved"),
+        "NamespaceFinalizersRemaining": ("False", "ContentHasNoFinalizers"),
+    }
 
 
 def test_system_namespaces_cannot_be_deleted() -> None:
