@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clusterstate.local.hollow import addresses, pods
+from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_a_pod_runs_with_addresses_and_says_what_it_has_seen():
         "Running", "10.128.0.1", "100.64.0.1",
     )  # fmt: skip
     assert status["observedGeneration"] == condition(one)["observedGeneration"] == 1
-    assert condition(one, "PodScheduled") == {"type": "PodScheduled", "status": "True"}
+    assert condition(one, "PodScheduled")["observedGeneration"] == 1
     assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
     assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
     one["metadata"]["generation"] = 2
@@ -100,7 +100,7 @@ def test_a_pod_runs_with_addresses_and_says_what_it_has_seen():
     ],
 )
 def test_what_comes_of_commands(command, run):
-    found = pods.run_of_command(command)
+    found = commands.run_of_command(command)
     assert (found.seconds, found.exit_code) == run
 
 
@@ -124,14 +124,17 @@ def test_a_container_that_crashes_waits_longer_each_time(policy):
     one = pod(command=["false"], restartPolicy=policy)
     status = report(one).status
     one["status"] = {**one["status"], **status}
-    assert reported(one).again == 10
-    waiting = one["status"]["containerStatuses"][0]
-    assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert waiting["lastState"]["terminated"]["exitCode"] == 1
-    assert one["status"]["phase"] == "Running"
-    one["status"] = {**one["status"], **report(one, 10).status}
-    assert one["status"]["containerStatuses"][0]["restartCount"] == 1
-    assert reported(one, 10).again == 20
+    second = 0
+    for restarts, rest in enumerate((0, 10, 20, 40)):  # the first start after it is at once
+        one["status"] = {**one["status"], **report(one, second).status}
+        assert not rest or report(one, second + rest - 1).again == 1
+        waiting = one["status"]["containerStatuses"][0]
+        assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert waiting["lastState"]["terminated"]["exitCode"] == 1
+        assert (one["status"]["phase"], waiting["restartCount"]) == ("Running", restarts)
+        second += rest
+        one["status"] = {**one["status"], **report(one, second).status}
+        assert one["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
 
 
 @pytest.mark.parametrize(("index", "code"), [("0", 0), ("1", 1), ("2", 0)])
@@ -144,7 +147,7 @@ def test_a_script_reads_the_environment_of_its_container(index, code):
     one["spec"]["containers"][0]["env"] = [
         {"name": "INDEX", "valueFrom": place}, {"name": "NOTHING", "value": "0"},
     ]  # fmt: skip
-    assert pods.run_of(one) == pods.Run(0, code)
+    assert pods.run_of(one) == commands.Run(0, code)
 
 
 def test_what_a_run_leaves_in_a_volume_is_there_in_the_next():
@@ -152,10 +155,10 @@ def test_what_a_run_leaves_in_a_volume_is_there_in_the_next():
     one = pod(command=["/bin/sh", "-c", script], restartPolicy="OnFailure")
     one["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     one["status"] |= report(one).status
-    assert reported(one).again == 10
+    one["status"] |= report(one).status
     assert one["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    one["status"] |= report(one, 10).status
-    one["status"] |= report(one, 10).status
+    one["status"] |= report(one, 1).status
+    one["status"] |= report(one, 1).status
     assert one["status"]["phase"] == "Succeeded"
     one = pod(command=["/bin/sh", "-c", script])
     one["status"] = {"containerStatuses": [{"restartCount": 5}]}
@@ -195,7 +198,8 @@ def test_init_containers_run_one_after_the_other():
 
 def test_an_init_container_that_fails_is_started_again_and_holds_the_others_back():
     one = pod(initContainers=[init("a", "/bin/false"), init("b", "true")])
-    for number, (second, rest) in enumerate([(0, 10), (10, 20), (30, 40), (70, 80)]):
+    one["status"] |= report(one).status
+    for number, (second, rest) in enumerate([(0, 10), (10, 20), (30, 40)], start=1):
         assert reported(one, second).again == rest
         first = inits(one)["a"]
         assert first["restartCount"] == number
@@ -290,6 +294,95 @@ def test_readiness_is_what_probes_and_gates_say():
     reported(gated)
     assert condition(gated)["status"] == "True"
     assert condition(gated, "a/b")["status"] == "True"
+
+
+FILE_COMES_AND_GOES = "echo ok >/tmp/health; sleep 10; rm -rf /tmp/health; sleep 600"
+READS = {"exec": {"command": ["cat", "/tmp/health"]}}  # of a container
+WEB = {"httpGet": {"path": "/healthz", "port": 8080}}
+
+
+@pytest.mark.parametrize(
+    ("container", "killed", "turns"),
+    [
+        ({}, None, [(0, True)]),
+        ({"readinessProbe": WEB}, None, [(0, True)]),
+        ({"readinessProbe": {**WEB, "initialDelaySeconds": 30}}, None, [(30, True)]),
+        ({"readinessProbe": {**WEB, "successThreshold": 3}}, None, [(20, True)]),
+        ({"readinessProbe": READS}, None, [(0, True), (30, False)]),
+        ({"livenessProbe": {**READS, "initialDelaySeconds": 15, "failureThreshold": 1}},
+         15, [(0, True)]),
+        ({"livenessProbe": READS}, 30, [(0, True)]),
+        ({"livenessProbe": {**READS, "periodSeconds": 2}}, 14, [(0, True)]),
+        ({"livenessProbe": WEB}, None, [(0, True)]),
+        ({"startupProbe": {**READS, "initialDelaySeconds": 11}}, 31, []),
+        ({"startupProbe": {**READS, "initialDelaySeconds": 4}, "readinessProbe": WEB},
+         None, [(10, True)]),
+        ({"startupProbe": WEB, "livenessProbe": {"exec": {"command": ["false"]}}},
+         20, [(0, True)]),
+        ({"livenessProbe": READS, "command": ["nginx"]}, None, [(0, True)]),
+        ({"readinessProbe": READS, "command": ["nginx"]}, None, [(0, True)]),
+        ({"image": "example.org/agnhost:2", "args": ["liveness"], "command": [],
+          "livenessProbe": {**WEB, "failureThreshold": 1}}, 10, [(0, True)]),
+    ],
+)  # fmt: skip
+def test_what_probes_find(container, killed, turns):
+    one = pod(container={"command": ["/bin/sh", "-c", FILE_COMES_AND_GOES], **container})
+    found = probes.health(one, one["spec"]["containers"][0], 0)
+    assert (found.killed, list(found.turns)) == (killed, turns)
+
+
+def test_a_container_whose_liveness_probe_fails_is_started_again():
+    probe = {**READS, "initialDelaySeconds": 15, "failureThreshold": 1}
+    one = pod(command=["/bin/sh", "-c", FILE_COMES_AND_GOES], container={"livenessProbe": probe})
+    assert reported(one).again == 15
+    one["status"] |= report(one, 15).status
+    crashed = one["status"]["containerStatuses"][0]
+    assert crashed["lastState"]["terminated"]["exitCode"] == 137
+    one["status"] |= report(one, 16).status
+    assert one["status"]["containerStatuses"][0]["restartCount"] == 1
+    assert report(one, 17).again == 14
+
+
+def test_a_pod_is_ready_when_its_probe_has_succeeded():
+    one = pod(container={"readinessProbe": {**WEB, "initialDelaySeconds": 30}})
+    assert reported(one).again == 30
+    assert (one["status"]["phase"], condition(one)["status"]) == ("Running", "False")
+    reported(one, 30)
+    assert condition(one)["status"] == "True"
+    assert condition(one)["lastTransitionTime"] == pods.text_of(at(30))
+
+
+@pytest.mark.parametrize(
+    ("script", "policy", "phase", "message"),
+    [
+        ("/bin/echo -n DONE > /dev/termination-log", "File", "Succeeded", "DONE"),
+        ("/bin/echo -n DONE; /bin/false", "FallbackToLogsOnError", "Failed", "DONE"),
+        ("/bin/echo -n DONE; /bin/true", "FallbackToLogsOnError", "Succeeded", None),
+        ("/bin/echo -n OK > /dev/termination-log; /bin/echo DONE; /bin/true",
+         "FallbackToLogsOnError", "Succeeded", "OK"),
+        ("echo a >/dev/termination-log; echo b >> /dev/termination-log; false",
+         "File", "Failed", "a\nb\n"),
+        ("echo lost; exit 3", "File", "Failed", None),
+    ],
+)  # fmt: skip
+def test_a_container_leaves_its_last_words(script, policy, phase, message):
+    """As Kubernetes' conformance tests of termination messages have it."""
+    one = pod(command=["/bin/sh", "-c", script], restartPolicy="Never",
+              container={"terminationMessagePolicy": policy})  # fmt: skip
+    one["status"] |= report(one).status
+    reported(one, 1)
+    assert one["status"]["phase"] == phase
+    ended = one["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert ended.get("message") == message
+
+
+def test_what_a_script_writes_reads_and_removes():
+    found = shell.play("echo a > /x; cat /x /x; rm /x; cat /x", {}, {})
+    assert (found.output, found.exit_code, dict(found.files)) == ("a\na\n", 1, {})
+    assert shell.play("rm /x", {}, {}).exit_code == 1
+    assert shell.play("rm -f /x", {}, {}).exit_code == 0
+    with pytest.raises(shell.NotPlayed):
+        shell.play("cat /x", {})
 
 
 def test_what_somebody_else_reported_is_put_right():

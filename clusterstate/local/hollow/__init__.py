@@ -4,6 +4,8 @@
 
     fleet        nodes that register, send heartbeats, look after their pods, are lost and come back
     pods         what the agent of a node reports of a pod, and when that changes by itself
+    commands     what a container does: how long it runs, how it ends, what it leaves
+    probes       what the probes of a container find: when it is ready, when it is killed
     shell        what comes of a small shell script
     addresses    which address a node has, and which its pods have
     connection   HTTP/1.1 on kept connections, and watches

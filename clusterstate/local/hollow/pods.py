@@ -1,21 +1,19 @@
 """What the agent of a hollow node reports of a pod, and when that changes by itself.
 
-Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
-``false``, and small scripts in ``sh -c`` (``shell``); any other command runs for ever. A readiness
-probe that runs such a command fails where the command does. Annotations of the pod say the same of
-any image, and may be changed while it runs. An image that is called missing cannot be pulled. Init
-containers run one after the other, and whatever cannot be played among them ends well at once.
+Pure. A container runs what its command says, as far as that can be played (`commands`), and is
+ready, and killed, as its probes say (`probes`). Annotations of the pod say the same of any image,
+and may be changed while it runs. An image that is called missing cannot be pulled. Init containers
+run one after the other, and whatever cannot be played among them ends well at once.
 """
 
-import re
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from clusterstate.local.hollow import shell
+from clusterstate.local.hollow import commands, probes
+from clusterstate.local.hollow.commands import Run
 
 Pod = dict[str, Any]
 
@@ -27,27 +25,17 @@ EXIT: Final = "hollow.stowage.dev/exit-code"
 """How they end after that."""
 STOP: Final = "hollow.stowage.dev/stop-seconds"
 """How long the pod takes to stop once it is deleted; its grace period, at most."""
-_SHELLS: Final = ("sh", "bash", "ash")
 _LONGEST: Final = 300.0
 _CRASH: Final = "CrashLoopBackOff"
 _NO_IMAGE: Final = "ImagePullBackOff"
 _MISSING_TAGS: Final = ("404", "non-existent", "nonexistent")
 """Tags of images that no registry has, and ``invalid.`` is how the name of no registry begins."""
-_MOST_RUNS: Final = 20
-_REFERENCE: Final = re.compile(r"\$\((\w+)\)")
-_MARK: Final = re.compile(r"metadata\.(annotations|labels)\['(.+)'\]")
 _KILLED: Final = 137
+_SIGNALS: Final = (_KILLED, 143)
 _NOT_BEGUN: Final = "PodInitializing"
 _WRONG_OS: Final = "Failed to admit pod as the OS field doesn't match node OS"
 _LATE: Final = "Pod was active on the node longer than the specified deadline"
 FINISHED: Final = ("Succeeded", "Failed")
-
-
-class Run(msgspec.Struct, frozen=True):
-    """How long something runs, ``None`` for ever, and its exit code."""
-
-    seconds: float | None = None
-    exit_code: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -57,80 +45,33 @@ class Report(msgspec.Struct, frozen=True):
     again: float | None = None
 
 
-def run_of_command(words: list[str], variables: Mapping[str, str] | None = None) -> Run:
-    """Return what comes of a command and its arguments, run for the first time."""
-    try:
-        found = _played(words, variables or {}, frozenset())
-    except shell.NotPlayed:
-        return Run()
-    return Run(found.seconds, found.exit_code)
-
-
-def _played(words: list[str], variables: Mapping[str, str], files: frozenset[str]) -> shell.Outcome:
-    if not words:
-        raise shell.NotPlayed
-    if len(words) >= 3 and words[0].rpartition("/")[2] in _SHELLS and words[1] == "-c":
-        return shell.play(words[2], variables, files)
-    return shell.run(words, variables)
-
-
-def _run_of_container(pod: Pod, container: dict[str, Any], earlier: int) -> Run:
-    """Return what comes of a container that ran ``earlier`` times before.
-
-    What earlier runs left in volumes is there: they are played again to see what that was.
-    """
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if not words:
-        return Run()
-    known = _variables(pod, container)
-    words = [_REFERENCE.sub(lambda one: known.get(one[1], one[0]), word) for word in words]
-    volumes = tuple(
-        f"{one['mountPath'].rstrip('/')}/" for one in container.get("volumeMounts") or ()
-    )
-    found = shell.Outcome(0, 0)
-    try:
-        for number in range(min(earlier, _MOST_RUNS) + 1):
-            chance = zlib.crc32(f"{pod['metadata'].get('uid')}/{number}".encode()) % 32768
-            files = frozenset(one for one in found.files if one.startswith(volumes))
-            found = _played(words, {**known, "RANDOM": str(chance)}, files)
-    except shell.NotPlayed:
-        return Run()
-    return Run(found.seconds, found.exit_code)
-
-
-def _variables(pod: Pod, container: dict[str, Any]) -> dict[str, str]:
-    """Return a container's environment, as far as the pod itself says it."""
-    metadata, known = pod["metadata"], {"HOSTNAME": pod["metadata"].get("name", "")}
-    fields = {
-        "metadata.name": metadata.get("name"),
-        "metadata.namespace": metadata.get("namespace"),
-        "metadata.uid": metadata.get("uid"),
-        "spec.nodeName": pod["spec"].get("nodeName"),
-        "spec.serviceAccountName": pod["spec"].get("serviceAccountName"),
-    }
-    for one in container.get("env") or ():
-        path = ((one.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath") or ""
-        if mark := _MARK.fullmatch(path):
-            value = (metadata.get(mark[1]) or {}).get(mark[2])
-        else:
-            value = fields.get(path) if path else one.get("value") or ""
-        if value is not None:
-            known[one["name"]] = value
-    return known
-
-
 def run_of(pod: Pod) -> Run:
-    """Return how long a pod's containers run, and how they end."""
+    """Return how long a pod's containers run, and how they end by themselves or are killed."""
     marks = _annotations(pod)
     if RUN in marks or EXIT in marks:
         return Run(_number(marks.get(RUN, "")) or 0.0, int(_number(marks.get(EXIT, "")) or 0))
-    before = (pod.get("status") or {}).get("containerStatuses") or [{}]
-    earlier = before[0].get("restartCount") or 0
-    runs = [_run_of_container(pod, one, earlier) for one in pod["spec"].get("containers", ())]
+    earlier = _restarts(pod)
+    containers = pod["spec"].get("containers", ())
+    runs = [commands.run_of_container(pod, one, earlier) for one in containers]
     seconds = [one.seconds for one in runs if one.seconds is not None]
-    if len(seconds) < len(runs) or not runs:
-        return Run()
-    return Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
+    found = Run()
+    if runs and len(seconds) == len(runs):
+        found = Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
+    killed = probes.killed_after(pod, earlier)
+    if killed is not None and (found.seconds is None or killed < found.seconds):
+        return Run(killed, _KILLED)
+    return found
+
+
+def _restarts(pod: Pod) -> int:
+    """Return how often a pod's containers were started again."""
+    before = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    return before[0].get("restartCount") or 0
+
+
+def _rest(restarts: int) -> float:
+    """Return how long a container that ended waits for its next start; the first one is at once."""
+    return min(_LONGEST, 10.0 * 2.0 ** min(restarts - 1, 10)) if restarts else 0.0
 
 
 def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
@@ -154,14 +95,12 @@ def is_missing(image: str) -> bool:
     return image.startswith("invalid.") or image.rpartition(":")[2] in _MISSING_TAGS
 
 
-def is_ready(pod: Pod) -> bool:
-    """Return whether a pod that runs is to be ready."""
+def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
+    """Return whether a pod whose containers have run for so many seconds is to be ready."""
     if _annotations(pod).get(READY) == "false":
         return False
-    for container in pod["spec"].get("containers", ()):
-        probe = (container.get("readinessProbe") or {}).get("exec") or {}
-        if run_of_command(list(probe.get("command") or ())).exit_code:
-            return False
+    if not probes.are_ready(pod, elapsed, _restarts(pod)):
+        return False
     held = {one["type"]: one["status"] for one in _conditions(pod)}
     gates = pod["spec"].get("readinessGates") or ()
     return all(held.get(one["conditionType"]) == "True" for one in gates)
@@ -280,12 +219,12 @@ def _init(
     since = _moment((state.get("running") or {}).get("startedAt"), now)
     if (state.get("waiting") or {}).get("reason") == _CRASH:
         last = (before.get("lastState") or {}).get("terminated") or {}
-        rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+        rest = _rest(restarts)
         left = rest - (now - _moment(last.get("finishedAt"), now)).total_seconds()
         if left > 0:
             return before, left
         restarts, since = restarts + 1, now
-    run = _run_of_container(pod, one, restarts)
+    run = commands.run_of_container(pod, one, restarts)
     left = (run.seconds or 0.0) - (now - since).total_seconds()
     made = {**_container(one, {}, ready=False), "restartCount": restarts}
     if before.get("lastState"):
@@ -301,7 +240,7 @@ def _init(
         return {**made, "state": {"terminated": ended}, "ready": not code}, None
     text = "back-off restarting failed container"
     waiting = {"waiting": {"reason": _CRASH, "message": text}}
-    rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+    rest = _rest(restarts)
     return {**made, "state": waiting, "lastState": {"terminated": ended}}, rest
 
 
@@ -342,7 +281,7 @@ def _report_of_running(
     is_seen = generation in (None, status.get("observedGeneration"))
     if (state.get("waiting") or {}).get("reason") == _CRASH:
         ended = ((first.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
-        rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+        rest = _rest(restarts)
         left = rest - (now - _moment(ended, now)).total_seconds()
         if left > 0:
             return Report(None if is_seen else _generation(pod), left)
@@ -356,7 +295,10 @@ def _report_of_running(
                 return Report(ended_status(pod, run.exit_code, now))
             return Report(_crashed(pod, run.exit_code, restarts, now))
     reported = next((one for one in _conditions(pod) if one["type"] == "Ready"), {})
-    is_right = (reported.get("status") == "True") == is_ready(pod)
+    elapsed = (now - since).total_seconds()
+    turns = probes.next_turn(pod, elapsed, restarts)
+    again = min((one for one in (again, turns) if one is not None), default=None)
+    is_right = (reported.get("status") == "True") == is_ready(pod, elapsed)
     if is_right and is_seen and (status.get("podIP") or "") == address:
         return Report(again=again)
     made = _running(pod, address, host, now, restarts=restarts, since=since)
@@ -370,7 +312,7 @@ def ended_status(pod: Pod, exit_code: int, now: datetime) -> dict[str, Any]:
     return {
         "phase": "Failed" if exit_code else "Succeeded",
         "conditions": _with_conditions(pod, now, ready=False, reason="PodCompleted"),
-        "containerStatuses": _containers(pod, state, now, ready=False),
+        "containerStatuses": _with_messages(pod, _containers(pod, state, now, ready=False)),
         **_generation(pod),
     }
 
@@ -378,7 +320,7 @@ def ended_status(pod: Pod, exit_code: int, now: datetime) -> dict[str, Any]:
 def _running(
     pod: Pod, address: str, host: str, now: datetime, *, restarts: int, since: datetime
 ) -> dict[str, Any]:
-    ready = is_ready(pod)
+    ready = is_ready(pod, (now - since).total_seconds())
     state = {"running": {"startedAt": text_of(since)}}
     status: dict[str, Any] = {
         "phase": "Running",
@@ -411,9 +353,26 @@ def _crashed(pod: Pod, exit_code: int, restarts: int, now: datetime) -> dict[str
     found = _containers(pod, state, now, ready=False, restarts=restarts)
     return {
         "conditions": _with_conditions(pod, now, ready=False, reason="ContainersNotReady"),
-        "containerStatuses": [{**one, "lastState": last} for one in found],
+        "containerStatuses": [
+            {**one, "lastState": one["state"], "state": state}
+            for one in _with_messages(pod, [{**one, "state": last} for one in found])
+        ],
         **_generation(pod),
     }
+
+
+def _with_messages(pod: Pod, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the statuses of containers that ended, with what these left as their last words."""
+    by_name = {one["name"]: one for one in pod["spec"].get("containers", ())}
+    found = []
+    for one in statuses:
+        ended = one["state"]["terminated"]
+        text = ""
+        if ended["exitCode"] not in _SIGNALS:
+            outcome = commands.outcome(pod, by_name[one["name"]], _restarts(pod))
+            text = commands.last_words(by_name[one["name"]], outcome, ended["exitCode"])
+        found.append({**one, "state": {"terminated": {**ended, "message": text}}} if text else one)
+    return found
 
 
 def _terminated(pod: Pod, exit_code: int, now: datetime, reason: str) -> dict[str, Any]:
@@ -461,7 +420,11 @@ def _with_conditions(
     values = {"PodReadyToStartContainers": True, "Initialized": not incomplete}
     values |= {"ContainersReady": ready, "Ready": ready}
     before = {one["type"]: one for one in _conditions(pod)}
-    made = [one for name, one in before.items() if name not in values]
+    made = [
+        {**one, **_generation(pod)} if name == "PodScheduled" else one
+        for name, one in before.items()
+        if name not in values
+    ]
     for name, is_true in values.items():
         status = "True" if is_true else "False"
         known = before.get(name) or {}

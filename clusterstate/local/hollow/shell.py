@@ -1,12 +1,12 @@
 """What comes of a small shell script: how long it runs, how it exits, which files it leaves.
 
 Enough of ``sh`` for the commands with which tests of workloads say how their containers end:
-lists, ``if``, ``test``, ``expr``, arithmetic, variables, files in volumes. Nothing is executed, and
-a script with anything else in it has no outcome: ``NotPlayed``.
+lists, ``if``, ``test``, ``expr``, arithmetic, variables, files that are written, read and removed.
+Nothing is executed, and a script with anything else in it has no outcome: ``NotPlayed``.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -26,49 +26,59 @@ class NotPlayed(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a script."""
+    """What came of a script.
+
+    ``files`` are those that there are at the end, with what is in them, and ``output`` is what it
+    wrote elsewhere. ``history`` tells from which second on which files there were.
+    """
 
     seconds: float
     exit_code: int
-    files: frozenset[str] = frozenset()
+    files: Mapping[str, str] = {}
+    output: str = ""
+    history: tuple[tuple[float, Mapping[str, str]], ...] = ()
 
 
 class _Exit(Exception):
     """The script ends here."""
 
 
-def play(text: str, variables: Mapping[str, str], files: frozenset[str] = frozenset()) -> Outcome:
+def play(
+    text: str, variables: Mapping[str, str], files: Mapping[str, str] | None = None
+) -> Outcome:
     """Return what comes of a script that begins with these variables, and with these files.
+
+    ``files``: ``None`` where nobody knows what is in them.
 
     Raises:
         NotPlayed: there is something in it that cannot be told.
     """
     if len(text) > _LONGEST_TEXT:
         raise NotPlayed
-    script = _Script(_tokens(text), variables, set(files))
+    script = _Script(_tokens(text), variables, files)
     try:
         script.lists(frozenset())
     except _Exit:
         pass
     except (ValueError, IndexError, RecursionError, ZeroDivisionError) as error:
         raise NotPlayed from error
-    return Outcome(script.seconds, script.status & 255, frozenset(script.files))
+    return script.outcome()
 
 
-def run(words: list[str], variables: Mapping[str, str]) -> Outcome:
+def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None) -> Outcome:
     """Return what comes of one command, given as words that mean what they say.
 
     Raises:
         NotPlayed: it is none that can be played.
     """
-    script = _Script([], variables, set())
+    script = _Script([], variables, files)
     try:
         script.command(words)
     except _Exit:
         pass
     except (ValueError, IndexError) as error:
         raise NotPlayed from error
-    return Outcome(script.seconds, script.status & 255)
+    return script.outcome()
 
 
 def _tokens(text: str) -> list[str]:
@@ -113,10 +123,15 @@ def _end_of_substitution(text: str, at: int) -> int:
 class _Script:
     """A script on its way. ``status`` is that of the last command."""
 
-    def __init__(self, tokens: list[str], variables: Mapping[str, str], files: set[str]) -> None:
+    def __init__(
+        self, tokens: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None
+    ) -> None:
         self._tokens, self._at, self._steps = tokens, 0, 0
         self._variables = variables
-        self.files = files
+        self._can_read = files is not None
+        self._files = dict(files or {})
+        self._output = ""
+        self._history: list[tuple[float, Mapping[str, str]]] = [(0.0, self._files)]
         self.seconds, self.status = 0.0, 0
         self._commands: dict[str, Callable[[list[str]], int]] = {
             ":": lambda words: 0,
@@ -127,10 +142,17 @@ class _Script:
             "exit": self._exit,
             "sleep": self._sleep,
             "touch": self._touch,
+            "rm": self._remove,
+            "cat": self._show,
             "test": self._test,
             "[": self._test,
             "[[": self._test,
         }
+
+    def outcome(self) -> Outcome:
+        """Return what came of it so far."""
+        history = tuple(self._history)
+        return Outcome(self.seconds, self.status & 255, self._files, self._output, history)
 
     def lists(self, until: frozenset[str], *, live: bool = True) -> str:
         """Go through lists of commands up to one of these words; return it, empty at the end."""
@@ -193,12 +215,44 @@ class _Script:
         self.status = found([name, *words[1:]])
 
     def _print(self, words: list[str]) -> int:
-        for place, word in enumerate(words):
-            if word in (">", ">>"):
-                self.files.add(words[place + 1])
-            elif word.startswith(">"):
-                self.files.add(word.lstrip(">"))
+        said = words[1:]
+        kept = said[: next((n for n, word in enumerate(said) if word.startswith(">")), len(said))]
+        is_open = kept[:1] == ["-n"] or words[0] == "printf"
+        text = " ".join(kept[1:] if kept[:1] == ["-n"] else kept)
+        return self._write(said[len(kept) :], text if is_open else f"{text}\n")
+
+    def _write(self, redirection: list[str], text: str) -> int:
+        """Write a text to where a redirection says, or to the output if there is none."""
+        if not redirection:
+            self._output = (self._output + text)[-_LONGEST_TEXT:]
+            return 0
+        path = "".join(redirection).lstrip(">")
+        if not path or len(redirection) > 2:
+            raise NotPlayed
+        before = self._files.get(path, "") if redirection[0].startswith(">>") else ""
+        self._change({path: (before + text)[-_LONGEST_TEXT:]})
         return 0
+
+    def _change(self, new: Mapping[str, str], gone: Collection[str] = ()) -> None:
+        """Note which files there are from this moment on."""
+        known = {path: text for path, text in self._files.items() if path not in gone}
+        self._files = {**known, **new}
+        self._history.append((self.seconds, self._files))
+
+    def _remove(self, words: list[str]) -> int:
+        forced = any(word.startswith("-") and "f" in word for word in words[1:])
+        paths = [word for word in words[1:] if not word.startswith("-")]
+        known = [path for path in paths if path in self._files]
+        self._change({}, known)
+        return 0 if forced or len(known) == len(paths) else 1
+
+    def _show(self, words: list[str]) -> int:
+        is_plain = len(words) > 1 and not any(word.startswith((">", "-")) for word in words[1:])
+        if not is_plain or not self._can_read:
+            raise NotPlayed
+        known = [path for path in words[1:] if path in self._files]
+        self._write([], "".join(self._files[path] for path in known))
+        return 0 if len(known) == len(words) - 1 else 1
 
     def _exit(self, words: list[str]) -> int:
         self.status = int(words[1]) if len(words) > 1 else self.status
@@ -213,7 +267,8 @@ class _Script:
         return 0
 
     def _touch(self, words: list[str]) -> int:
-        self.files.update(word for word in words[1:] if not word.startswith("-"))
+        named = [word for word in words[1:] if not word.startswith("-")]
+        self._change({path: self._files.get(path, "") for path in named})
         return 0
 
     def _test(self, words: list[str]) -> int:
@@ -229,7 +284,7 @@ class _Script:
 
     def _holds(self, asked: list[str]) -> bool:
         if len(asked) == 2 and asked[0] in ("-e", "-f", "-r", "-s"):
-            return asked[1] in self.files
+            return asked[1] in self._files
         if len(asked) == 2 and asked[0] in ("-n", "-z"):
             return bool(asked[1]) == (asked[0] == "-n")
         if len(asked) == 1:

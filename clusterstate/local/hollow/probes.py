@@ -1,0 +1,171 @@
+"""What the probes of a container find: when it is ready, and when it is killed.
+
+Pure. A probe of the kind ``exec`` finds what its command says, among the files that the container
+has at that moment; a container whose own command cannot be played has none, and is not killed by
+such a probe. Probes of other kinds succeed, but for those of agnhost's ``liveness``, which answers
+500 ten seconds after its start. A probe runs for the first time after its initial delay, then once
+in each period; readiness and liveness are not asked before the startup probe has succeeded. Rule:
+pkg/kubelet/prober/worker.go, v1.36.
+"""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.local.hollow import commands, shell
+
+Pod = dict[str, Any]
+Container = dict[str, Any]
+Probe = dict[str, Any]
+
+_PERIOD: Final = 10.0
+_FAILURES: Final = 3
+_MOST_PROBES: Final = 200
+"""What a probe finds after so many times is not looked at."""
+_HEALTHY_SECONDS: Final = 10.0
+_PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What a container's probes find, in seconds since its start.
+
+    ``killed``: when it is killed, ``None`` for never. ``turns``: from when on it is ready or not,
+    in order; it is not ready before the first of them.
+    """
+
+    killed: float | None = None
+    turns: tuple[tuple[float, bool], ...] = ((0.0, True),)
+
+
+_UNASKED: Final = Health()
+
+
+def killed_after(pod: Pod, earlier: int) -> float | None:
+    """Return after how many seconds a probe has the first container killed, ``None`` for never.
+
+    ``earlier``: how often the containers were started before.
+    """
+    found = [health(pod, one, earlier).killed for one in pod["spec"].get("containers", ())]
+    return min((one for one in found if one is not None), default=None)
+
+
+def are_ready(pod: Pod, elapsed: float, earlier: int) -> bool:
+    """Return whether all containers are ready, so many seconds after their start."""
+    return all(
+        _at(health(pod, one, earlier).turns, elapsed) for one in pod["spec"].get("containers", ())
+    )
+
+
+def next_turn(pod: Pod, elapsed: float, earlier: int) -> float | None:
+    """Return in how many seconds a container begins or ceases to be ready, ``None`` for never."""
+    turns = (
+        moment - elapsed
+        for one in pod["spec"].get("containers", ())
+        for moment, _ in health(pod, one, earlier).turns
+        if moment > elapsed
+    )
+    return min(turns, default=None)
+
+
+def health(pod: Pod, container: Container, earlier: int) -> Health:
+    """Return what a container's probes find in the run after ``earlier`` others."""
+    if not any(container.get(name) for name in _PROBES):
+        return _UNASKED
+    found = commands.outcome(pod, container, earlier)
+    begun, killed = 0.0, None
+    if startup := container.get("startupProbe"):
+        started, killed = _started(startup, container, found)
+        if started is None:
+            return Health(killed, ())
+        begun = started
+    if (liveness := container.get("livenessProbe")) and _can_kill(liveness, found):
+        killed = _failed(liveness, container, found, begun)
+    readiness = container.get("readinessProbe")
+    turns = _turns(readiness, container, found, begun) if readiness else ((begun, True),)
+    return Health(killed, turns)
+
+
+def _at(turns: tuple[tuple[float, bool], ...], elapsed: float) -> bool:
+    return next((ready for moment, ready in reversed(turns) if moment <= elapsed), False)
+
+
+def _can_kill(probe: Probe, found: shell.Outcome | None) -> bool:
+    return not probe.get("exec") or found is not None
+
+
+def _results(
+    probe: Probe, container: Container, found: shell.Outcome | None, begun: float
+) -> Iterator[tuple[float, bool]]:
+    """Yield when a probe runs and whether it succeeds, until it finds the same for ever."""
+    delay = float(probe.get("initialDelaySeconds") or 0)
+    period = float(probe.get("periodSeconds") or _PERIOD)
+    first = ceil((begun - delay) / period) if begun > delay else 0
+    settled = max(_HEALTHY_SECONDS, found.history[-1][0] if found else 0.0)
+    most = sum(
+        int(probe.get(name) or _FAILURES) for name in ("failureThreshold", "successThreshold")
+    )
+    last = ceil(max(0.0, settled - delay) / period) + most
+    for step in range(first, min(max(first, last) + most, first + _MOST_PROBES)):
+        moment = delay + step * period
+        yield moment, _succeeds(probe, container, found, moment)
+
+
+def _succeeds(
+    probe: Probe, container: Container, found: shell.Outcome | None, moment: float
+) -> bool:
+    if command := (probe.get("exec") or {}).get("command"):
+        history = found.history if found else ()
+        files = next((files for since, files in reversed(history) if since <= moment), None)
+        return not commands.run_of_command(list(command), files).exit_code
+    is_agnhost = "agnhost" in container.get("image", "")
+    if is_agnhost and "liveness" in (container.get("args") or ()) and probe.get("httpGet"):
+        return moment < _HEALTHY_SECONDS
+    return True
+
+
+def _started(
+    probe: Probe, container: Container, found: shell.Outcome | None
+) -> tuple[float | None, float | None]:
+    """Return when a startup probe first succeeds, and when it has the container killed before."""
+    most = int(probe.get("failureThreshold") or _FAILURES)
+    if not _can_kill(probe, found):
+        return 0.0, None
+    for number, (moment, is_good) in enumerate(_results(probe, container, found, 0.0), start=1):
+        if is_good:
+            return moment, None
+        if number >= most:
+            return None, moment
+    return None, None
+
+
+def _failed(
+    probe: Probe, container: Container, found: shell.Outcome | None, begun: float
+) -> float | None:
+    """Return when a liveness probe has failed often enough, ``None`` for never."""
+    failures, most = 0, int(probe.get("failureThreshold") or _FAILURES)
+    for moment, is_good in _results(probe, container, found, begun):
+        failures = 0 if is_good else failures + 1
+        if failures >= most:
+            return moment
+    return None
+
+
+def _turns(
+    probe: Probe, container: Container, found: shell.Outcome | None, begun: float
+) -> tuple[tuple[float, bool], ...]:
+    """Return when a readiness probe changes its mind, and to what."""
+    made: list[tuple[float, bool]] = []
+    run, before, ready = 0, False, False
+    most = {
+        True: int(probe.get("successThreshold") or 1),
+        False: int(probe.get("failureThreshold") or _FAILURES),
+    }
+    for moment, is_good in _results(probe, container, found, begun):
+        run = run + 1 if is_good == before else 1
+        before = is_good
+        if is_good != ready and run >= most[is_good]:
+            ready = is_good
+            made.append((moment, ready))
+    return tuple(made)
