@@ -25,7 +25,20 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.compiled import arguments
-from scheduling.engine.compiled.layout import AMOUNT, BLOCK, COLUMN, FIELDS, WEIGHT
+from scheduling.engine.compiled.layout import (
+    AMOUNT,
+    BLOCK,
+    COLUMN,
+    FIELDS,
+    FINISHED,
+    MORE_GROUPS,
+    NOWHERE,
+    ONCE,
+    OTHER_GROUPS,
+    STALE,
+    TOGETHER,
+    WEIGHT,
+)
 from scheduling.engine.compiling import Compiled, Compiler
 from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.lines import FIRST, PARTS, SHORTEST, Lines
@@ -41,7 +54,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import Strategy
 from scheduling.framework.types import PodInfo
 
-_LONGEST = 1024
+_LONGEST = ONCE
 _TRIES = 3
 _NO_RANK: Int32 = np.zeros(0, np.int32)
 _instances = itertools.count()
@@ -73,10 +86,10 @@ class _Ahead:
 
     ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
     ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
-    ``made``: lines that must be written before the run.
+    ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
     """
 
-    __slots__ = ("infos", "keys", "lines", "made", "pins", "programs", "who")
+    __slots__ = ("infos", "keys", "lines", "made", "once", "pins", "programs", "who")
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []
@@ -86,6 +99,7 @@ class _Ahead:
         self.programs: list[Program | None] = []
         self.pins: list[bytes] = []
         self.made: list[tuple[int, Compiled]] = []
+        self.once = 0
 
 
 class FastLane:
@@ -136,18 +150,23 @@ class FastLane:
         held: set[int],
         made: list[tuple[int, Compiled]],
     ) -> int:
-        """Return the line of a class, -1 when the run holds all; note in ``made`` if it is new."""
+        """Return the line of a class, -1 when the run holds all.
+
+        ``held``: the lines that are kept and that the run holds. Noted in ``made`` if it is new.
+        """
         lines, key = self._lines, compiled.line_key
         number = lines.of_key.get(key)
         if number is not None:
             lines.of_key.move_to_end(key)
             if compiled.program is not None and compiled.program.groups is not None:
                 made.append((number, compiled))
+            held.add(number)
             return number
         if len(lines.of_key) < lines.most:
-            number = len(lines.of_key)
-            if number >= len(lines.cursor):
-                lines.reserve(min(max(FIRST, 2 * number), lines.most))
+            count = len(lines.of_key)
+            if count >= lines.kept:
+                lines.reserve(min(max(FIRST, 2 * count), lines.most))
+            number = ONCE + count
         else:
             oldest = next(iter(lines.of_key.items()))
             number = oldest[1]
@@ -156,6 +175,7 @@ class FastLane:
             del lines.of_key[oldest[0]]
         lines.of_key[key] = number
         made.append((number, compiled))
+        held.add(number)
         return number
 
     def _has_groups(self, compiled: Compiled) -> bool:
@@ -178,6 +198,8 @@ class FastLane:
         if not made:
             return
         lines, profile = self._lines, self._profile
+        if not lines.kept:
+            lines.reserve(min(FIRST, lines.most))
         numbers = np.array([number for number, _ in made])
         written = np.frombuffer(b"".join([compiled.key for _, compiled in made]), np.int64)
         written = written.reshape(len(made), -1)
@@ -226,16 +248,16 @@ class FastLane:
 
     def _group_rows(self, number: int, program: Program, plan: Plan) -> None:
         """Write the groups of a line's rows."""
-        lines = self._lines
+        lines, place = self._lines, number - ONCE + TOGETHER
         lines.reserve_groups(self._programs.groups)
         if program.private:
             assert program.groups is not None
-            lines.group[number] = program.groups
+            lines.group[place] = program.groups
             lines.cursor[number] = self._snapshot.log_end
             lines.anew[number] = True
             program.groups, program.grouped = None, True
         else:
-            lines.group[number] = plan.group
+            lines.group[place] = plan.group
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -333,6 +355,13 @@ class FastLane:
                 if not self._take_in(info, stamp, held, ahead):
                     return
                 place = place_of[id(info)] = len(ahead.infos) - 1
+            elif 0 <= ahead.lines[place] < ONCE:
+                compiled = info.memo[self._memo_key]
+                assert isinstance(compiled, Compiled)
+                line = self._line(compiled, held, ahead.made)
+                if line < 0:
+                    return
+                ahead.lines[place] = line  # of the pod before as well
             keys.append(pod.key)
             who.append(place)
 
@@ -372,10 +401,14 @@ class FastLane:
             if program is not None and program.private and not self._has_groups(compiled):
                 compiled.plan = None
                 return False
-            line = self._line(compiled, held, ahead.made)
+            if program is not None or self._lines.keeps(compiled.key):
+                line = self._line(compiled, held, ahead.made)
             if line < 0:
-                return False
-            held.add(line)
+                if program is not None:
+                    return False
+                line = ahead.once
+                ahead.once += 1
+                ahead.made.append((line, compiled))
         ahead.infos.append(info)
         ahead.lines.append(line)
         ahead.programs.append(compiled.program)
@@ -426,7 +459,7 @@ class FastLane:
         programs = (*self._prepared(ahead, who), self._pins(ahead, who))
         if self._running:
             lines.reserve_groups(self._programs.groups)
-        done, why = 0, _loops.FINISHED
+        done, why = 0, FINISHED
         try:
             while True:
                 done, why, mask = _loops.decide(
@@ -434,9 +467,9 @@ class FastLane:
                     _columns(plans, arguments.Plans), *self._nodes(), log, filled, results,
                     *programs,
                 )  # fmt: skip
-                if why == _loops.MORE_GROUPS:
+                if why == MORE_GROUPS:
                     continue
-                if why != _loops.OTHER_GROUPS:
+                if why != OTHER_GROUPS:
                     break
                 line = int(run[done])
                 plan = plans.plans[int(lines.plan_of[line])]
@@ -446,8 +479,8 @@ class FastLane:
             if snapshot.log_start:
                 lines.cursor += snapshot.log_start
         self._cursor = snapshot.log_end + done
-        self.nowhere = not done and why == _loops.NOWHERE
-        if why == _loops.STALE:
+        self.nowhere = not done and why == NOWHERE
+        if why == STALE:
             ahead.infos[ahead.who[done]].memo.pop(self._memo_key, None)
             self._learned = True
         return int(done)

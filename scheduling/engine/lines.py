@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from scheduling.engine.compiled.layout import BLOCK, KINDS, SCORED_COLUMNS
+from scheduling.engine.compiled.layout import BLOCK, KINDS, ONCE, SCORED_COLUMNS, TOGETHER
 from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
@@ -22,15 +22,30 @@ The vector is followed by what scores look at.
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
 _FEW_LINES = 256
+_MOST_MET = 65_536
+_FIRST = (ONCE, TOGETHER)
+_BY_PLACE = frozenset(
+    {
+        "total", "bits", "highest", "tied", "widest", "dense", "group", "group_size", "entries",
+        "entry_group", "entry_top", "entry_ties",
+    }
+)  # fmt: skip
 
 
 class Lines:
     """The totals of each distinct request under a plan, the least recently used given away.
 
-    ``total`` int32 (lines, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
-    ``shared.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
+    Once all lines are given away, a request that is met for the first time gets none of them: it
+    may never come again. It gets one of the first ``ONCE`` lines, for one pod: their totals share
+    few places, which stay in the processor's cache. ``kept``: for how many lines that are kept
+    there is room, from ``ONCE`` on.
+    What has a dimension of rows, blocks or groups, ``widest`` and ``dense`` are by place
+    (``compiled.anew.place_of``), all else by line.
+
+    ``total`` int32 (places, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
+    ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): of each 64 rows the
     highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew, as
-    with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (lines, rows): of
+    with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (places, rows): of
     lines for classes with programs, the group of each row; the plan's, or the program's own.
     ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what NodeResourcesFit and balance score.
     ``terms`` float64 (lines, 9): cpu and memory that must be free, that are scored, and that are
@@ -47,6 +62,8 @@ class Lines:
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), SHORTEST)
         self.of_key: OrderedDict[bytes, int] = OrderedDict()
+        self.kept = 0
+        self._met: set[int] = set()
         self.plans: list[Plan] = []
         self.total: Int32 = np.zeros((0, rows), np.int32)
         self.bits: Int32 = np.zeros((0, rows), np.int32)
@@ -78,29 +95,46 @@ class Lines:
         self.entry_top: Int32 = np.zeros((0, 0, 0), np.int32)
         self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
 
+    def keeps(self, key: bytes) -> bool:
+        """Return whether a request gets a line that is kept: there is room, or it came before.
+
+        A request is noted when it is asked about. Whether it is forgotten after very many others,
+        or taken for another one, changes nothing but which kind of line its pod gets.
+        """
+        if key in self.of_key or len(self.of_key) < self.most:
+            return True
+        number = hash(key)
+        if number in self._met:
+            return True
+        if len(self._met) >= _MOST_MET:
+            self._met.clear()
+        self._met.add(number)
+        return False
+
     def reserve_groups(self, count: int) -> None:
         """Make room for groups of rows, so many in each line."""
         known = self.group_size.shape[1]
         if count <= known:
             return
-        lines = len(self.cursor)
-        size = np.zeros((lines, count), np.int32)
+        places = len(self.total)
+        size = np.zeros((places, count), np.int32)
         size[:, :known] = self.group_size
         self.group_size = size
         if not known:
             blocks = self.rows // BLOCK
-            self.group = np.zeros((lines, self.rows), np.int16)
-            self.entries = np.zeros((lines, blocks), np.int32)
-            self.entry_group = np.zeros((lines, BLOCK, blocks), np.int16)
-            self.entry_top = np.zeros((lines, BLOCK, blocks), np.int32)
-            self.entry_ties = np.zeros((lines, BLOCK, blocks), np.int32)
+            self.group = np.zeros((places, self.rows), np.int16)
+            self.entries = np.zeros((places, blocks), np.int32)
+            self.entry_group = np.zeros((places, BLOCK, blocks), np.int16)
+            self.entry_top = np.zeros((places, BLOCK, blocks), np.int32)
+            self.entry_ties = np.zeros((places, BLOCK, blocks), np.int32)
 
     def reserve(self, size: int) -> None:
-        """Make room for ``size`` lines."""
-        known = len(self.cursor)
+        """Make room for keeping ``size`` lines."""
+        known = len(self.total)
         for name, old in list(vars(self).items()):
             if isinstance(old, np.ndarray):
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
-                new[:known] = old
+                new = np.zeros((size + _FIRST[name in _BY_PLACE], *old.shape[1:]), old.dtype)
+                new[: len(old)] = old
                 setattr(self, name, new)
+        self.kept = size
         self.widest[known:] = BLOCK  # their entries are cleared when they are first made

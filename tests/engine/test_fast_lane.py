@@ -1,6 +1,7 @@
 """Runs of plain pods: the decisions, and the snapshot after them, of the reference path."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine import fast_lane, plans
+from scheduling.engine import fast_lane, lines, plans
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.record import LARGEST_BODY, pack, unpack
@@ -171,6 +172,57 @@ def test_a_run_of_plain_pods_decides_as_the_reference_path(
         assert state_of(worlds[0]) == state_of(worlds[1])
 
 
+@contextmanager
+def lines_kept(most: int) -> Iterator[None]:
+    """Let so few lines be kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_LINE_BYTES", 0)
+        patch.setattr(lines, "SHORTEST", most)
+        yield
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.lists(plain_pods, min_size=30, max_size=30, unique_by=repr),
+    st.sampled_from([1, 9, 20]),
+    st.integers(0, 2**70),
+)
+def test_many_kinds_in_turn_are_decided_as_by_the_reference_path(
+    pods: list[Manifest], most: int, seed: int
+) -> None:
+    """Lines scored together, of which some are used once, and some are kept."""
+    with lines_kept(most):
+        decide_in_turns(pods, seed)
+
+
+def decide_in_turns(pods: list[Manifest], seed: int) -> None:
+    """Decide twice for pods of each kind, on both paths."""
+    framework = kubernetes_framework()
+    worlds = [Snapshot(), Snapshot()]
+    for snapshot in worlds:
+        for number in range(200):
+            snapshot.set_node(more_node(number))
+    decider = Decider(worlds[1], framework)
+    read = [msgspec.convert(manifest, Pod) for manifest in pods]
+    draw = 0
+    for turn in range(2):
+        decided = []
+        for snapshot, shortcut in zip(worlds, (None, decider), strict=True):
+            batch = [
+                PodToPlace(f"default/new-{turn}-{number}", snapshot.intern(from_pod(pod)))
+                for number, pod in enumerate(read)
+            ]
+            decided.append(
+                schedule_batch(
+                    snapshot, framework, batch, Options(seed=seed), draw=draw, decider=shortcut
+                )
+            )
+        for slow, fast in zip(*decided, strict=True):
+            assert facts_of(fast) == facts_of(slow)
+        draw += len(read)
+        assert state_of(worlds[0]) == state_of(worlds[1])
+
+
 def assert_bodies_say_the_same(run: Run) -> None:
     """The columns pack into what the decisions pack into."""
     for body, decision in zip(run.bodies(), run, strict=True):
@@ -200,6 +252,34 @@ def test_pods_that_are_all_different_are_decided_in_one_run() -> None:
     run = Decider(snapshot, framework).decide_run(pods, 0, Options(seed=3))
     assert [d.key for d in run] == [pod.key for pod in pods]
     assert snapshot.pod_count.sum() == len(pods)
+
+
+def test_a_request_that_comes_again_gets_a_line_that_is_kept() -> None:
+    """Where all lines are given away, the first pod that asks for something takes none of them."""
+    snapshot, framework = world_of(20), kubernetes_framework()
+    infos = [
+        snapshot.intern(from_pod(make_pod("p").asks(cpu=f"{50 + i}m").labelled(n=f"{i}").build()))
+        for i in range(40)
+    ]
+    with lines_kept(8):
+        decider = Decider(snapshot, framework)
+        kept = decider._lane._lines.of_key
+
+        def decide(name: str, numbers: list[int]) -> set[int]:
+            """Return which classes have a line that is kept after pods of these were decided."""
+            pods = [PodToPlace(f"default/{name}-{at}", infos[n]) for at, n in enumerate(numbers)]
+            assert len(decider.decide_run(pods, 0, Options(seed=3))) == len(pods)
+            memo_key = decider._lane._memo_key
+            return {
+                number
+                for number, info in enumerate(infos)
+                if (compiled := info.memo.get(memo_key)) and compiled.line_key in kept
+            }
+
+        assert decide("new", list(range(36))) == set(range(8))
+        assert decide("again", [20, 2]) == {20, *range(1, 8)}
+        assert decide("new-twice", [39, 39]) == {39, 20, *range(2, 8)}
+        assert decide("once", [38]) == {39, 20, *range(2, 8)}
 
 
 def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:

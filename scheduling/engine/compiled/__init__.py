@@ -9,6 +9,7 @@
     terms     rules about other pods, judged and scored for groups of rows
     programs  what the terms of a class come to for its rows; counts follow placed pods
     entries   the highest totals of groups, block by block
+    anew      lines scored anew, several together
     loop      runs of pods decided with all of these
     rows      why rows reject a pod, and who would have to leave them: not compiled on import
 

@@ -22,6 +22,11 @@ DENSE = 64
 EXCEPTIONS = 192
 """So many rows of a class may differ from their group, or the class needs a line of its own."""
 
+TOGETHER = 8
+"""So many lines are scored together: their totals of 50,000 nodes fit the second cache."""
+ONCE = 1024
+"""So many lines, the first ones, are used once; as many pods are decided for in a run."""
+
 # Columns of ``arguments.Lines.scored``.
 COLUMN, WEIGHT, AMOUNT = range(3)
 SCORED_COLUMNS = 3
@@ -42,3 +47,5 @@ SCALED, REVERSED, AFFINITY, SPREAD = range(4)
 SKEWED, UNLABELLED, NOT_NEAR, TOO_NEAR, UNWELCOME, SHUT = range(6)
 MOST_SHUT = 3
 REFUSALS = SHUT + MOST_SHUT
+# Why the loop ends.
+FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS, STALE, MORE_GROUPS, ANEW = range(7)

@@ -7,6 +7,7 @@ The reference path, ``engine.cycle``, can be read instead; a property test holds
 
 import numpy as np
 
+from scheduling.engine.compiled.anew import note_kind, place_of, score_anew
 from scheduling.engine.compiled.arguments import (
     Counts,
     Lines,
@@ -24,32 +25,35 @@ from scheduling.engine.compiled.caching import inlined, inner, outer
 from scheduling.engine.compiled.entries import (
     block_top,
     enter,
-    index,
     leave,
     patch,
     survey,
     write_out,
 )
 from scheduling.engine.compiled.layout import (
+    ANEW,
     BY_ROW,
     DENSE,
     EXCEPTIONS,
+    FINISHED,
     GROUPS,
     KEPT,
     KINDS,
     LENGTH,
     LOW,
+    MANY_KINDS,
+    MORE_GROUPS,
+    NOWHERE,
     OFFSET,
     PLUGINS,
+    STALE,
     TAKEN,
+    TOGETHER,
 )
 from scheduling.engine.compiled.programs import follow, regroup, weigh
 from scheduling.engine.compiled.scoring import (
-    count_feasible,
-    need,
     refresh_row,
     row_scores,
-    score_block,
     scores_at,
 )
 from scheduling.engine.compiled.shared import (
@@ -60,8 +64,6 @@ from scheduling.engine.compiled.shared import (
     summit,
 )
 from scheduling.framework.arrays import Int16, Int32, Int64
-
-FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS, STALE, MORE_GROUPS = range(6)
 
 _REBUILD = 12
 """So many rows are scored anew, in vectors, in the time in which one changed row is followed."""
@@ -94,25 +96,7 @@ pick_in_groups = picker(block_with_groups)
 
 
 @inner
-def note_kind(kinds: Int32, bits: int, change: int) -> bool:
-    """Count a row rejected with ``bits``; False where there are too many kinds. Count 0: free."""
-    vacant = -1
-    for number in range(KINDS):
-        if kinds[number, 1] == 0:
-            if vacant < 0:
-                vacant = number
-        elif kinds[number, 0] == bits:
-            kinds[number, 1] += change
-            return True
-    if vacant < 0:
-        return False
-    kinds[vacant, 0] = bits
-    kinds[vacant, 1] = change
-    return True
-
-
-@outer
-def decide(
+def decide_as_known(
     first: int,
     run: Int32,
     high: Int64,
@@ -130,11 +114,10 @@ def decide(
     counted: Counts,
     pins: Pins,
 ) -> tuple[int, int, np.uint64]:
-    """Decide for pods from the ``first`` on and account for each.
+    """Do what ``decide`` does as long as no line must be scored anew: ANEW.
 
-    Return how many are decided, why it ends there, and for OTHER_GROUPS the groups that have
-    feasible rows, as bits. ``run``: the pods' lines. ``high`` and ``low``: the halves of 64 random
-    bits for each pod. ``log``: the snapshot's, ``filled`` entries long.
+    Scoring many rows stands in a function of its own: in this one it would take the registers that
+    to follow single rows needs.
     """
     total, bits, highest, tied, kinds = (
         lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
@@ -142,9 +125,7 @@ def decide(
     feasible, cursor, amounts, columns = lines.feasible, lines.cursor, lines.amounts, lines.columns
     more, terms, weights = lines.more, lines.terms, lines.weights
     mask_of, witness = lines.mask_of, lines.witness
-    group, hint, open_rows = plans.group, plans.hint, plans.open_rows
-    fields, odd, odd_in = score_columns.fields, score_columns.odd, score_columns.odd_in
-    allocatable, requested, rows = nodes.allocatable, nodes.requested, len(nodes.pod_count)
+    group, odd, fields = plans.group, score_columns.odd, score_columns.fields
     blocks = highest.shape[1]
     best = np.empty(KEPT, np.int32)
     units = count_terms.size.shape[1]
@@ -185,7 +166,8 @@ def decide(
             continue
         plan = lines.plan_of[c]
         base = plans.bases[lines.base_of[c]]
-        totals, tops, ties_in, of = total[c], highest[c], tied[c], kinds[c]
+        p = place_of(c)
+        totals, tops, ties_in, of = total[p], highest[p], tied[p], kinds[c]
         term, scored = terms[c], lines.scored[c]
         least_weight, balanced_weight = weights[c, 0], weights[c, 1]
         groups = plans.group_count[plan]
@@ -198,8 +180,8 @@ def decide(
                 return pod, STALE, np.uint64(0)
             if programs.taken[t] >= 0:
                 taken = counted.counters[programs.taken[t], OFFSET]
-        of_group = lines.group[c]
-        dense = int(lines.dense[c])
+        of_group = lines.group[p]
+        dense = int(lines.dense[p])
         end = filled + pod
         anew = lines.anew[c] or cursor[c] < 0 or (end - cursor[c]) * _REBUILD > len(totals)
         if anew and own:
@@ -251,16 +233,16 @@ def decide(
                         feasible[c] -= 1
                         if groups > 1 and witness[c, group[plan, row]] == row:
                             anew = True  # perhaps the group's last one: look at all rows
-                    elif bits[c, row] != now:
-                        note_kind(of, bits[c, row], -1)
-                    if (old != LOW or bits[c, row] != now) and not note_kind(of, now, 1):
+                    elif bits[p, row] != now:
+                        note_kind(of, bits[p, row], -1)
+                    if (old != LOW or bits[p, row] != now) and not note_kind(of, now, 1):
                         cursor[c] = -1
                         return pod, MANY_KINDS, np.uint64(0)
-                    bits[c, row] = now
+                    bits[p, row] = now
                 else:
                     if old == LOW:
                         feasible[c] += 1
-                        note_kind(of, bits[c, row], -1)
+                        note_kind(of, bits[p, row], -1)
                         if groups > 1:
                             seen = np.uint64(1) << np.uint64(group[plan, row])
                             if mask_of[c] & seen == np.uint64(0):
@@ -277,18 +259,18 @@ def decide(
                     if old != LOW:
                         totals[row] = LOW
                         leave(
-                            c, dense, block, before, old, totals, of_group, entries, entry_group,
+                            p, dense, block, before, old, totals, of_group, entries, entry_group,
                             entry_top, entry_ties,
                         )  # fmt: skip
-                        group_size[c, before] -= 1
+                        group_size[p, before] -= 1
                     if new != LOW:
                         totals[row] = new
                         used = enter(
-                            c, dense, block, after, new, entries, entry_group, entry_top,
+                            p, dense, block, after, new, entries, entry_group, entry_top,
                             entry_ties,
                         )  # fmt: skip
-                        lines.widest[c] = max(lines.widest[c], used)
-                        group_size[c, after] += 1
+                        lines.widest[p] = max(lines.widest[p], used)
+                        group_size[p, after] += 1
                     continue
                 totals[row] = new
                 if new > tops[block]:
@@ -305,77 +287,7 @@ def decide(
                 if anew:
                     break
         if anew:
-            for block in range(blocks):
-                begin = block * 64
-                part = totals[begin : begin + 64]
-                tops[block], ties_in[block] = score_block(
-                    fields[block], base[begin : begin + 64], term, least_weight, balanced_weight,
-                    part,
-                )  # fmt: skip
-                if not odd_in[block] and not more[c] and taken < 0:
-                    continue
-                if odd_in[block]:
-                    for at in range(64):
-                        row = begin + at
-                        if not odd[row] or base[row] == LOW:
-                            continue
-                        now = fit_bits(row, amounts[c], columns[c], nodes, nominated)
-                        if now == 0:
-                            a, b = row_scores(row, term, scored, score_columns, nodes)
-                            part[at] = a * least_weight + b * balanced_weight + base[row]
-                for check in range(columns.shape[1]):
-                    column = columns[c, check]
-                    if column < 0:
-                        break
-                    if column > 1:
-                        need(
-                            part, amounts[c, check], allocatable[begin : begin + 64, column],
-                            requested[begin : begin + 64, column],
-                        )  # fmt: skip
-                if taken >= 0:
-                    for row in range(begin, min(begin + 64, rows)):
-                        if counted.counts[taken + row] > 0:
-                            totals[row] = LOW
-                tops[block], ties_in[block] = block_top(part)
-            lines.anew[c] = False
-            feasible[c] = count_feasible(totals)
-            if keyed > 0:
-                dense = int((count_terms.form[t, GROUPS] if own else keyed) <= DENSE)
-                lines.dense[c] = dense
-                lines.widest[c] = index(
-                    c, dense, lines.widest[c], totals, of_group, entries, entry_group, entry_top,
-                    entry_ties, group_size[c],
-                )  # fmt: skip
-            of[:, 1] = 0
-            if feasible[c] < open_rows[plan]:
-                for row in range(rows):
-                    if totals[row] == LOW and base[row] != LOW:
-                        now = TAKEN
-                        if taken < 0 or counted.counts[taken + row] == 0:
-                            now = fit_bits(row, amounts[c], columns[c], nodes, nominated)
-                        bits[c, row] = now
-                        if not note_kind(of, now, 1):
-                            cursor[c] = -1
-                            return pod, MANY_KINDS, np.uint64(0)
-            if groups > 1:
-                mask = np.uint64(0)
-                for number in range(groups):
-                    row = witness[c, number]
-                    if row < 0 or totals[row] == LOW:
-                        row = hint[plan, number]
-                    if row < 0 or totals[row] == LOW:
-                        row = -1
-                        for other in range(rows):
-                            if group[plan, other] == number and totals[other] != LOW:
-                                row = other
-                                break
-                        hint[plan, number] = row
-                    witness[c, number] = row
-                    if row >= 0:
-                        mask |= np.uint64(1) << np.uint64(number)
-                if feasible[c] > 1 and mask != mask_of[c]:
-                    cursor[c] = -1
-                    return pod, OTHER_GROUPS, mask
+            return pod, ANEW, np.uint64(0)
         cursor[c] = end
         if feasible[c] == 0:
             return pod, NOWHERE, np.uint64(0)
@@ -387,13 +299,13 @@ def decide(
                 return pod, STALE, np.uint64(0)
             results.refused[pod, :] = 0
             able, stamp = weigh(
-                t, of_group, totals, group_size[c], results.refused[pod], stamp, work, programs,
+                t, of_group, totals, group_size[p], results.refused[pod], stamp, work, programs,
                 count_terms, counted.logarithms,
             )  # fmt: skip
             if able <= 0:
                 return pod, STALE if able < 0 else NOWHERE, np.uint64(0)
             survey(
-                dense, lines.widest[c], entry_group[c], entry_top[c], entry_ties[c], work.offset,
+                dense, lines.widest[p], entry_group[p], entry_top[p], entry_ties[p], work.offset,
                 summits, ties_at,
             )  # fmt: skip
             if programs.exceptions[t] > 0:
@@ -454,3 +366,45 @@ def decide(
         refresh_row(winner, score_columns, nodes, nominated)
         follow(programs.who[pod], winner, programs, count_terms, counted)
     return len(run), FINISHED, np.uint64(0)
+
+
+@outer
+def decide(
+    first: int,
+    run: Int32,
+    high: Int64,
+    low: Int64,
+    lines: Lines,
+    plans: Plans,
+    score_columns: ScoreColumns,
+    nodes: Nodes,
+    nominated: NominatedAmounts,
+    log: Int32,
+    filled: int,
+    results: Results,
+    programs: Programs,
+    count_terms: Terms,
+    counted: Counts,
+    pins: Pins,
+) -> tuple[int, int, np.uint64]:
+    """Decide for pods from the ``first`` on and account for each.
+
+    Return how many are decided, why it ends there, and for OTHER_GROUPS the groups that have
+    feasible rows, as bits. ``run``: the pods' lines. ``high`` and ``low``: the halves of 64 random
+    bits for each pod. ``log``: the snapshot's, ``filled`` entries long.
+    """
+    found = np.empty(TOGETHER, np.int32)
+    done = first
+    while True:
+        done, why, mask = decide_as_known(
+            done, run, high, low, lines, plans, score_columns, nodes, nominated, log, filled,
+            results, programs, count_terms, counted, pins,
+        )  # fmt: skip
+        if why != ANEW:
+            return done, why, mask
+        why, mask = score_anew(
+            done, filled + done, run, found, lines, plans, score_columns, nodes, nominated,
+            programs, count_terms, counted,
+        )  # fmt: skip
+        if why != FINISHED:
+            return done, why, mask

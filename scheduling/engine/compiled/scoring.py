@@ -108,12 +108,14 @@ def row_scores(
 @inner
 def score_block(
     fields: Float64, base: Int32, terms: Float64, least: int, balanced: int, totals: Int32
-) -> tuple[int, int]:
-    """Set the totals of a block's rows that are not odd; return the highest, and how many have it.
+) -> tuple[int, int, int]:
+    """Set the totals of a block's rows that are not odd; LOW where a row is not feasible.
 
-    ``terms``: see ``engine.lines.Lines``.
+    Return the highest, how many have it, and how many are feasible. ``terms``: see
+    ``engine.lines.Lines``.
     """
     top = np.int32(LOW)
+    able = np.int32(0)
     cpu, memory = terms[0], terms[1]
     least_cpu, least_memory = terms[2], terms[3]
     more_cpu, more_memory = terms[4], terms[5]
@@ -141,8 +143,9 @@ def score_block(
         )
         total = free * least_weight + (50 + ((before + after) >> 1)) * balanced_weight + base[at]
         totals[at] = total if good else LOW
+        able += np.int32(good)
         top = max(top, totals[at])
-    return top, count_of(top, totals)  # type: ignore[return-value, arg-type]
+    return top, count_of(top, totals), able  # type: ignore[return-value, arg-type]
 
 
 @inner
