@@ -6,7 +6,7 @@ are more than the loop has room for.
 """
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -145,6 +145,45 @@ class Compiler:
         made.stamp = self._versions()
         made.key = _number.pack(made.plan.number) + request
         return made
+
+    def compile_alike(
+        self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
+    ) -> Iterator[tuple[PodInfo, Compiled]]:
+        """Compile classes of which plugins say what they said of others, all together.
+
+        They differ from classes that were compiled before in amounts, and in what no plugin looks
+        at. Those of ``infos`` that do not are left out, and compiled one by one.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, profile, plans = self._snapshot, self._profile, self._plans
+        # One node alone may be able to hold those that name nodes: to find out, each is looked at.
+        infos = [info for info in infos if not info.node_affinity_key]
+        if profile.by_class or not infos:
+            return
+        said = [[plugin.aspect(info, snapshot) for info in infos] for plugin in profile.aspected]
+        if stamp != self._versions():
+            return  # to look at classes made something known
+        alike: list[PodInfo] = []
+        aspects: list[tuple[Hashable, ...]] = []
+        numbers: list[int] = []
+        for info, of in zip(infos, zip(*said, strict=True), strict=False):
+            plan = plans.known(of)
+            if plan is not None:
+                alike.append(info)
+                aspects.append(of)
+                numbers.append(plan.number)
+        plan_of = np.array(numbers, np.int64)
+        for places, requests in self._requests.of_many(alike, aspects):
+            written = np.concatenate((plan_of[places, None], requests), axis=1)
+            keys, width = written.tobytes(), written.itemsize * written.shape[1]
+            for at, place in enumerate(places):
+                info = alike[place]
+                made = Compiled(stamp, snapshot.peer_stamp(info))
+                made.plan = plans.plans[numbers[place]]
+                made.key = keys[at * width : (at + 1) * width]
+                yield info, made
 
     def _only_row(
         self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]

@@ -87,9 +87,10 @@ class _Ahead:
     ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
     ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
     ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
+    ``compiled``: those new classes that are like others were compiled.
     """
 
-    __slots__ = ("infos", "keys", "lines", "made", "once", "pins", "programs", "who")
+    __slots__ = ("compiled", "infos", "keys", "lines", "made", "once", "pins", "programs", "who")
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []
@@ -100,6 +101,7 @@ class _Ahead:
         self.pins: list[bytes] = []
         self.made: list[tuple[int, Compiled]] = []
         self.once = 0
+        self.compiled = False
 
 
 class FastLane:
@@ -341,7 +343,8 @@ class FastLane:
         stamp = self._looked_at = self._versions()
         place_of: dict[int, int] = {}
         held: set[int] = set()
-        for number in range(first, min(first + self._length, len(pods))):
+        last = min(first + self._length, len(pods))
+        for number in range(first, last):
             pod = pods[number]
             info = pod.info
             # Nominated pods count for pods of no higher priority: here all of them or none.
@@ -352,9 +355,13 @@ class FastLane:
                 return
             place = place_of.get(id(info), -1)
             if place < 0:
+                is_new = not ahead.compiled and self._compiled(info, stamp) is None
                 if not self._take_in(info, stamp, held, ahead):
                     return
                 place = place_of[id(info)] = len(ahead.infos) - 1
+                if is_new:
+                    ahead.compiled = True
+                    self._compile_alike([pods[at].info for at in range(number, last)], stamp)
             elif 0 <= ahead.lines[place] < ONCE:
                 compiled = info.memo[self._memo_key]
                 assert isinstance(compiled, Compiled)
@@ -365,6 +372,28 @@ class FastLane:
             keys.append(pod.key)
             who.append(place)
 
+    def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
+        """Return what a class came to, ``None`` where it must be compiled."""
+        compiled = info.memo.get(self._memo_key)
+        if (
+            isinstance(compiled, Compiled)
+            and compiled.stamp == stamp
+            and compiled.peer_stamp == self._snapshot.peer_stamp(info)
+        ):
+            return compiled
+        return None
+
+    def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
+        """Compile together the classes of a run that are not, as far as they are like others.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        new = [info for info in dict.fromkeys(infos) if self._compiled(info, stamp) is None]
+        if len(new) > 1:
+            for info, compiled in self._compiler.compile_alike(new, stamp):
+                info.memo[self._memo_key] = compiled
+
     def _take_in(
         self, info: PodInfo, stamp: tuple[int, ...], held: set[int], ahead: _Ahead
     ) -> bool:
@@ -373,13 +402,9 @@ class FastLane:
         Raises:
             PluginFailed: a plugin failed.
         """
-        snapshot, memo_key = self._snapshot, self._memo_key
-        compiled = info.memo.get(memo_key)
-        if (
-            not isinstance(compiled, Compiled)
-            or compiled.stamp != stamp
-            or compiled.peer_stamp != snapshot.peer_stamp(info)
-        ):
+        memo_key = self._memo_key
+        compiled = self._compiled(info, stamp)
+        if compiled is None:
             compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
             if compiled.stamp != stamp:
                 return False  # to look at it made something known: the next run sees it

@@ -6,14 +6,17 @@ their places, so that a cluster where no two pods ask for the same costs no more
 """
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
+
+import numpy as np
 
 from scheduling.engine.compiled.layout import AMOUNT, SCORED_COLUMNS
 from scheduling.engine.lines import CHECKS, Lines
 from scheduling.engine.plans import Profile
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int64
 from scheduling.framework.types import PodInfo
 
 _LARGEST_AMOUNT: Final = 2**50
@@ -25,15 +28,17 @@ _PADDING: Final = (-1,) * CHECKS
 class _Form:
     """Classes that ask for the same resources, each for more than 0.
 
-    ``fill``: the numbers of a request, given ``_Form.given`` and ``more``; ``None``: they do not
-    follow from the amounts. ``known``: requests by their amounts.
+    ``fill``: the numbers of a request, given what ``_given`` returns and ``more``; ``None``: they
+    do not follow from the amounts. ``places`` int64: which of those each number is. ``known``:
+    requests by their amounts.
     """
 
-    __slots__ = ("fill", "known", "more")
+    __slots__ = ("fill", "known", "more", "places")
 
     def __init__(self) -> None:
         self.fill: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
         self.more: tuple[int, ...] = ()
+        self.places: Int64 = np.zeros(0, np.int64)
         self.known: dict[tuple[int, ...], bytes | None] = {}
 
 
@@ -62,9 +67,8 @@ class Requests:
         by = self._profile.by_request
         if by is None:
             return self._packed(self._asked(info))
-        requests, scored = info.requests, info.scored_requests
-        given = (info.nonzero_cpu, info.nonzero_memory, *requests.values(), *scored.values())
-        key = (tuple(requests), tuple(scored), *[aspects[place] for place in by])
+        given = _given(info)
+        key = (tuple(info.requests), tuple(info.scored_requests), *[aspects[at] for at in by])
         form = self._forms.get(key)
         if form is not None and given in form.known:
             return form.known[given]
@@ -80,6 +84,33 @@ class Requests:
         form.known[given] = found
         self._kept += 1
         return found
+
+    def of_many(
+        self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]
+    ) -> Iterator[tuple[list[int], Int64]]:
+        """Yield places of classes, and what ``of`` would pack for each, int64 (places, numbers).
+
+        Left out are classes that ask for resources which no class before asked for, and amounts
+        that do not simply stand in their places.
+        """
+        by = self._profile.by_request
+        if by is None:
+            return
+        of_form: dict[Hashable, tuple[list[int], list[tuple[int, ...]]]] = {}
+        for place, info in enumerate(infos):
+            of = aspects[place]
+            key = (tuple(info.requests), tuple(info.scored_requests), *[of[at] for at in by])
+            places, given = of_form.setdefault(key, ([], []))
+            amounts = _given(info)
+            if min(amounts) > 0 and max(amounts) < _LARGEST_AMOUNT:
+                places.append(place)
+                given.append(amounts)
+        for names, (places, given) in of_form.items():
+            form = self._forms.get(names)
+            if form is None or form.fill is None or not places:
+                continue
+            more = np.broadcast_to(np.array(form.more, np.int64), (len(places), len(form.more)))
+            yield places, np.concatenate((np.array(given, np.int64), more), axis=1)[:, form.places]
 
     def _form(self, info: PodInfo, given: tuple[int, ...]) -> _Form:
         """Return how the numbers of classes that ask for the resources of this one are filled in.
@@ -132,6 +163,7 @@ class Requests:
             same &= amount(number, column, scored_place_of if at < half else place_of)
         if same:
             form.fill, form.more = itemgetter(*places), tuple(more)
+            form.places = np.array(places)
         return form
 
     def _packed(self, numbers: Sequence[int] | None) -> bytes | None:
@@ -179,3 +211,13 @@ class Requests:
         if len(found) < 2 * half:
             found += _NO_RESOURCE * ((2 * half - len(found)) // SCORED_COLUMNS)
         return found
+
+
+def _given(info: PodInfo) -> tuple[int, ...]:
+    """Return all amounts of a class: cpu and memory with defaults, requests, what is scored."""
+    return (
+        info.nonzero_cpu,
+        info.nonzero_memory,
+        *info.requests.values(),
+        *info.scored_requests.values(),
+    )

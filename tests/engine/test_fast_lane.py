@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import Service
 from scheduling.engine import fast_lane, lines, plans
+from scheduling.engine.compiling import Compiled
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.record import LARGEST_BODY, pack, unpack
@@ -280,6 +282,45 @@ def test_a_request_that_comes_again_gets_a_line_that_is_kept() -> None:
         assert decide("again", [20, 2]) == {20, *range(1, 8)}
         assert decide("new-twice", [39, 39]) == {39, 20, *range(2, 8)}
         assert decide("once", [38]) == {39, 20, *range(2, 8)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(plain_pods | strategies.pods(), min_size=2, max_size=20))
+def test_classes_that_are_compiled_together_come_to_what_each_does_alone(
+    pods: list[Manifest],
+) -> None:
+    snapshot, framework = world_of(3), kubernetes_framework()
+    compiler, stamp = Decider(snapshot, framework)._lane._compiler, (0,)
+    infos = [snapshot.intern(from_pod(msgspec.convert(manifest, Pod))) for manifest in pods]
+    for info in infos:
+        compiler.compile(info, stamp)
+    stamp = compiler._versions()
+    for info, found in compiler.compile_alike(infos, stamp):
+        alone = compiler.compile(info, stamp)
+        for name in Compiled.__slots__:
+            assert getattr(found, name) == getattr(alone, name), name
+
+
+def test_classes_that_differ_in_amounts_alone_are_compiled_together() -> None:
+    snapshot, framework = world_of(3), kubernetes_framework()
+    lane = Decider(snapshot, framework)._lane
+    builders = [
+        make_pod("p").labelled(app="a").asks(cpu=f"{n + 1}m", memory="1Mi") for n in range(6)
+    ]
+    builders[3] = builders[3].selects({strategies.HOSTNAME: "n-1"})  # one node alone can hold it
+    builders[4] = builders[4].asks(cpu="0")
+    infos = [snapshot.intern(from_pod(builder.build())) for builder in builders]
+    found = list(lane._compiler.compile_alike(infos, lane._versions()))
+    assert not found  # nothing like them was compiled
+    lane._compiler.compile(infos[0], lane._versions())
+    found = list(lane._compiler.compile_alike(infos, lane._versions()))
+    assert [info for info, _ in found] == [infos[at] for at in (0, 1, 2, 5)]
+    service = {
+        "metadata": {"name": "s", "namespace": "default"},
+        "spec": {"selector": {"app": "a"}},
+    }
+    snapshot.set_service(msgspec.convert(service, Service))  # they are spread from here on
+    assert not list(lane._compiler.compile_alike(infos, lane._versions()))
 
 
 def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:

@@ -50,6 +50,7 @@ def test_what_is_filled_in_is_what_the_plugins_say(wanted: list[tuple[Any, str]]
     for name in (GPU, "hugepages-2Mi"):
         snapshot.resource(name)
     filled, profile = requests_of(snapshot)
+    infos, packed = [], []
     for amounts, more in wanted:
         pod = make_pod("p").asks(**amounts)
         if more == "overhead":
@@ -62,6 +63,13 @@ def test_what_is_filled_in_is_what_the_plugins_say(wanted: list[tuple[Any, str]]
         by_itself = alone._packed(alone._asked(info))
         for _ in range(2):  # as it is filled in, and as it is known
             assert filled.of(info, aspects_of(profile, info, snapshot)) == by_itself
+        infos.append(info)
+        packed.append(by_itself)
+    aspects = [aspects_of(profile, info, snapshot) for info in infos]
+    together = {}
+    for places, numbers in filled.of_many(infos, aspects):
+        together.update(zip(places, [line.tobytes() for line in numbers], strict=True))
+    assert together == {place: packed[place] for place in together}
 
 
 def test_no_more_requests_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +112,7 @@ def test_plugins_are_asked_once_for_classes_that_ask_for_the_same_resources(
     monkeypatch.setattr(Requests, "_asked", counting)
     found = {filled.of(info, aspects_of(profile, info, snapshot)) for info in infos}
     assert (len(found), count) == (29, 1)
+    aspects = [aspects_of(profile, info, snapshot) for info in infos]
+    ((places, numbers),) = filled.of_many(infos, aspects)
+    assert places == list(range(29))
+    assert ({line.tobytes() for line in numbers}, count) == (found, 1)
