@@ -209,6 +209,8 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: Resources = {}
+    resources: ResourceRequirements | None = None
     resize: str = ""
 
 

@@ -206,10 +206,35 @@ def aggregate_container_limits(
     return _max(_aggregate(pod, "limits", options), actuated)
 
 
-def _apply_pod_level(total: ResourceList, resources: Mapping[str, QuantityText]) -> None:
-    for name, text in resources.items():
+def _apply_pod_level(total: ResourceList, resources: ResourceList) -> None:
+    for name, quantity in resources.items():
         if is_supported_pod_level_resource(name):
-            total[name] = _quantity(text)
+            total[name] = quantity
+
+
+def _pod_level_requests(pod: Pod, options: PodResourcesOptions) -> ResourceList:
+    """Return what counts of the requests that the pod states as a whole.
+
+    While it is resized that is the most of what it states, was promised and has; of a resize that
+    was found infeasible the last two. What the status says includes the overhead.
+    """
+    assert pod.spec.resources is not None
+    stated = parse_resources(pod.spec.resources.requests)
+    held = [pod.status.allocated_resources]
+    if pod.status.resources is not None:
+        held.append(pod.status.resources.requests)
+    if not options.use_status_resources or not any(held):
+        return stated
+    overhead = parse_resources(pod.spec.overhead)
+    without = [
+        {name: _less(amount, overhead.get(name)) for name, amount in parse_resources(one).items()}
+        for one in held
+    ]
+    return _max({} if is_resize_infeasible(pod) else stated, *without)
+
+
+def _less(amount: Quantity, overhead: Quantity | None) -> Quantity:
+    return amount if overhead is None else Quantity(max(amount.nano - overhead.nano, 0))
 
 
 def pod_requests(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> ResourceList:
@@ -222,8 +247,7 @@ def pod_requests(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> R
         {} if options.skip_container_level_resources else aggregate_container_requests(pod, options)
     )
     if not options.skip_pod_level_resources and pod_level_requests_set(pod):
-        assert pod.spec.resources is not None
-        _apply_pod_level(total, pod.spec.resources.requests)
+        _apply_pod_level(total, _pod_level_requests(pod, options))
     if not options.exclude_overhead:
         _add(total, parse_resources(pod.spec.overhead))
     return total
@@ -234,7 +258,7 @@ def pod_limits(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> Res
     total = aggregate_container_limits(pod, options)
     if not options.skip_pod_level_resources and pod_level_resources_set(pod):
         assert pod.spec.resources is not None
-        _apply_pod_level(total, pod.spec.resources.limits)
+        _apply_pod_level(total, parse_resources(pod.spec.resources.limits))
     if not options.exclude_overhead:
         for name, quantity in parse_resources(pod.spec.overhead).items():
             if total.get(name):
@@ -283,10 +307,21 @@ _STATUS_OPTIONS: Final = PodResourcesOptions(use_status_resources=True)
 
 
 def _has_status_resources(pod: Pod) -> bool:
-    return any(
-        status.allocated_resources or status.resources is not None
-        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    told = pod.status
+    return (
+        any(
+            status.allocated_resources or status.resources is not None
+            for status in (*told.container_statuses, *told.init_container_statuses)
+        )
+        or bool(told.allocated_resources)
+        or told.resources is not None
+        or (bool(told.conditions) and is_resize_infeasible(pod))
     )
+
+
+def current_requests(pod: Pod) -> ResourceList:
+    """Return the requests that count now: of a pod that is resized also what it still holds."""
+    return pod_requests(pod, _STATUS_OPTIONS if _has_status_resources(pod) else _DEFAULT_OPTIONS)
 
 
 @lru_cache(maxsize=65536)

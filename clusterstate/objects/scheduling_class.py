@@ -3,8 +3,9 @@
 Pods made from one template differ in name, uid, times and status; none of these matter to a
 scheduling decision. ``reduce`` keeps what does, as a smaller manifest of the same shape, so that
 the engine decodes it with the ordinary ``Pod`` lens and computes masks and scores once per class.
-Two pods with the same digest are interchangeable for scheduling. What a pod holds while it is
-resized and where it is bound are per pod and therefore not part of the class.
+Two pods with the same digest are interchangeable for scheduling. Where a pod is bound is not part
+of the class. What it holds while it is resized is, as long as that differs from what it asks for:
+the node has to bear the larger of the two (component-helpers ``resource/helpers.go``, v1.36).
 """
 
 from hashlib import blake2b
@@ -12,7 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects import resources
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.quantity import QuantityError
 
 DIGEST_SIZE: Final = 16
 
@@ -35,6 +39,13 @@ _SPEC_FIELDS: Final = (
 )
 _PORT_FIELDS: Final = ("hostIP", "hostPort", "protocol")
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "name")
+_CONTAINERS: Final = (
+    ("containers", "containerStatuses"),
+    ("initContainers", "initContainerStatuses"),
+)
+_RESIZED: Final = frozenset({resources.CPU, resources.MEMORY})
+_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
@@ -57,8 +68,8 @@ def reduce(manifest: Manifest) -> Manifest:
         kept_metadata["annotations"] = annotations
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
-            kept = {field: owner.get(field, "") for field in _OWNER_FIELDS}
-            kept_metadata["ownerReferences"] = [{**kept, "controller": True}]
+            named = {field: owner.get(field, "") for field in _OWNER_FIELDS}
+            kept_metadata["ownerReferences"] = [{**named, "controller": True}]
             break
     kept_spec: Manifest = {}
     for field in _SPEC_FIELDS:
@@ -75,17 +86,101 @@ def reduce(manifest: Manifest) -> Manifest:
     ]
     if images:
         kept_spec["volumes"] = images
-    return {"metadata": kept_metadata, "spec": kept_spec}
+    kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
+    if status := manifest.get("status"):
+        held = _held(spec, status)
+        if held:
+            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": held}
+            if _counts_otherwise(kept, resized):
+                return resized
+    return kept
+
+
+def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
+    """Return the spec with its containers' names, by which their statuses are found."""
+    named = {
+        field: [
+            {**kept, "name": container.get("name", "")}
+            for kept, container in zip(kept_spec[field], spec[field], strict=True)
+        ]
+        for field, _ in _CONTAINERS
+        if field in kept_spec
+    }
+    return {**kept_spec, **named}
+
+
+def _held(spec: Manifest, status: Manifest) -> Manifest:
+    """Return what a status says of amounts that the spec does not, empty if there is nothing.
+
+    Agents repeat for each container what it asks for; that says nothing.
+    """
+    infeasible = _is_infeasible(status)
+    kept: Manifest = {}
+    for asking, telling in _CONTAINERS:
+        if told := status.get(telling):
+            asked = {
+                one.get("name"): _requests(one.get("resources")) for one in spec.get(asking) or ()
+            }
+            holding = (
+                {"name": one["name"], **amounts}
+                for one in told
+                if one.get("name") in asked
+                and (amounts := _amounts(one, asked[one["name"]], infeasible=infeasible))
+            )
+            if differing := list(holding):
+                kept[telling] = differing
+    if whole := _requests(spec.get("resources")):
+        kept |= _amounts(status, whole, infeasible=infeasible)
+    if infeasible:
+        kept["conditions"] = [{"type": _PENDING, "status": "True", "reason": _INFEASIBLE}]
+    return kept
+
+
+def _is_infeasible(status: Manifest) -> bool:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == _PENDING:
+            return bool(condition.get("reason") == _INFEASIBLE)
+    return False
+
+
+def _requests(stated: Manifest | None) -> Manifest:
+    return (stated or {}).get("requests") or {}
+
+
+def _amounts(told: Manifest, asked: Manifest, *, infeasible: bool) -> Manifest:
+    """Return what was promised and what is had, of the resources that are asked for or resized."""
+    allocated, actual = told.get("allocatedResources") or {}, _requests(told.get("resources"))
+    if allocated in ({}, asked) and actual in ({}, asked) and not infeasible:
+        return {}
+    kept: Manifest = {}
+    if allocated := _known(allocated, asked):
+        kept["allocatedResources"] = allocated
+    if actual := _known(actual, asked):
+        kept["resources"] = {"requests": actual}
+    return kept
+
+
+def _known(amounts: Manifest, asked: Manifest) -> Manifest:
+    return {name: amount for name, amount in amounts.items() if name in asked or name in _RESIZED}
+
+
+def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
+    """Return whether two manifests of a pod come to different requests."""
+    try:
+        before, after = (
+            resources.pod_request_ints(msgspec.convert(one, Pod)) for one in (plain, resized)
+        )
+    except (msgspec.ValidationError, QuantityError):
+        return False
+    return before != after
 
 
 def _reduce_container(container: Manifest) -> Manifest:
     kept: Manifest = {}
     if image := container.get("image"):
         kept["image"] = image
-    if resources := container.get("resources"):
-        amounts = {
-            field: resources[field] for field in ("requests", "limits") if resources.get(field)
-        }
+    if stated := container.get("resources"):
+        amounts = {field: stated[field] for field in ("requests", "limits") if stated.get(field)}
         if amounts:
             kept["resources"] = amounts
     if ports := container.get("ports"):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from clusterstate import sql
-from clusterstate.objects import document
+from clusterstate.objects import document, scheduling_class
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod, PodCondition, PodStatus
@@ -38,8 +38,12 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False):
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
+    container_statuses: msgspec.Raw = msgspec.Raw(b"")
+    init_container_statuses: msgspec.Raw = msgspec.Raw(b"")
+    allocated_resources: msgspec.Raw = msgspec.Raw(b"")
+    resources: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -216,11 +220,15 @@ class _Sums:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 
     def _requests_of(self, seen: _Glance, text: bytes) -> dict[str, int]:
-        """Return what a pod's spec asks for, as its scheduling class has it.
+        """Return what a pod asks for, as its scheduling class has it.
 
-        Of many that are written alike the first one is read.
+        Of many that are written alike the first one is read; one whose agent tells what it holds is
+        read by itself.
         """
         spec = seen.spec
+        if _tells_amounts(seen.status):
+            whole = scheduling_class.reduce(msgspec.json.decode(text))
+            return pod_request_ints(msgspec.convert(whole, Pod))
         written = tuple(
             bytes(one)
             for one in (spec.containers, spec.init_containers, spec.overhead, spec.resources)
@@ -230,6 +238,14 @@ class _Sums:
             pod = msgspec.structs.replace(_decode_pod(text), status=PodStatus())
             found = self._requests[written] = pod_request_ints(pod)
         return found
+
+
+def _tells_amounts(status: _Status) -> bool:
+    return bool(bytes(status.allocated_resources) or bytes(status.resources)) or any(
+        word in bytes(one)
+        for one in (status.container_statuses, status.init_container_statuses)
+        for word in (b'"allocatedResources"', b'"resources"')
+    )
 
 
 def _waiting(pod: Pod) -> Waited:

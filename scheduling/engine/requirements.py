@@ -33,6 +33,7 @@ from clusterstate.objects.resources import (
     DEFAULT_MEMORY_BYTES,
     MEMORY,
     PodResourcesOptions,
+    is_resize_infeasible,
     non_zero_requests,
     pod_request_ints,
     pod_requests,
@@ -156,8 +157,10 @@ def _digest(pod: Pod) -> bytes:
         owner_references=tuple(o for o in pod.metadata.owner_references if o.controller),
     )
     # nodeName stays: the plugin NodeName reads it when a placed pod is judged again.
-    statuses = (pod.status.container_statuses, pod.status.init_container_statuses)
-    return _encode((meta, pod.spec, statuses, pod.status.resize))
+    told = pod.status
+    held = (told.container_statuses, told.init_container_statuses)
+    whole = (told.allocated_resources, told.resources, is_resize_infeasible(pod))
+    return _encode((meta, pod.spec, held, whole))
 
 
 def _scored_requests(pod: Pod) -> dict[str, int]:

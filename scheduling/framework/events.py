@@ -15,6 +15,7 @@ import msgspec
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.resources import is_resize_infeasible
 
 
 class Resource(StrEnum):
@@ -160,5 +161,11 @@ def diff_pod(old: Pod, new: Pod) -> Action:
 def _resources(pod: Pod) -> tuple[object, ...]:
     spec, status = pod.spec, pod.status
     containers = (*spec.containers, *spec.init_containers)
-    held = (*status.container_statuses, *status.init_container_statuses)
+    held = (
+        *status.container_statuses,
+        *status.init_container_statuses,
+        status.allocated_resources,
+        status.resources,
+        is_resize_infeasible(pod),
+    )
     return tuple(c.resources for c in containers), spec.resources, held

@@ -23,7 +23,7 @@ from clusterstate.objects.matching import (
 from clusterstate.objects.node import Node, Taint
 from clusterstate.objects.pod import Container, NodeSelector, Pod, PodAffinity, PodAffinityTerm
 from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import pod_requests
+from clusterstate.objects.resources import current_requests, pod_requests
 from scheduling.framework.configuration import Profile
 from scheduling.framework.events import (
     EVERY_EVENT,
@@ -196,7 +196,7 @@ def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
     """The other pod asks for less of something that this one needs."""
     if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
         return True
-    before, after = pod_requests(event.old), pod_requests(event.new)
+    before, after = current_requests(event.old), current_requests(event.new)
     return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in pod_requests(pod))
 
 

@@ -10,8 +10,9 @@ from clusterstate import catalogue, changes, sql
 from clusterstate.actions import history, objects, past
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects import scheduling_class
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.pod import Pod, PodStatus
+from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
 from clusterstate.queries.fleet import fleet
 from clusterstate.queries.fleet_past import PastFleet, fleet_at, node_at
@@ -45,8 +46,8 @@ def counted(revision: int) -> tuple[dict[str, Any], dict[str, Any], int]:
             continue
         use = asked.setdefault(found.spec.node_name, dict.fromkeys((*_PLAIN, "leaving"), 0))
         use["leaving"] += bool(found.metadata.deletion_timestamp)
-        spec_alone = msgspec.structs.replace(found, status=PodStatus())
-        for name, amount in {"pods": 1, **pod_request_ints(spec_alone)}.items():
+        of_class = msgspec.convert(scheduling_class.reduce(msgspec.json.decode(text)), Pod)
+        for name, amount in {"pods": 1, **pod_request_ints(of_class)}.items():
             use[name] = use.get(name, 0) + amount
     return asked, waited, pending
 

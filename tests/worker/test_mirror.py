@@ -11,7 +11,7 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, PendingPod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror import Mirror
-from tests.controllers.support import NOW, make_node, pod_manifest
+from tests.controllers.support import NOW, make_node, make_pod, pod_manifest
 from tests.creating import create_pod
 
 MANY, FEW = 40, 3
@@ -114,3 +114,29 @@ def test_a_pod_that_says_the_word_and_was_not_preempted_is_no_victim(cluster: No
     mirror.load(NOW.timestamp())
     found = [record.key for record in mirror.snapshot.pods() if record.preempted]
     assert found == [find_pod_id("default", "victim")]
+
+
+def test_a_pod_counts_for_what_its_node_still_bears_while_it_is_resized(cluster: None) -> None:
+    """As long as an agent says so, and whether the mirror followed or was loaded since."""
+    asks = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    make_pod("p", "n1", containers=[asks])
+    followed = Mirror({}, Backoff())
+    followed.load(NOW.timestamp())
+
+    def requested(mirror: Mirror) -> int:
+        row = mirror.snapshot.row_of("n1")
+        assert row is not None
+        return int(mirror.snapshot.requested[row, 0])
+
+    for reported, counts in (("3", 3000), ("1", 1000)):
+        told = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+        told |= {"allocatedResources": {"cpu": reported}}
+        status = {"phase": "Running", "containerStatuses": [told]}
+        objects.update(
+            "Pod", "default", "p", lambda pod, status=status: {**pod, "status": status},
+            now=NOW, subresource="status",
+        )  # fmt: skip
+        followed.refresh(NOW.timestamp())
+        loaded = Mirror({}, Backoff())
+        loaded.load(NOW.timestamp())
+        assert requested(followed) == requested(loaded) == counts
