@@ -5,7 +5,7 @@ owner, which objects name it; of pods only the scheduling classes in which some 
 are found again. It learns both from the log, and all of it from the rows when it starts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -57,15 +57,32 @@ FROM change c LEFT JOIN document d ON d.id = c.document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind <> ALL(%s)
 ORDER BY c.revision
 """
-# The list ends at the first bracket, since an owner's fields are texts and booleans.
-_LISTED = f"left(split_part(d.text, '{_OWNED}', 2), 4096)"
-_NEW_OWNERS = f"""
-SELECT DISTINCT c.class_id, c.namespace, split_part({_LISTED}, ']', 1)
+_LIST = f"split_part(d.text, '{_OWNED}', 2)"
+# Nearly always the list ends at the first bracket, since an owner's fields are texts and booleans.
+_SHORT = f"split_part(left({_LIST}, 4096), ']', 1)"
+_IS_WHOLE = rf"""({_SHORT} LIKE '%%"}}' AND position('\' in {_SHORT}) = 0)"""
+# A text may have a bracket, too, and a list may be long: then texts are read as JSON has them.
+_LONG = rf"""substring({_LIST} FROM '^((?:[^]"]|"(?:[^"\\]|\\.)*")*)\]')"""
+
+
+def _new_owners(listed: str, where: str = "") -> str:
+    return f"""
+SELECT DISTINCT c.class_id, c.namespace, {listed}
 FROM change c JOIN document d ON d.id = c.document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb <> {changes.DELETED} AND c.document_id IS DISTINCT FROM c.previous_document_id
-  AND position('{_OWNED}' in d.text) > 0
+  AND position('{_OWNED}' in d.text) > 0 {where}
 """
+
+
+def _existing_owners(listed: str, where: str = "") -> str:
+    return f"""
+SELECT DISTINCT p.class_id, p.namespace, {listed}
+FROM pod p JOIN document d ON d.id = p.document_id
+WHERE p.id > %s::bigint AND p.id <= %s::bigint AND position('{_OWNED}' in d.text) > 0 {where}
+"""
+
+
 _PODS_ENDING = f"""
 SELECT DISTINCT c.namespace, c.name
 FROM change c JOIN document d ON d.id = c.document_id
@@ -79,11 +96,6 @@ FROM change c JOIN unnest(%s, %s) AS k(namespace, name)
   ON k.namespace = c.namespace AND k.name = c.name
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb = {changes.DELETED}
-"""
-_EXISTING_OWNERS = f"""
-SELECT DISTINCT p.class_id, p.namespace, split_part({_LISTED}, ']', 1)
-FROM pod p JOIN document d ON d.id = p.document_id
-WHERE p.id > %s::bigint AND p.id <= %s::bigint AND position('{_OWNED}' in d.text) > 0
 """
 
 
@@ -121,7 +133,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
             )
             if kind in NAMES  # of a newer version beside this one
         ],
-        _dependent_pods(sql.fetch(_NEW_OWNERS, window)),
+        _dependent_pods(_new_owners, window),
         gone,
         [("Pod", *row) for row in sql.fetch(_PODS_ENDING, window)],
     )
@@ -131,18 +143,28 @@ def _decoded(text: str | None) -> Manifest | None:
     return None if text is None else document.decode(text, 0)
 
 
-def _dependent_pods(rows: Iterable[sql.Row]) -> list[DependentPods]:
+def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> list[DependentPods]:
+    """Return the owners that pods of a window have. Queries once, and again where lists are odd."""
     found = []
-    for class_id, namespace, listed in rows:
-        try:
-            owners = msgspec.json.decode(f"[{listed}]")
-        except msgspec.DecodeError:
-            continue  # longer than any list of owners that pods have
-        manifest = {"metadata": {"namespace": namespace, "ownerReferences": owners}}
-        refs = references("Pod", manifest)
-        if refs:
+    rows = sql.fetch(statement(_SHORT), window)
+    owners = [_owners(listed) for _, _, listed in rows]
+    if None in owners:
+        odd = sql.fetch(statement(_LONG, f"AND NOT {_IS_WHOLE}"), window)
+        rows = [*rows, *odd]
+        owners += [_owners(listed) for _, _, listed in odd]
+    for (class_id, namespace, _), some in zip(rows, owners, strict=True):
+        manifest = {"metadata": {"namespace": namespace, "ownerReferences": some or []}}
+        if refs := references("Pod", manifest):
             found.append(DependentPods(class_id, tuple(refs)))
     return found
+
+
+def _owners(listed: str | None) -> list[Manifest] | None:
+    """Return the owners that stand in a part of a document, ``None`` if it breaks off."""
+    try:
+        return None if listed is None else msgspec.json.decode(f"[{listed}]", type=list[Manifest])
+    except msgspec.DecodeError:
+        return None
 
 
 def everything() -> tuple[list[Dependent], list[DependentPods]]:
@@ -169,7 +191,7 @@ def everything() -> tuple[list[Dependent], list[DependentPods]]:
     assert last is not None
     pods: list[DependentPods] = []
     for first in range(0, last[0] + 1, _PODS_AT_ONCE):
-        pods += _dependent_pods(sql.fetch(_EXISTING_OWNERS, (first - 1, first + _PODS_AT_ONCE - 1)))
+        pods += _dependent_pods(_existing_owners, (first - 1, first + _PODS_AT_ONCE - 1))
     return objects, pods
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate import aside, changes, memory, sql
+from clusterstate import aside, changes, dependents, memory, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.create import create_pods
@@ -441,3 +441,23 @@ def test_a_dependent_that_cannot_be_read_does_not_keep_the_others():
     rows = sql.fetch("SELECT name FROM pod")
     assert rows == [("broken",)]
     assert len(aside.objects("garbage")) == 1
+
+
+@pytest.mark.parametrize("number", [100, 1])
+def test_an_owner_counts_among_many_and_whatever_another_is_called(number):
+    """A list longer than 4,096 characters, and names with what ends a list in JSON."""
+    workload("ReplicaSet")
+    odd = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": f'a]b"}}]c\\{i}', "uid": f"gone-{i}"}
+        for i in range(number)
+    ]
+    owned_pod("p", *odd, reference("ReplicaSet", "web", controller=False))
+    settle()
+    assert owners("Pod", "p") == ["web"]
+    owned_pod("q", *odd, reference("ReplicaSet", "web", controller=False))
+    _, pods = dependents.everything()
+    named = [{one.owner.name for one in part.references} for part in pods]
+    assert {"web", *(one["name"] for one in odd)} in named
+    delete("ReplicaSet", "web", "Background")
+    settle()
+    assert names("Pod") == []
