@@ -7,6 +7,7 @@
     permissions      the one permission class of all views
     naming           which pods an answer may name
     notice_rights    which rights whoever is told of changes needs
+    outgoing         which services a question may have asked
     account_tokens   new tokens of service accounts
     issuer           who issues service accounts' tokens, and the keys to check them with
 """

@@ -41,7 +41,7 @@ def listed(request: HttpRequest) -> HttpResponse:
         frame.require(request, "create", PLURAL, group=own.GROUP)
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            made, _ = api_canaries.made(_given(request, text), by=frame.user_of(request).name)
+            made, _ = api_canaries.made(_given(request, text), by=frame.user_of(request))
             return HttpResponseRedirect(reverse("console:canary", args=(made.name,)))
         except StatusError as error:
             context |= {"problems": records.problems_of(error), "given": request.POST}

@@ -10,9 +10,11 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.safestring import SafeString, mark_safe
 
+from api.access import outgoing
 from api.console import frame, records
 from api.kinds import own
 from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
@@ -54,13 +56,13 @@ def page(request: HttpRequest) -> HttpResponse:
     status = 200
     if chosen or text.strip():
         try:
-            context |= shown(_ask(query.get("hours", "1"), chosen, text))
+            context |= shown(_ask(frame.user_of(request), query.get("hours", "1"), chosen, text))
         except StatusError as error:
             context["problems"], status = records.problems_of(error), error.code
     return frame.page(request, "comparisons.html", "Comparisons", context, status=status)
 
 
-def _ask(hours: str, chosen: list[str], text: str) -> Manifest:
+def _ask(user: User, hours: str, chosen: list[str], text: str) -> Manifest:
     try:
         wanted = float(hours)
     except ValueError:
@@ -69,6 +71,7 @@ def _ask(hours: str, chosen: list[str], text: str) -> Manifest:
     if text.strip():
         policies.append({"name": "yours", "configuration": records.read_yaml(text)})
     spec = {"hours": wanted, "policies": policies, "pictures": True}
+    outgoing.require_extenders(user, {"spec": spec})
     found: Manifest = advisor.ask("comparison", {"spec": spec})
     return found
 

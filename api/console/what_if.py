@@ -11,6 +11,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
+from api.access import outgoing
 from api.console import asked, frame, outcome, plans
 from api.kinds import own
 from api.stowage import plans as api_plans
@@ -108,7 +109,9 @@ def add(request: HttpRequest) -> HttpResponse:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
         if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
             raise BadRequest("the changes are too long to be kept together")
-        advisor.ask("plan", asked.document_of(wanted))  # what is wrong is told before it is kept
+        document = asked.document_of(wanted)
+        outgoing.require_extenders(frame.user_of(request), document)
+        advisor.ask("plan", document)  # what is wrong is told before it is kept
     except BadRequest as error:
         return _show(request, text=text, wrong=error)
     except StatusError as error:

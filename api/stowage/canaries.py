@@ -14,6 +14,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from api import clock
+from api.access import outgoing
 from api.forms import replies, wire
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
@@ -21,6 +22,7 @@ from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import canaries as actions
 from clusterstate.actions import scheduler_configuration
+from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.meta import Manifest
@@ -94,7 +96,7 @@ class CanariesViewSet(OwnViewSet):
 
     def create(self, request: Request) -> Response:
         """Check a configuration and keep it on trial; advice comes as warnings."""
-        made_now, warnings = made(request.data, by=self.user.name)
+        made_now, warnings = made(request.data, by=self.user)
         return replies.reply(manifest(made_now), status=201, warnings=warnings)
 
     @action(detail=True, methods=["get"])
@@ -122,13 +124,14 @@ class CanariesViewSet(OwnViewSet):
         return replies.reply(manifest(actions.cancel(name, now=clock.now())), status=201)
 
 
-def made(document: object, *, by: str) -> tuple[StoredCanary, list[str]]:
+def made(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
     """Check a ``Canary`` as a client sends it, and keep it on trial; return it and advice.
 
     Raises:
         BadRequest: it is none, or its name cannot be one.
         Invalid: its configuration is wrong; with every field.
         AlreadyExists: there is one of this name.
+        Forbidden: it names extenders that ``by`` may not have asked.
     """
     try:
         body = msgspec.convert(document, Body)
@@ -136,6 +139,7 @@ def made(document: object, *, by: str) -> tuple[StoredCanary, list[str]]:
         raise BadRequest(f"Canary cannot be handled: {error}") from None
     if body.kind != KIND or body.api_version != own.API_VERSION:
         raise BadRequest(f"the body must be a {KIND} of {own.API_VERSION}")
+    outgoing.require_extenders(by, document)
     spec = body.spec
     text, warnings = scheduler_configuration.check(spec.configuration)
     canary = actions.create(
@@ -144,7 +148,7 @@ def made(document: object, *, by: str) -> tuple[StoredCanary, list[str]]:
         guard_seconds=spec.guard_seconds,
         most_failures=spec.most_failures,
         slow_seconds=spec.slow_seconds,
-        by=by,
+        by=by.name,
         now=clock.now(),
     )
     return canary, warnings

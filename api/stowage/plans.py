@@ -13,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from api import clock
+from api.access import outgoing
 from api.forms import replies, wire
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
@@ -91,6 +92,7 @@ class PlansViewSet(OwnViewSet):
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
         if self.action == "create":
+            outgoing.require_extenders(self.user, request.data)
             self.foretold = advisor.ask("plan", request.data)
         elif self.action == "apply" and _holding(request) != NOTHING:
             plan = find_plan(kwargs["name"])
@@ -161,7 +163,9 @@ def made(
 
     Raises:
         Invalid: with every wrong field.
+        Forbidden: it names extenders that ``by`` may not have asked.
     """
+    outgoing.require_extenders(by, document)
     found: Manifest = foretold or advisor.ask("plan", document)
     now = clock.now()
     return actions.store(document, found["status"], by=by.name, now=now, is_preview=is_preview)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from rest_framework.response import Response
 
-from api.access import naming
+from api.access import naming, outgoing
 from api.forms import renderers, replies
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -32,6 +32,7 @@ class QuestionViewSet(OwnViewSet):
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Ask; nothing is written, so a dry run is nothing else."""
+        outgoing.require_extenders(self.user, request.data)
         self.answer = self.ask(request.data)
 
     def create(self, request: Request) -> Response:

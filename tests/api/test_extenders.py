@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.worker import binding_cycle
-from tests.api.conftest import Runner
+from tests.api.conftest import Api, Runner, make_token
 from tests.builders import make_node, make_pod
 from tests.plugins.extender_service import serving
 
@@ -86,3 +86,51 @@ def test_a_binding_that_it_refuses_sends_the_pod_back(api, service, start):
     assert "nodeName" not in pod["spec"]
     (condition,) = (c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled")
     assert "the licence server is down" in condition["message"]
+
+
+def _asking(extenders):
+    """Return a question of each kind that takes a configuration, and its path."""
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "extenders": extenders,
+    }
+    pod = make_pod("new").in_namespace("ns").manifest
+    base = "/apis/stowage.dev/v1"
+    policy = {"name": "mine", "configuration": configuration}
+    canary = {"apiVersion": "stowage.dev/v1", "kind": "Canary", "metadata": {"name": "mine"}}
+    return {
+        f"{base}/simulations": {"spec": {"pods": [pod], "configuration": configuration}},
+        f"{base}/headroom": {"spec": {"pod": pod, "configuration": configuration}},
+        f"{base}/comparisons": {"spec": {"policies": [policy]}},
+        f"{base}/plans": {"spec": {"changes": [{"configuration": configuration}]}},
+        f"{base}/canaries": canary | {"spec": {"configuration": configuration}},
+    }
+
+
+def test_who_may_only_ask_sends_the_service_nowhere(api, service, start):
+    """An advisor would post to the URL and read the files of ``tlsConfig``, from inside."""
+    rules = [
+        {"apiGroups": ["stowage.dev"], "resources": ["*"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+    ]
+    access = "/apis/rbac.authorization.k8s.io/v1"
+    api.post(f"{access}/clusterroles", {"metadata": {"name": "asks"}, "rules": rules}).ok(201)
+    api.post(
+        f"{access}/clusterrolebindings",
+        {
+            "metadata": {"name": "asks"},
+            "roleRef": {"apiGroup": access[6:-3], "kind": "ClusterRole", "name": "asks"},
+            "subjects": [{"apiGroup": access[6:-3], "kind": "User", "name": "curious"}],
+        },
+    ).ok(201)
+    curious = Api(make_token("curious", ["some"]))
+    elsewhere = [{"urlPrefix": service.url, "filterVerb": "filter", "nodeCacheCapable": True}]
+    for path, question in _asking(elsewhere).items():
+        told = curious.post(path, question).fails(403, "Forbidden")
+        assert "extenders" in told["message"], path
+    assert service.calls == []
+    start(filterVerb="filter")  # now it is in force, and everybody may ask what it makes of a pod
+    path, question = next(iter(_asking(elsewhere).items()))
+    curious.post(path, question).ok(201)
+    assert [verb for verb, _ in service.calls] == ["filter"]

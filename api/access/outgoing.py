@@ -1,0 +1,56 @@
+"""Whom this service asks on somebody's behalf: extenders of a configuration that a question has.
+
+An extender is a URL that the advisor posts to, and files that it reads to do so, from inside. So
+who asks what would be under another configuration may name those of the configuration in force;
+others only who could put them in force.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.errors import Forbidden
+from clusterstate.objects.meta import Manifest
+
+_TO_CHANGE = Attributes("update", "stowage.dev", "schedulerconfiguration")
+
+
+def require_extenders(user: User, document: object) -> None:
+    """Refuse a question whose configurations name extenders that the asker may not have asked.
+
+    Queries once, if it names any.
+
+    Raises:
+        Forbidden: it does.
+    """
+    wanted = [one for found in _configurations(document) for one in _listed(found, "extenders")]
+    if not wanted or authorizer.decide(user, _TO_CHANGE).allowed:
+        return
+    from scheduling.answers import questions
+
+    in_force = questions.stored_configuration().get("extenders") or ()
+    if any(one not in in_force for one in wanted):
+        raise Forbidden(
+            "extenders: this service would ask them, so to name others than those of the"
+            " configuration in force takes the right to update schedulerconfiguration in the API"
+            ' group "stowage.dev"'
+        )
+
+
+def _configurations(document: object) -> Iterator[Manifest]:
+    """Yield the configurations in a question: of itself, of policies, of changes."""
+    spec = document.get("spec") if isinstance(document, dict) else None
+    if not isinstance(spec, dict):
+        return
+    parts: list[Any] = [spec, *_listed(spec, "policies"), *_listed(spec, "changes")]
+    for part in parts:
+        found = part.get("configuration") if isinstance(part, dict) else None
+        if isinstance(found, dict):
+            yield found
+
+
+def _listed(manifest: Manifest, name: str) -> list[Any]:
+    found = manifest.get(name)
+    return found if isinstance(found, list) else []
