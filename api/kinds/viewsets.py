@@ -33,6 +33,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
+from clusterstate.actions.object_meta import conflict
 from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
@@ -323,7 +324,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if metadata.get("managedFields"):
             raise BadRequest("metadata.managedFields must be nil")
         put_namespace(metadata, target.namespace)
-        metadata["name"] = target.name
+        self._require_name(metadata)
         now = clock.now()
         force = wire.boolean(query.get("force"), "force")
         manager = Manager(options.field_manager(request), target.subresource)
@@ -338,6 +339,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         except NotFound:
             if target.subresource:
                 raise
+            if uid := metadata.get("uid"):
+                why = f"the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(target.kind, target.name, f"uid mismatch: {why}") from None
             auth.require(self.user, auth.asked("POST", target, ""))
             stored = objects.create(
                 target.kind,

@@ -122,6 +122,11 @@ def _endpoint_slice(endpoint_slice: Manifest) -> None:
         _set(port, protocol="TCP")
 
 
+def _ingress_class(ingress_class: Manifest) -> None:
+    if (parameters := (ingress_class.get("spec") or {}).get("parameters")) is not None:
+        _set(parameters, scope="Cluster")
+
+
 def _network_policy(policy: Manifest) -> None:
     spec = policy.setdefault("spec", {})
     spec.setdefault("podSelector", {})
@@ -193,6 +198,7 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "Endpoints": _endpoints,
         "EndpointSlice": _endpoint_slice,
         "HorizontalPodAutoscaler": _autoscaler,
+        "IngressClass": _ingress_class,
         "Job": lambda manifest: _job(manifest, pod_spec),
         "NetworkPolicy": _network_policy,
         "PersistentVolume": _persistent_volume,

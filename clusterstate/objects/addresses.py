@@ -30,7 +30,12 @@ _OF_TYPES: Final = {
 
 def has_address(spec: Manifest) -> bool:
     """Return whether a Service of this spec has a cluster IP of its own."""
-    return (spec.get("type") or "ClusterIP") in _ADDRESSED and spec.get("clusterIP") != HEADLESS
+    return _is_addressed(spec) and spec.get("clusterIP") != HEADLESS
+
+
+def _is_addressed(spec: Manifest) -> bool:
+    """Return whether Services of this type have a cluster IP, or say that they are headless."""
+    return (spec.get("type") or "ClusterIP") in _ADDRESSED
 
 
 def _has_ports(spec: Manifest) -> bool:
@@ -71,11 +76,11 @@ def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
     What the new type does not have is taken away.
     """
     spec = dict(new)
-    if has_address(spec) and has_address(old):
+    if _is_addressed(spec) and _is_addressed(old):
         for name in ("clusterIP", "clusterIPs"):
             if not spec.get(name) and old.get(name):
                 spec[name] = old[name]
-    elif not has_address(spec) and has_address(old) and spec.get("clusterIP") != HEADLESS:
+    elif not _is_addressed(spec) and _is_addressed(old):
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if spec.get(name) == old.get(name):
                 spec.pop(name, None)
@@ -165,7 +170,7 @@ class Pool:
             spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
         elif spec.get("clusterIP") == HEADLESS:
             spec["clusterIPs"] = spec.get("clusterIPs") or [HEADLESS]
-        if (spec.get("type") or "ClusterIP") in _ADDRESSED:
+        if _is_addressed(spec):
             spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv4"]
             spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
         if _has_ports(spec) and spec.get("ports"):

@@ -308,9 +308,16 @@ class ServiceStrategy(Strategy):
         new["status"] = {"loadBalancer": {}}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """A client that leaves the address out does not mean that it shall go."""
-        if not subresource:
-            new["spec"] = addresses.keep_allocated(new.get("spec") or {}, old.get("spec") or {})
+        """A client that leaves the address out does not mean that it shall go.
+
+        What a balancer told goes where the Service is not for balancers any more.
+        """
+        if subresource:
+            return
+        spec = new["spec"] = addresses.keep_allocated(new.get("spec") or {}, old.get("spec") or {})
+        status = new.get("status") or {}
+        if (status.get("loadBalancer") or {}).get("ingress") and spec.get("type") != "LoadBalancer":
+            new["status"] = {**status, "loadBalancer": {}}
 
 
 class ServiceCidrStrategy(Strategy):

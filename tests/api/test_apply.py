@@ -128,3 +128,22 @@ def test_a_manager_with_a_name_too_long_is_refused(api):
         assert status["message"].startswith('CreateOptions.meta.k8s.io "" is invalid: fieldManager')
         api.post(f"{PODS}?fieldManager={manager}", pod()).fails(422, "Invalid")
     api.post(f"{DEPLOYMENTS}?fieldManager={'x' * 128}", deployment()).ok(201)
+
+
+def test_an_apply_is_about_the_object_that_its_path_names(api):
+    """Also where there is none yet; one that names an object that is gone makes no other."""
+    path = "/api/v1/namespaces/ns/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+
+    def applied(name, **metadata):
+        wanted = {**body, "metadata": {**body["metadata"], **metadata}}
+        return api.patch(f"{path}/{name}?fieldManager=me", wanted, content_type=APPLY)
+
+    assert "name on the URL" in applied("two").fails(400, "BadRequest")["message"]
+    uid = "88e00824-7f0e-11e8-94a1-c8d3ffb15800"
+    failed = applied("one", uid=uid).fails(409, "Conflict")
+    assert f"specified uid {uid}, and no existing object was found" in failed["message"]
+    api.get(f"{path}/one").fails(404, "NotFound")
+    made = applied("one").ok(201)
+    assert applied("one", uid=made["metadata"]["uid"]).ok() == made
+    applied("one", uid=uid).fails(409, "Conflict")

@@ -125,6 +125,53 @@ DNS = [
 ]  # fmt: skip
 
 
+def test_a_headless_service_stays_so_where_a_client_leaves_the_address_out():
+    create("s", clusterIP="None")
+
+    def without(spec):
+        del spec["clusterIP"], spec["clusterIPs"]
+        return {**spec, "selector": {"a": "b"}}
+
+    found = update("s", without)
+    assert (found["clusterIP"], found["clusterIPs"]) == ("None", ["None"])
+
+
+def status(name, ingress):
+    wanted = {"loadBalancer": {"ingress": [ingress]}}
+    objects.update(
+        "Service", "default", name, lambda old: {**old, "status": wanted}, now=NOW,
+        subresource="status",
+    )  # fmt: skip
+    return manifest("Service", "default", name)["status"]["loadBalancer"]
+
+
+def test_what_a_balancer_told_goes_with_the_type():
+    create("s", type="LoadBalancer")
+    given = {"ip": "203.0.113.1", "ipMode": "VIP"}
+    assert status("s", {"ip": "203.0.113.1"}) == {"ingress": [given]}
+    update("s", lambda spec: {**spec, "selector": {"a": "b"}})
+    assert manifest("Service", "default", "s")["status"]["loadBalancer"] == {"ingress": [given]}
+    update("s", lambda spec: {**spec, "type": "ClusterIP"})
+    assert manifest("Service", "default", "s")["status"]["loadBalancer"] == {}
+    with pytest.raises(Invalid, match=r"may only be used when `spec.type` is 'LoadBalancer'"):
+        status("s", {"ip": "203.0.113.1"})
+
+
+@pytest.mark.parametrize(
+    ("ingress", "why"),
+    [
+        ({"ip": "pear"}, "must be a valid IP address"),
+        ({"ip": "203.0.113.1", "ipMode": "Magic"}, "Unsupported value"),
+        ({"hostname": "a.example", "ipMode": "VIP"}, "may not be specified when `ip` is not set"),
+        ({"hostname": "203.0.113.1"}, "must be a DNS name, not an IP address"),
+    ],
+)
+def test_what_a_balancer_may_not_tell(ingress, why):
+    create("s", type="LoadBalancer")
+    with pytest.raises(Invalid, match=why):
+        status("s", ingress)
+
+
 def test_ports_that_differ_by_protocol_alone_have_one_node_port():
     first, second = ports_of(create("a", type="NodePort", ports=DNS))
     assert first == second

@@ -41,7 +41,7 @@ from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.scheduling import validate_tolerations
-from clusterstate.admission.validation.services import validate_service
+from clusterstate.admission.validation.services import validate_service, validate_service_status
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -413,5 +413,6 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
     "ResourceClaim": devices.validate_claim_status,
+    "Service": validate_service_status,
 }
 """What is asked of a status that is written by itself."""

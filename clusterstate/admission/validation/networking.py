@@ -29,6 +29,7 @@ _MOST_ADDRESSES: Final = 100
 _MOST_ENDPOINTS: Final = 1000
 _MOST_NETWORKS: Final = 2
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
+_SCOPES: Final = ("Cluster", "Namespace")
 _POLICY_TYPES: Final = ("Egress", "Ingress")
 
 
@@ -176,6 +177,7 @@ def _ingress_class(new: Manifest, old: Manifest | None) -> Errors:
     if old is not None:
         before = (old.get("spec") or {}).get("controller")
         errors += validate_immutable(controller, before, "spec.controller")
+    errors += _class_parameters(spec.get("parameters"), "spec.parameters")
     if not controller:
         return [*errors, required("spec.controller")]
     domain, slash, rest = controller.partition("/")
@@ -183,6 +185,32 @@ def _ingress_class(new: Manifest, old: Manifest | None) -> Errors:
         detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
         return [*errors, invalid("spec.controller", controller, detail)]
     return errors + invalid_each("spec.controller", controller, formats.dns_subdomain(domain))
+
+
+def _class_parameters(reference: Manifest | None, path: str) -> Errors:
+    if reference is None:
+        return []
+    errors: Errors = []
+    if group := reference.get("apiGroup"):
+        errors += invalid_each(f"{path}.apiGroup", group, formats.dns_subdomain(group))
+    for field in ("kind", "name"):
+        if not (value := reference.get(field) or ""):
+            errors.append(required(f"{path}.{field}", f"{field} is required"))
+        else:
+            errors += invalid_each(f"{path}.{field}", value, formats.path_segment(value))
+    scope, namespace = reference.get("scope"), reference.get("namespace")
+    where = f"{path}.namespace"
+    if scope is None:
+        errors.append(required(f"{path}.scope"))
+    elif scope not in _SCOPES:
+        errors.append(not_supported(f"{path}.scope", scope, _SCOPES))
+    elif scope == "Cluster" and namespace is not None:
+        errors.append(forbidden(where, "`parameters.scope` is set to 'Cluster'"))
+    elif scope == "Namespace" and not namespace:
+        errors.append(required(where, "`parameters.scope` is set to 'Namespace'"))
+    elif namespace:
+        errors += invalid_each(where, namespace, formats.dns_label(namespace))
+    return errors
 
 
 # Networks of Services ---------------------------------------------------------------------------

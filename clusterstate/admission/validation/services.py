@@ -35,6 +35,7 @@ _TRAFFIC_POLICIES: Final = ("Cluster", "Local")
 _DISTRIBUTIONS: Final = ("PreferClose", "PreferSameNode", "PreferSameZone")
 _LONGEST_AFFINITY: Final = 86400
 _KUBELET: Final = 10250
+_IP_MODES: Final = ("Proxy", "VIP")
 
 
 def validate_service(new: Manifest, old: Manifest | None) -> Errors:
@@ -57,6 +58,31 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
         errors += _families(spec)
     errors += _outside(spec, before, type_)
     return errors + _traffic(spec, before, type_)
+
+
+def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
+    """Return what is wrong with what a balancer tells of a Service."""
+    del old
+    spec, status = new.get("spec") or {}, new.get("status") or {}
+    ingress = (status.get("loadBalancer") or {}).get("ingress") or ()
+    path = "status.loadBalancer.ingress"
+    if ingress and spec.get("type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    errors: Errors = []
+    for index, one in enumerate(ingress):
+        where, mode = f"{path}[{index}]", one.get("ipMode")
+        if address := one.get("ip"):
+            errors += invalid_each(f"{where}.ip", address, formats.ip_address(address))
+            if mode is not None and mode not in _IP_MODES:
+                errors.append(not_supported(f"{where}.ipMode", mode, _IP_MODES))
+        elif mode is not None:
+            errors.append(forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set"))
+        if name := one.get("hostname"):
+            errors += invalid_each(f"{where}.hostname", name, formats.dns_subdomain(name))
+            if not formats.ip_address(name):
+                detail = "must be a DNS name, not an IP address"
+                errors.append(invalid(f"{where}.hostname", name, detail))
+    return errors
 
 
 def _ports(spec: Manifest, type_: str) -> Errors:
