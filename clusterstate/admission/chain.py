@@ -9,6 +9,7 @@ from clusterstate.admission import (
     dedicated_nodes,
     default_classes,
     default_toleration_seconds,
+    device_access,
     extended_resource_toleration,
     limit_pod_hard_anti_affinity_topology,
     limit_ranger,
@@ -161,6 +162,8 @@ def run_mutating(request: Request) -> None:
             node_restriction.admit(request)
     elif kind in default_classes.KINDS and not request.subresource:
         default_classes.admit(request)
+    elif kind in device_access.KINDS and not request.subresource:
+        device_access.admit(request)
     if kind in node_restriction.OTHER_KINDS and settings.node_restriction:
         node_restriction.admit(request)
     if kind == "CertificateSigningRequest":

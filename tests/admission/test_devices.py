@@ -4,7 +4,9 @@ import pytest
 
 from clusterstate.admission.request import CREATE, UPDATE, AdmissionSettings
 from clusterstate.admission.validation import formats, validate
+from clusterstate.objects.errors import Invalid
 from clusterstate.objects.kinds import KINDS
+from tests.admission.context import Known, create
 
 META = {"name": "n", "uid": "u", "resourceVersion": "1"}
 IN_NAMESPACE = {**META, "namespace": "ns"}
@@ -102,6 +104,24 @@ def test_claims_that_are_refused(devices, field, detail):
     found = told("ResourceClaim", claim(**devices))
     assert field in found, found
     assert detail in found[field]
+
+
+@pytest.mark.parametrize(
+    ("labels", "allowed"),
+    [({}, False), ({"resource.kubernetes.io/admin-access": "yes"}, False),
+     ({"resource.kubernetes.io/admin-access": "true"}, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_devices_in_use_are_claimed_in_namespaces_for_that_alone(kind, labels, allowed):
+    wanted = {"devices": {"requests": [{"name": "r", "exactly": {**WANTED, "adminAccess": True}}]}}
+    spec = wanted if kind == "ResourceClaim" else {"spec": wanted}
+    body = {"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec}
+    known = Known(namespaces={"ns": {"metadata": {"name": "ns", "labels": labels}}})
+    if allowed:
+        create(body, known, kind=kind)
+    else:
+        with pytest.raises(Invalid, match=r"exactly\.adminAccess: Forbidden: admin access to"):
+            create(body, known, kind=kind)
 
 
 def test_what_is_claimed_does_not_change():
