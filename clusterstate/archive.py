@@ -28,7 +28,11 @@ _MAGIC_OF_ANY = b"STOWAGE BACKUP "
 _HEAD = struct.Struct(">cII")
 _PIECE_BYTES = 1 << 20
 _LARGEST_BYTES = 1 << 28
+"""Of a piece, packed and unpacked."""
 _LEVEL = 3
+_MOST_PARTITIONS = 20_000
+"""Ten years of decisions and more of the past."""
+_FIRST_YEAR, _LAST_YEAR = 2000, 9000
 
 
 class Damaged(Exception):
@@ -123,6 +127,11 @@ class Reader:
         if kind != b"H":
             raise Damaged("The backup has no head.")
         self.head: Head = _decoded(payload, Head)
+        moments = (*self.head.decided_at, *self.head.packed_at)
+        if len(moments) > _MOST_PARTITIONS or any(
+            one.tzinfo is None or not _FIRST_YEAR <= one.year <= _LAST_YEAR for one in moments
+        ):
+            raise Damaged("The backup is damaged: its head names impossible partitions.")
         self.sequences: dict[str, int] = {}
         """Known when everything was read."""
 
@@ -167,10 +176,14 @@ class Reader:
         packed = self._take(length)
         if zlib.crc32(packed) != crc:
             raise Damaged("The backup is damaged: a piece has another sum than it should.")
+        unpacking = zlib.decompressobj()
         try:
-            return kind, zlib.decompress(packed)
+            payload = unpacking.decompress(packed, _LARGEST_BYTES)
         except zlib.error as error:
             raise Damaged(f"The backup is damaged: {error}.") from error
+        if not unpacking.eof:  # a megabyte of nothing but zeros packs into a kilobyte
+            raise Damaged("The backup is damaged: a piece is cut off, or unpacks without an end.")
+        return kind, payload
 
     def _take(self, count: int) -> bytes:
         data = self._file.read(count)

@@ -192,6 +192,8 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
         past.make_partitions(reader.head.packed_at)
         for name, pieces in reader.tables():
             _load_table(name, reader.head.tables[name], pieces, progress)
+        if unknown := reader.sequences.keys() - _sequences(reader.head.tables).keys():
+            raise CannotRestore(f"The backup has other sequences: {', '.join(sorted(unknown))}.")
         for name, last in reader.sequences.items():
             sql.fetch(
                 "SELECT setval(quote_ident(%s::text)::regclass, greatest(%s::bigint, coalesce("

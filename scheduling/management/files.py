@@ -4,6 +4,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,7 @@ def documents(name: str) -> Iterator[Any]:
     Raises:
         CommandError: the file cannot be read.
     """
-    try:
-        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise CommandError(f"{name}: {error.strerror}") from error
+    raw = contents(name, most=_MAX_BYTES)
     try:
         if raw.lstrip()[:1] in (b"{", b"["):
             try:
@@ -51,6 +49,23 @@ def documents(name: str) -> Iterator[Any]:
                 yield document
     except (StatusError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{name}: {' '.join(str(error).split())}") from error
+
+
+def contents(name: str, *, most: int) -> bytes:
+    """Return what a file holds, ``-`` for standard input.
+
+    Raises:
+        CommandError: it cannot be read, or has more than ``most`` bytes: a device, such as
+            ``/dev/zero``, has no end.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+            raw = file.read(most + 1)
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror}") from error
+    if len(raw) > most:
+        raise CommandError(f"{name}: is larger than {most} bytes")
+    return raw
 
 
 def _json_documents(raw: bytes) -> list[Any] | None:
@@ -73,7 +88,7 @@ def single(documents: Iterable[Any]) -> Iterator[Any]:
     """Return documents, those of lists one by one; a PodList need not repeat the kind."""
     for document in documents:
         if isinstance(document, list):
-            yield from single(document)
+            yield from single(_flat(document))
             continue
         kind = str(document.get("kind") or "") if isinstance(document, dict) else ""
         if not kind.endswith("List") or not isinstance(document.get("items"), list):
@@ -82,6 +97,19 @@ def single(documents: Iterable[Any]) -> Iterator[Any]:
         item_kind = {"kind": kind.removesuffix("List")} if kind != "List" else {}
         items = document["items"]
         yield from single([{**item_kind, **i} if isinstance(i, dict) else i for i in items])
+
+
+def _flat(nested: list[Any]) -> Iterator[Any]:
+    """Return what stands in lists of lists, in order, however deep."""
+    waiting = [iter(nested)]
+    while waiting:
+        for one in waiting[-1]:
+            if isinstance(one, list):
+                waiting.append(iter(one))
+                break
+            yield one
+        else:
+            waiting.pop()
 
 
 def known(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:

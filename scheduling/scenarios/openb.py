@@ -31,6 +31,7 @@ _POD_COLUMNS: Final = (
     "deletion_time", "scheduled_time",
 )  # fmt: skip
 _PODS_PER_NODE: Final = "256"
+_MOST_BYTES: Final = 1 << 30
 
 
 class TraceError(ValueError):
@@ -94,8 +95,13 @@ def read(
 
 def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise TraceError(f"{path}: is larger than {_MOST_BYTES} bytes, unpacked")
+        text = data.decode()
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from error
     try:

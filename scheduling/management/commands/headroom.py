@@ -15,6 +15,7 @@ from clusterstate.objects import reading
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
+from scheduling.management import files
 
 
 class Command(BaseCommand):
@@ -50,8 +51,9 @@ class Command(BaseCommand):
 
 def _pods(path: Path) -> list[Manifest]:
     try:
-        documents = list(reading.read_yaml_documents(path.read_bytes()))
-    except (OSError, StatusError, UnicodeDecodeError) as error:
+        raw = files.contents(str(path), most=reading.MAX_YAML_BYTES)
+        documents = list(reading.read_yaml_documents(raw))
+    except (StatusError, UnicodeDecodeError) as error:
         raise CommandError(f"{path}: {' '.join(str(error).split())}") from error
     return [one for one in documents if isinstance(one, dict) and one.get("kind") == "Pod"]
 
