@@ -21,7 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import IO, Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -47,6 +47,7 @@ _ALGORITHMS: Final = (
 )  # fmt: skip
 """Signatures by a key of the provider alone: none by a shared secret, and not ``none``."""
 _MOST_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 16
 _SECONDS: Final = 5.0
 _LEEWAY: Final = 30
 _KEPT_SECONDS: Final = 600.0
@@ -110,7 +111,7 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
     request = urllib.request.Request(address, data, given)  # noqa: S310  # checked: _is_safe
     try:
         with _opener.open(request, timeout=_SECONDS) as answer:
-            found = json.loads(answer.read(_MOST_BYTES))
+            found = json.loads(_whole(answer))
     except urllib.error.HTTPError as error:
         raise Away(f"it answered {error.code}") from None
     except (OSError, HTTPException, ValueError):
@@ -118,6 +119,24 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
     if not isinstance(found, dict):
         raise Away("its answer is no object")
     return found
+
+
+def _whole(answer: HTTPResponse) -> bytes:
+    """Return the body of an answer.
+
+    Each single wait has a time limit, so a server that sends a byte now and then would hold the
+    thread for hours: anybody may begin a sign-in.
+
+    Raises:
+        ValueError: it is too long, or takes too long.
+    """
+    until = time.monotonic() + _SECONDS
+    body = bytearray()
+    while piece := answer.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            raise ValueError("an answer without an end")
+    return bytes(body)
 
 
 def _is_safe(address: str) -> bool:
