@@ -5,7 +5,6 @@ a stored Service is the one record of what it got. A process remembers what it h
 reads a Service once and not again for every other that is created.
 """
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from secrets import randbelow
@@ -18,18 +17,31 @@ from clusterstate import locks, memory, sql
 from clusterstate.actions.stored import Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
-from clusterstate.objects import addresses
+from clusterstate.objects import addresses, document
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 _PRESENT: Final = "SELECT document_id FROM service"
-_READ: Final = """
-SELECT d.id, substring(d.text FROM '"clusterIP":"([^"]*)"'),
-       CASE WHEN d.text LIKE '%%odePort":%%' THEN d.text END
-FROM document d WHERE d.id = ANY(%s)
-"""
-_PORT: Final = re.compile(r'"(?:nodePort|healthCheckNodePort)":([0-9]+)')
+_READ: Final = "SELECT d.id, d.text FROM document d WHERE d.id = ANY(%s)"
+
+
+class _Port(msgspec.Struct, frozen=True, rename="camel"):
+    node_port: int | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    cluster_ip: str | None = msgspec.field(name="clusterIP", default=None)
+    ports: tuple[_Port, ...] | None = None
+    health_check: int | None = msgspec.field(name="healthCheckNodePort", default=None)
+
+
+class _Service(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+# A label or an annotation may be called clusterIP, too: texts are read, not searched.
+_decode: Final = msgspec.json.Decoder(_Service).decode
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -52,9 +64,11 @@ def _pool() -> addresses.Pool:
     found = {id_: before[id_] for id_ in present if id_ in before}
     fresh = [id_ for id_ in present if id_ not in found]
     if fresh:
-        for id_, address, text in sql.fetch(_READ, (sql.Int8s(fresh),)):
-            ports = tuple(int(port) for port in _PORT.findall(text or ""))
-            found[id_] = _Taken(address or "", ports)
+        for id_, text in sql.fetch(_READ, (sql.Int8s(fresh),)):
+            spec = _decode(text.replace(document.SLOT, "")).spec
+            given = (*(one.node_port for one in spec.ports or ()), spec.health_check)
+            ports = tuple(port for port in given if port)
+            found[id_] = _Taken(spec.cluster_ip or "", ports)
     _known.clear()  # what is gone is forgotten
     _known.update(found)
     return addresses.Pool(

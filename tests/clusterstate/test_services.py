@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects import addresses
 from clusterstate.objects.errors import Invalid
@@ -36,6 +37,18 @@ def test_addresses_are_of_the_network_and_nobody_has_the_same():
         assert addresses.ipaddress.ip_address(spec["clusterIP"]) in addresses.NETWORK
         assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
     assert addresses.FIRST not in found
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_a_label_of_that_name_hides_no_address(where):
+    """What a Service got stands in its spec, and nowhere else."""
+    memory.forget()
+    metadata = {"name": "odd", where: {"clusterIP": "10.96.0.99", "nodePort": "31000"}}
+    body = {"metadata": metadata, "spec": {"ports": PORTS, "clusterIP": "10.96.7.7"}}
+    objects.create("Service", "default", body, now=NOW)
+    with pytest.raises(Invalid, match="already allocated"):
+        create("other", clusterIP="10.96.7.7")
+    assert create("free", clusterIP="10.96.0.99")["clusterIP"] == "10.96.0.99"
 
 
 def test_services_that_are_created_at_once_get_different_addresses():
