@@ -51,13 +51,13 @@ class News(msgspec.Struct, frozen=True):
 
 _OBJECTS = f"""
 SELECT c.kind, c.namespace, c.name, c.verb, c.deletion_at IS NOT NULL,
-       CASE WHEN c.verb <> {changes.DELETED} AND position('{_OWNED}' in d.text) > 0
+       CASE WHEN c.verb <> {changes.DELETED} AND position('{_OWNED}' in {sql.METADATA}) > 0
             THEN d.text END
 FROM change c LEFT JOIN document d ON d.id = c.document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind <> ALL(%s)
 ORDER BY c.revision
 """
-_LIST = f"split_part(d.text, '{_OWNED}', 2)"
+_LIST = f"split_part({sql.METADATA}, '{_OWNED}', 2)"
 # Nearly always the list ends at the first bracket, since an owner's fields are texts and booleans.
 _SHORT = f"split_part(left({_LIST}, 4096), ']', 1)"
 _IS_WHOLE = rf"""({_SHORT} LIKE '%%"}}' AND position('\' in {_SHORT}) = 0)"""
@@ -71,7 +71,7 @@ SELECT DISTINCT c.class_id, c.namespace, {listed}
 FROM change c JOIN document d ON d.id = c.document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb <> {changes.DELETED} AND c.document_id IS DISTINCT FROM c.previous_document_id
-  AND position('{_OWNED}' in d.text) > 0 {where}
+  AND position('{_OWNED}' in {sql.METADATA}) > 0 {where}
 """
 
 
@@ -79,7 +79,8 @@ def _existing_owners(listed: str, where: str = "") -> str:
     return f"""
 SELECT DISTINCT p.class_id, p.namespace, {listed}
 FROM pod p JOIN document d ON d.id = p.document_id
-WHERE p.id > %s::bigint AND p.id <= %s::bigint AND position('{_OWNED}' in d.text) > 0 {where}
+WHERE p.id > %s::bigint AND p.id <= %s::bigint
+  AND position('{_OWNED}' in {sql.METADATA}) > 0 {where}
 """
 
 
@@ -88,7 +89,7 @@ SELECT DISTINCT c.namespace, c.name
 FROM change c JOIN document d ON d.id = c.document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb <> {changes.DELETED} AND c.deletion_at IS NOT NULL
-  AND position('{_FINAL}' in d.text) > 0
+  AND position('{_FINAL}' in {sql.METADATA}) > 0
 """
 _PODS_GONE = f"""
 SELECT DISTINCT c.namespace, c.name
@@ -179,9 +180,9 @@ def everything() -> tuple[list[Dependent], list[DependentPods]]:
         space = "t.namespace" if kind.namespaced else "''"
         rows = sql.fetch(
             f"SELECT {space}, t.name, t.deletion_at IS NOT NULL,"
-            f" CASE WHEN position('{_OWNED}' in d.text) > 0 THEN d.text END"
+            f" CASE WHEN position('{_OWNED}' in {sql.METADATA}) > 0 THEN d.text END"
             f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id"
-            f" WHERE t.deletion_at IS NOT NULL OR position('{_OWNED}' in d.text) > 0"
+            f" WHERE t.deletion_at IS NOT NULL OR position('{_OWNED}' in {sql.METADATA}) > 0"
         )
         objects += [
             Dependent((kind.name, namespace, name), False, terminating, _decoded(text))
@@ -199,7 +200,7 @@ def ending_pods() -> list[Key]:
     """Return the terminating pods that have finalizers. Queries once."""
     rows = sql.fetch(
         "SELECT p.namespace, p.name FROM terminating_pod t JOIN pod p ON p.id = t.pod_id"
-        f" JOIN document d ON d.id = p.document_id WHERE position('{_FINAL}' in d.text) > 0"
+        f" JOIN document d ON d.id = p.document_id WHERE position('{_FINAL}' in {sql.METADATA}) > 0"
     )
     return [("Pod", *row) for row in rows]
 

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+METADATA = "split_part(d.text, chr(1), 1)"
+"""The text of a document ``d`` as far as its metadata goes: the first slot ends it.
+
+A text is searched there for what an object itself has, such as finalizers. A template in its spec
+may have members of the same names.
+"""
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i").pack
 _INT8 = struct.Struct(">iq").pack

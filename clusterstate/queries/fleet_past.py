@@ -68,7 +68,7 @@ WITH ended AS MATERIALIZED (
            c.previous_unschedulable AS unschedulable,
            c.previous_eviction IS NOT NULL
            OR CASE WHEN c.deletion_at IS NOT NULL OR c.verb = 3 THEN
-                  (SELECT strpos(d.text, '"deletionTimestamp":"') > 0
+                  (SELECT strpos({sql.METADATA}, '"deletionTimestamp":"') > 0
                    FROM document d WHERE d.id = c.previous_document_id)
               ELSE false END AS leaving,
            CASE WHEN c.previous_node_name <> '' OR c.previous_unschedulable IS NOT NULL THEN NULL

@@ -52,7 +52,8 @@ def left_behind(node_names: Sequence[str], *, bound_by: datetime, limit: int) ->
         " WHERE p.node_name = ANY(%s) AND p.node_name <> ''"
         f" AND {BOUND_AT} <= %s::timestamptz"
         " AND NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name)"
-        " AND NOT (p.deletion_at IS NOT NULL AND position('\"finalizers\":[' in d.text) > 0)"
+        " AND NOT (p.deletion_at IS NOT NULL"
+        f" AND position('\"finalizers\":[' in {sql.METADATA}) > 0)"
         f" AND {_NOT_ASIDE} ORDER BY p.id LIMIT %s::bigint",
         (sql.Texts(list(node_names)), bound_by, limit),
     )
@@ -71,7 +72,7 @@ def out_of_service(*, limit: int) -> list[Leftover]:
         "                          SELECT 1 FROM taint r WHERE r.node_id = n.id AND r.key IN"
         "                          ('node.kubernetes.io/not-ready',"
         "                           'node.kubernetes.io/unreachable')))"
-        f" AND position('\"finalizers\":[' in d.text) = 0 AND {_NOT_ASIDE}"
+        f" AND position('\"finalizers\":[' in {sql.METADATA}) = 0 AND {_NOT_ASIDE}"
         " ORDER BY p.id LIMIT %s::bigint",
         (limit,),
     )

@@ -42,7 +42,7 @@ WHERE (t.deletion_at <= (SELECT %s::timestamptz)
        OR (p.node_name NOT IN ({WITH_AGENT})
            AND (t.deletion_at <= (SELECT %s::timestamptz) OR NOT {_ASKED_TO_WAIT}))
        OR p.node_name NOT IN (SELECT n.name FROM node n))
-  AND position('"finalizers":[' in d.text) = 0
+  AND position('"finalizers":[' in {sql.METADATA}) = 0
   AND NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_DELETION}' AND s.kind = 'Pod'
                   AND s.object_id = p.id AND s.revision = p.revision)
 ORDER BY t.deletion_at, t.pod_id LIMIT (SELECT %s::bigint)

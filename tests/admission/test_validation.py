@@ -144,3 +144,21 @@ def test_a_replica_set_must_select_its_own_pods():
     assert _errors(replica_set, "ReplicaSet") == {
         "spec.template.metadata.labels": "`selector` does not match template `labels`"
     }
+
+
+def test_the_template_of_a_claim_has_labels_and_annotations_alone():
+    """validation.go validatePersistentVolumeClaimTemplateObjectMeta, v1.36."""
+
+    def errors(**metadata):
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}
+        template = {"metadata": metadata, "spec": claim}
+        return _errors(
+            pod({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]})
+        )
+
+    path = "spec.volumes[0].ephemeral.volumeClaimTemplate.metadata"
+    assert not errors(labels={"a": "b"}, annotations={"c": "d"}, creationTimestamp=None)
+    told = "cannot be set for an ephemeral volume"
+    assert errors(finalizers=["example.com/keep"]) == {f"{path}.finalizers": told}
+    assert errors(name="n") == {f"{path}.name": told}
+    assert list(errors(labels={"-a": "b"})) == [f"{path}.labels"]

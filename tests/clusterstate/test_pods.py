@@ -415,6 +415,22 @@ def test_finalizers_keep_a_pod_until_they_are_removed() -> None:
     assert (change.verb, change.revision) == (changes.DELETED, stored.revision)
 
 
+def test_finalizers_elsewhere_in_a_pod_keep_nobody() -> None:
+    """As in the template of a claim, which earlier versions stored."""
+    create_node("n1")
+    pod_id = new_pod("a")
+    assert bind(pod_id, "n1")
+    sql.run(
+        "UPDATE document d SET text = replace(text, '\"spec\":{', %s) FROM pod p"
+        " WHERE p.id = %s::bigint AND d.id = p.document_id",
+        ('"spec":{"a":{"finalizers":["example.com/hold"]},', pod_id),
+    )
+    objects.delete("Pod", "default", "a", now=NOW)
+    later = NOW + dt.timedelta(seconds=700)
+    assert finishable(now=later, overdue_at=NOW, limit=10) == [pod_id]
+    assert [id_ for id_, _ in finish_deletions([pod_id], now=later)] == [pod_id]
+
+
 def test_a_deletion_with_another_uid_is_a_conflict() -> None:
     new_pod("a")
     with pytest.raises(Conflict, match="Precondition failed: UID in precondition: 1"):

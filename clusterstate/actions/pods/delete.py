@@ -162,9 +162,9 @@ def _deletion_time(
     return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
 
 
-_DELETABLE = """
+_DELETABLE = f"""
     SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id
-    WHERE p.id = ANY(%s) AND position('"finalizers":[' in d.text) = 0
+    WHERE p.id = ANY(%s) AND position('"finalizers":[' in {sql.METADATA}) = 0
     ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
 """
 

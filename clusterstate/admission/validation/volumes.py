@@ -18,6 +18,7 @@ from clusterstate.admission.validation.field import (
     required,
     too_long,
 )
+from clusterstate.admission.validation.metadata import validate_annotations, validate_labels
 from clusterstate.admission.validation.mounts import (
     validate_local_descending_path,
     validate_no_backsteps,
@@ -376,7 +377,16 @@ def _ephemeral(source: Manifest, path: str) -> Errors:
     template = source.get("volumeClaimTemplate")
     if template is None:
         return [required(f"{path}.volumeClaimTemplate")]
-    return validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
+    path = f"{path}.volumeClaimTemplate"
+    metadata = template.get("metadata") or {}
+    errors = validate_annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
+    errors += validate_labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
+    errors += [
+        forbidden(f"{path}.metadata.{name}", "cannot be set for an ephemeral volume")
+        for name, value in metadata.items()
+        if value and name not in ("annotations", "labels")
+    ]
+    return errors + validate_claim_spec(template.get("spec") or {}, f"{path}.spec")
 
 
 _CHECKS: Final[dict[str, Callable[[Manifest, str], Errors]]] = {
