@@ -244,6 +244,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
                 for name in old:
                     sql.run(f"DROP TABLE IF EXISTS {name}")
         except transactions.TablesInUse:
+            partitions.end_silent("decision")
             return 0
     sql.run("DELETE FROM decision_table WHERE at < %s::timestamptz", (_begin(boundary),))
     return len(old)

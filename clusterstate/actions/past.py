@@ -363,5 +363,6 @@ def trim(*, now: datetime, keep_hours: int | None = None) -> int:
                     " WHERE revision <= (SELECT since_revision FROM past_head WHERE id = 1)"
                 )
         except transactions.TablesInUse:
+            partitions.end_silent("past_block")
             return count
     return len(old)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from clusterstate import sql
-from clusterstate.actions import decisions, past
+from clusterstate.actions import decisions, partitions, past
+from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.real_clock]
 LONG_AGO = datetime(2021, 3, 1, tzinfo=UTC)
@@ -79,3 +80,25 @@ def test_a_partition_is_dropped_when_the_reader_has_ended(table, reader) -> None
     reader()
     assert trim() == 1
     assert partition not in partitions_of(name)
+
+
+def test_who_is_silent_for_long_keeps_no_partition(table, monkeypatch) -> None:
+    """A shell whose transaction was never ended; one that spoke a moment ago is left alone."""
+    name, make, trim, partition = table
+    make([LONG_AGO])
+    other = connection.copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {name}")
+        assert trim() == 0
+        with other.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        monkeypatch.setattr(partitions, "SILENT_SECONDS", 0)
+        assert trim() == 0
+        until(lambda: trim() == 1, seconds=30, what="the partition is dropped")
+        assert partition not in partitions_of(name)
+        with other.cursor() as cursor, pytest.raises(OperationalError):
+            cursor.execute("SELECT 1")
+    finally:
+        other.close()
