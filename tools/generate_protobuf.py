@@ -1,9 +1,10 @@
 """Write ``clusterstate/objects/protobuf_fields.py``: ``python -m tools.generate_protobuf TABLE``.
 
 TABLE is a JSON file with the field numbers of Kubernetes 1.36: for each message (package without
-the leading ``k8s.io.``) its fields as ``name: [number, type]``. The table lacks three things that
-Go's types know; they stand here:
+the leading ``k8s.io.``) its fields as ``name: [number, type]``. The table lacks four things, which
+stand here:
 
+* the messages of flowcontrol.apiserver.k8s.io;
 * which fields are pointers. Go writes a field that is no pointer even when it is zero, so zero says
   "absent" there; a pointer to zero means zero (``replicas: 0``).
 * which messages JSON shows inline (a Volume's ``volumeSource``);
@@ -162,6 +163,10 @@ _POINTERS: Final = {
     "discovery.v1.Endpoint": "hostname nodeName zone",
     "discovery.v1.EndpointConditions": "ready serving terminating",
     "discovery.v1.EndpointPort": "name protocol port appProtocol",
+    "flowcontrol.v1.ExemptPriorityLevelConfiguration": "nominalConcurrencyShares lendablePercent",
+    "flowcontrol.v1.LimitedPriorityLevelConfiguration": (
+        "nominalConcurrencyShares lendablePercent borrowingLimitPercent"
+    ),
     "meta.v1.DeleteOptions": (
         "gracePeriodSeconds orphanDependents propagationPolicy"
         " ignoreStoreReadErrorWithClusterBreakingPotential"
@@ -238,6 +243,8 @@ _VALUES: Final = {
     "core.v1.WeightedPodAffinityTerm": "podAffinityTerm",
     "discovery.v1.Endpoint": "conditions",
     "events.v1.Event": "regarding deprecatedSource",
+    "flowcontrol.v1.FlowSchemaSpec": "priorityLevelConfiguration",
+    "flowcontrol.v1.LimitedPriorityLevelConfiguration": "limitResponse",
     "networking.v1.HTTPIngressPath": "backend",
     "networking.v1.IngressServiceBackend": "port",
     "networking.v1.IngressStatus": "loadBalancer",
@@ -283,6 +290,72 @@ _ADDED: Final = {
 """Our own fields (R2, R19), under numbers that Kubernetes does not use."""
 
 Table = dict[str, dict[str, list[object]]]
+
+_CONDITION: Final = (
+    "type 1 string, status 2 string, lastTransitionTime 3 apimachinery.pkg.apis.meta.v1.Time,"
+    " reason 4 string, message 5 string"
+)
+_OBJECT: Final = "metadata 1 apimachinery.pkg.apis.meta.v1.ObjectMeta, spec 2 {0}Spec,"
+_LIST: Final = "metadata 1 apimachinery.pkg.apis.meta.v1.ListMeta, items 2 repeated {0}"
+_MORE_MESSAGES: Final = {
+    "ExemptPriorityLevelConfiguration": "nominalConcurrencyShares 1 int32, lendablePercent 2 int32",
+    "FlowDistinguisherMethod": "type 1 string",
+    "FlowSchema": f"{_OBJECT} status 3 {{0}}Status".format("FlowSchema"),
+    "FlowSchemaCondition": _CONDITION,
+    "FlowSchemaList": _LIST.format("FlowSchema"),
+    "FlowSchemaSpec": (
+        "priorityLevelConfiguration 1 PriorityLevelConfigurationReference,"
+        " matchingPrecedence 2 int32, distinguisherMethod 3 FlowDistinguisherMethod,"
+        " rules 4 repeated PolicyRulesWithSubjects"
+    ),
+    "FlowSchemaStatus": "conditions 1 repeated FlowSchemaCondition",
+    "GroupSubject": "name 1 string",
+    "LimitResponse": "type 1 string, queuing 2 QueuingConfiguration",
+    "LimitedPriorityLevelConfiguration": (
+        "nominalConcurrencyShares 1 int32, limitResponse 2 LimitResponse,"
+        " lendablePercent 3 int32, borrowingLimitPercent 4 int32"
+    ),
+    "NonResourcePolicyRule": "verbs 1 repeated string, nonResourceURLs 6 repeated string",
+    "PolicyRulesWithSubjects": (
+        "subjects 1 repeated Subject, resourceRules 2 repeated ResourcePolicyRule,"
+        " nonResourceRules 3 repeated NonResourcePolicyRule"
+    ),
+    "PriorityLevelConfiguration": (
+        f"{_OBJECT} status 3 {{0}}Status".format("PriorityLevelConfiguration")
+    ),
+    "PriorityLevelConfigurationCondition": _CONDITION,
+    "PriorityLevelConfigurationList": _LIST.format("PriorityLevelConfiguration"),
+    "PriorityLevelConfigurationReference": "name 1 string",
+    "PriorityLevelConfigurationSpec": (
+        "type 1 string, limited 2 LimitedPriorityLevelConfiguration,"
+        " exempt 3 ExemptPriorityLevelConfiguration"
+    ),
+    "PriorityLevelConfigurationStatus": (
+        "conditions 1 repeated PriorityLevelConfigurationCondition"
+    ),
+    "QueuingConfiguration": "queues 1 int32, handSize 2 int32, queueLengthLimit 3 int32",
+    "ResourcePolicyRule": (
+        "verbs 1 repeated string, apiGroups 2 repeated string, resources 3 repeated string,"
+        " clusterScope 4 bool, namespaces 5 repeated string"
+    ),
+    "ServiceAccountSubject": "namespace 1 string, name 2 string",
+    "Subject": (
+        "kind 1 string, user 2 UserSubject, group 3 GroupSubject,"
+        " serviceAccount 4 ServiceAccountSubject"
+    ),
+    "UserSubject": "name 1 string",
+}
+"""Messages of flowcontrol.v1, which the table does not have: ``name number type`` of each field."""
+
+
+def _more_messages() -> Table:
+    return {
+        f"api.flowcontrol.v1.{name}": {
+            field: [int(number), kind]
+            for field, number, kind in (one.split(maxsplit=2) for one in text.split(", "))
+        }
+        for name, text in _MORE_MESSAGES.items()
+    }
 
 
 def _short(name: str) -> str:
@@ -351,6 +424,7 @@ def generate(table: Table) -> str:
     Raises:
         ValueError: this module names a field that the table lacks, or JSON has other fields.
     """
+    table = {**table, **_more_messages()}
     skipped = set(_SPECIAL) | {name for name in table if _short(name) in _LISTS}
     messages = {
         _short(name): _fields(name, fields)

@@ -81,6 +81,8 @@ ROOTS: Final = (
     "io.k8s.api.rbac.v1.ClusterRoleBinding",
     "io.k8s.api.rbac.v1.Role",
     "io.k8s.api.rbac.v1.RoleBinding",
+    "io.k8s.api.flowcontrol.v1.FlowSchema",
+    "io.k8s.api.flowcontrol.v1.PriorityLevelConfiguration",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
 )

@@ -30,7 +30,6 @@ NOT_SERVED = {
     "admissionregistration.k8s.io": "no webhook or policy is asked before objects are stored",
     "apiextensions.k8s.io": "there are no custom resources, the kinds are fixed",
     "apiregistration.k8s.io": "no other API servers are reached through this one",
-    "flowcontrol.apiserver.k8s.io": "requests take turns without configuration",
 }
 """Why groups that a program may count upon in Kubernetes are not served."""
 WRONG_METHOD = "the server does not allow this method on the requested resource"

@@ -235,6 +235,26 @@ def _ip_address(item: Manifest, now: datetime) -> Cells:
     return [name_of(item), "/".join(part for part in parts if part), created(item, now)]
 
 
+def _flow_schema(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    dangling = (item.get("status") or {}).get("conditions") or ()
+    missing = next((one.get("status") for one in dangling if one.get("type") == "Dangling"), "?")
+    method = (spec.get("distinguisherMethod") or {}).get("type") or "<none>"
+    level = (spec.get("priorityLevelConfiguration") or {}).get("name", "")
+    place = spec.get("matchingPrecedence", 0)
+    return [name_of(item), level, place, method, created(item, now), missing]
+
+
+def _priority_level(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    limited = spec.get("limited") or {}
+    shares = (limited or spec.get("exempt") or {}).get("nominalConcurrencyShares", "<none>")
+    queuing = (limited.get("limitResponse") or {}).get("queuing") or {}
+    amounts = [queuing.get(one, "<none>") for one in ("queues", "handSize", "queueLengthLimit")]
+    shown = [str(one) for one in (shares, *amounts)]
+    return [name_of(item), spec.get("type", ""), *shown, created(item, now)]
+
+
 def _network_policy(item: Manifest, now: datetime) -> Cells:
     selector = (item.get("spec") or {}).get("podSelector")
     return [name_of(item), format_selector(selector), created(item, now)]
@@ -419,6 +439,24 @@ PRINTERS: dict[str, Printer] = {
     "IngressClass": Printer([NAME, *columns_of("Controller", "Parameters"), AGE], _ingress_class),
     "ServiceCIDR": Printer([NAME, *columns_of("CIDRs"), AGE], _service_cidr),
     "IPAddress": Printer([NAME, *columns_of("ParentRef"), AGE], _ip_address),
+    "FlowSchema": Printer(
+        [
+            NAME,
+            *columns_of("PriorityLevel", "MatchingPrecedence:integer", "DistinguisherMethod"),
+            AGE,
+            *columns_of("MissingPL"),
+        ],
+        _flow_schema,
+    ),
+    "PriorityLevelConfiguration": Printer(
+        [
+            NAME,
+            *columns_of("Type", "NominalConcurrencyShares"),
+            *columns_of("Queues", "HandSize", "QueueLengthLimit"),
+            AGE,
+        ],
+        _priority_level,
+    ),
     "NetworkPolicy": Printer([NAME, *columns_of("Pod-Selector"), AGE], _network_policy),
     "PersistentVolume": Printer(
         [

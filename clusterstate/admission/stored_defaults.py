@@ -1,7 +1,8 @@
 """API defaults of the kinds in the shared table: what their v1 APIs promise to fill in.
 
 Each function edits a manifest in place and adds only. Sources: pkg/apis/{batch,core,autoscaling,
-networking,discovery,storage,resource}/*/defaults.go, v1.36.
+networking,discovery,flowcontrol,storage,
+resource}/*/defaults.go, v1.36.
 """
 
 import base64
@@ -167,6 +168,26 @@ def _csi_driver(driver: Manifest) -> None:
         spec["volumeLifecycleModes"] = ["Persistent"]
 
 
+# Turns of requests ----------------------------------------------------------------------------
+
+
+def _flow_schema(schema: Manifest) -> None:
+    spec = schema.setdefault("spec", {})
+    spec["matchingPrecedence"] = spec.get("matchingPrecedence") or 1000
+
+
+def _priority_level(level: Manifest) -> None:
+    spec = level.setdefault("spec", {})
+    if spec.get("type") == "Exempt":
+        _set(spec.setdefault("exempt", {}), nominalConcurrencyShares=0, lendablePercent=0)
+    elif (limited := spec.get("limited")) is not None:
+        _set(limited, nominalConcurrencyShares=30, lendablePercent=0)
+        queuing = (limited.get("limitResponse") or {}).get("queuing")
+        for name, usual in ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50):
+            if queuing is not None and not queuing.get(name):
+                queuing[name] = usual
+
+
 # Devices --------------------------------------------------------------------------------------
 
 
@@ -197,12 +218,14 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "CSIDriver": _csi_driver,
         "Endpoints": _endpoints,
         "EndpointSlice": _endpoint_slice,
+        "FlowSchema": _flow_schema,
         "HorizontalPodAutoscaler": _autoscaler,
         "IngressClass": _ingress_class,
         "Job": lambda manifest: _job(manifest, pod_spec),
         "NetworkPolicy": _network_policy,
         "PersistentVolume": _persistent_volume,
         "PersistentVolumeClaim": _persistent_volume_claim,
+        "PriorityLevelConfiguration": _priority_level,
         "PodTemplate": lambda manifest: _pod_template_spec(manifest, pod_spec),
         "ResourceClaim": _resource_claim,
         "ResourceClaimTemplate": _resource_claim_template,

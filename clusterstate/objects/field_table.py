@@ -355,6 +355,10 @@ StatefulSetStatus: availableReplicas collisionCount conditions currentReplicas c
 StorageHealth: healthConditions name
 StorageHealthCondition: accessMode lastTransitionTime message reason status volumeMode
 UncountedTerminatedPods: failed succeeded
+FlowSchemaCondition: lastTransitionTime message reason status type
+FlowSchemaStatus: conditions
+PriorityLevelConfigurationCondition: lastTransitionTime message reason status type
+PriorityLevelConfigurationStatus: conditions
 ServiceCIDRStatus: conditions
 VolumeAttachmentStatus: attachError attached attachmentMetadata detachError
 VolumeError: errorCode message time
@@ -429,6 +433,24 @@ ForZone: name
 GlusterfsPersistentVolumeSource: endpoints endpointsNamespace path readOnly
 HPAScalingPolicy: periodSeconds type value
 HPAScalingRules: policies selectPolicy stabilizationWindowSeconds tolerance
+ExemptPriorityLevelConfiguration: lendablePercent nominalConcurrencyShares
+FlowDistinguisherMethod: type
+FlowSchema: apiVersion kind metadata spec status
+FlowSchemaSpec: distinguisherMethod matchingPrecedence priorityLevelConfiguration rules
+FlowcontrolV1Subject: group kind serviceAccount user
+GroupSubject: name
+LimitResponse: queuing type
+LimitedPriorityLevelConfiguration: borrowingLimitPercent lendablePercent limitResponse
+  nominalConcurrencyShares
+NonResourcePolicyRule: nonResourceURLs verbs
+PolicyRulesWithSubjects: nonResourceRules resourceRules subjects
+PriorityLevelConfiguration: apiVersion kind metadata spec status
+PriorityLevelConfigurationReference: name
+PriorityLevelConfigurationSpec: exempt limited type
+QueuingConfiguration: handSize queueLengthLimit queues
+ResourcePolicyRule: apiGroups clusterScope namespaces resources verbs
+ServiceAccountSubject: name namespace
+UserSubject: name
 HTTPIngressPath: backend path pathType
 HTTPIngressRuleValue: paths
 HorizontalPodAutoscalerBehavior: scaleDown scaleUp

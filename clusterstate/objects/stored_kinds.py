@@ -18,6 +18,7 @@ from clusterstate.objects.strategies import (
 )
 
 _VOLUMES: Final = "pods are placed without regard to volumes"
+_TURNS: Final = "requests take turns by user, without configuration"
 _DEVICES: Final = "the scheduler here allocates no devices"
 
 STORED_KINDS: Final = (
@@ -183,6 +184,31 @@ STORED_KINDS: Final = (
         short_names=("ip",),
         returns_deleted=True,
         not_done="the addresses of Services are given out without it",
+    ),
+    # Turns of requests.
+    Kind(
+        name="FlowSchema",
+        plural="flowschemas",
+        singular="flowschema",
+        code=88,
+        wire_type=wire_types.FlowSchema,
+        group="flowcontrol.apiserver.k8s.io",
+        namespaced=False,
+        subresources=("status",),
+        counts_generation=True,
+        not_done=_TURNS,
+    ),
+    Kind(
+        name="PriorityLevelConfiguration",
+        plural="prioritylevelconfigurations",
+        singular="prioritylevelconfiguration",
+        code=89,
+        wire_type=wire_types.PriorityLevelConfiguration,
+        group="flowcontrol.apiserver.k8s.io",
+        namespaced=False,
+        subresources=("status",),
+        counts_generation=True,
+        not_done=_TURNS,
     ),
     # Volumes.
     Kind(

@@ -3262,6 +3262,129 @@ class RoleBinding(Struct, omit_defaults=True, gc=False):
     subjects: list[Subject] | None = None
 
 
+class FlowDistinguisherMethod(Struct, omit_defaults=True, gc=False):
+    type: str | None = None
+
+
+class PriorityLevelConfigurationReference(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+
+
+class NonResourcePolicyRule(Struct, omit_defaults=True, gc=False):
+    nonResourceURLs: list[str] | None = None
+    verbs: list[str] | None = None
+
+
+class ResourcePolicyRule(Struct, omit_defaults=True, gc=False):
+    apiGroups: list[str] | None = None
+    clusterScope: bool | None = None
+    namespaces: list[str] | None = None
+    resources: list[str] | None = None
+    verbs: list[str] | None = None
+
+
+class GroupSubject(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+
+
+class ServiceAccountSubject(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    namespace: str | None = None
+
+
+class UserSubject(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+
+
+class FlowcontrolV1Subject(Struct, omit_defaults=True, gc=False):
+    group: GroupSubject | None = None
+    kind: str | None = None
+    serviceAccount: ServiceAccountSubject | None = None
+    user: UserSubject | None = None
+
+
+class PolicyRulesWithSubjects(Struct, omit_defaults=True, gc=False):
+    nonResourceRules: list[NonResourcePolicyRule] | None = None
+    resourceRules: list[ResourcePolicyRule] | None = None
+    subjects: list[FlowcontrolV1Subject] | None = None
+
+
+class FlowSchemaSpec(Struct, omit_defaults=True, gc=False):
+    distinguisherMethod: FlowDistinguisherMethod | None = None
+    matchingPrecedence: Int32 | None = None
+    priorityLevelConfiguration: PriorityLevelConfigurationReference | None = None
+    rules: list[PolicyRulesWithSubjects] | None = None
+
+
+class FlowSchemaCondition(Struct, omit_defaults=True, gc=False):
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class FlowSchemaStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[FlowSchemaCondition] | None = None
+
+
+class FlowSchema(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: FlowSchemaSpec | None = None
+    status: FlowSchemaStatus | None = None
+
+
+class ExemptPriorityLevelConfiguration(Struct, omit_defaults=True, gc=False):
+    lendablePercent: Int32 | None = None
+    nominalConcurrencyShares: Int32 | None = None
+
+
+class QueuingConfiguration(Struct, omit_defaults=True, gc=False):
+    handSize: Int32 | None = None
+    queueLengthLimit: Int32 | None = None
+    queues: Int32 | None = None
+
+
+class LimitResponse(Struct, omit_defaults=True, gc=False):
+    queuing: QueuingConfiguration | None = None
+    type: str | None = None
+
+
+class LimitedPriorityLevelConfiguration(Struct, omit_defaults=True, gc=False):
+    borrowingLimitPercent: Int32 | None = None
+    lendablePercent: Int32 | None = None
+    limitResponse: LimitResponse | None = None
+    nominalConcurrencyShares: Int32 | None = None
+
+
+class PriorityLevelConfigurationSpec(Struct, omit_defaults=True, gc=False):
+    exempt: ExemptPriorityLevelConfiguration | None = None
+    limited: LimitedPriorityLevelConfiguration | None = None
+    type: str | None = None
+
+
+class PriorityLevelConfigurationCondition(Struct, omit_defaults=True, gc=False):
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class PriorityLevelConfigurationStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[PriorityLevelConfigurationCondition] | None = None
+
+
+class PriorityLevelConfiguration(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: PriorityLevelConfigurationSpec | None = None
+    status: PriorityLevelConfigurationStatus | None = None
+
+
 class StatusCause(Struct, omit_defaults=True, gc=False):
     field: str | None = None
     message: str | None = None
@@ -3333,6 +3456,9 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
         "volumeDevices": ("devicePath", "merge"),
         "volumeMounts": ("mountPath", "merge"),
     },
+    "FlowSchemaStatus": {
+        "conditions": ("type", "merge"),
+    },
     "HorizontalPodAutoscalerStatus": {
         "conditions": ("type", "merge"),
     },
@@ -3390,6 +3516,9 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     },
     "PodVolumeHealth": {
         "healthConditions": ("status", "merge"),
+    },
+    "PriorityLevelConfigurationStatus": {
+        "conditions": ("type", "merge"),
     },
     "ReplicaSetStatus": {
         "conditions": ("type", "merge"),
@@ -3532,6 +3661,15 @@ PACKAGES: dict[str, str] = {
     ),
     "io.k8s.api.events.v1": (
         "EventsV1Event=Event EventsV1EventSeries=EventSeries "
+    ),
+    "io.k8s.api.flowcontrol.v1": (
+        "ExemptPriorityLevelConfiguration FlowDistinguisherMethod FlowSchema "
+        "FlowSchemaCondition FlowSchemaSpec FlowSchemaStatus GroupSubject LimitResponse "
+        "LimitedPriorityLevelConfiguration NonResourcePolicyRule PolicyRulesWithSubjects "
+        "PriorityLevelConfiguration PriorityLevelConfigurationCondition "
+        "PriorityLevelConfigurationReference PriorityLevelConfigurationSpec "
+        "PriorityLevelConfigurationStatus QueuingConfiguration ResourcePolicyRule "
+        "ServiceAccountSubject FlowcontrolV1Subject=Subject UserSubject "
     ),
     "io.k8s.api.networking.v1": (
         "HTTPIngressPath HTTPIngressRuleValue IPAddress IPAddressSpec IPBlock Ingress "

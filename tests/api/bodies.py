@@ -74,6 +74,17 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
             "minReplicas": 1, "maxReplicas": 5,
         }
     },
+    "FlowSchema": {
+        "spec": {
+            "priorityLevelConfiguration": {"name": "global-default"},
+            "rules": [
+                {
+                    "subjects": [{"kind": "User", "user": {"name": "ann"}}],
+                    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                }
+            ],
+        }
+    },
     "Ingress": {
         "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
     },
@@ -113,6 +124,9 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "RoleBinding": {"roleRef": {"kind": "Role", "name": "r"}},
     "RuntimeClass": {"handler": "h"},
     "Secret": {"type": "Opaque", "data": {"password": "c2VjcmV0"}},
+    "PriorityLevelConfiguration": {
+        "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}
+    },
     "Service": {"spec": {"ports": [{"port": 80}]}},
     "ServiceAccount": {},
     "StatefulSet": {"spec": {**WORKLOAD, "serviceName": "s"}},

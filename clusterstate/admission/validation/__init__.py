@@ -21,7 +21,7 @@ Pods take most of the modules::
 Other kinds, by group: ``kinds`` knows which module checks which::
 
     nodes, namespaces, quotas  LimitRange and ResourceQuota are in ``quotas``
-    configuration, services, networking, storage, devices, access
+    configuration, services, networking, storage, devices, access, flow_control
     jobs, job_policies         also CronJobs and HorizontalPodAutoscalers
     certificates, signers      requests for certificates; the names of signers
 

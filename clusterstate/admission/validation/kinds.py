@@ -13,6 +13,7 @@ from clusterstate.admission.validation import (
     certificates,
     configuration,
     devices,
+    flow_control,
     formats,
     jobs,
     networking,
@@ -388,6 +389,7 @@ def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
 _RULES: Final[dict[str, _Rule]] = {
     **devices.RULES,
     **configuration.RULES,
+    **flow_control.RULES,
     **jobs.RULES,
     **networking.RULES,
     **storage.RULES,
