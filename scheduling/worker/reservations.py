@@ -13,11 +13,14 @@ R160-R162). Then::
     refused at any point              Unreserve in reverse order, the snapshot forgets the pod, the
                                       pod goes to the queue (R151, R161)
 
+A pod that waits on Permit or PreBind is nominated for its node meanwhile, for others to see.
+
 The rows are the truth. After a restart ``load`` reads them: the mirror counts their pods, and
 Reserve runs again, for plugins that keep in memory what they reserved. Reserve must be idempotent.
 Rules: pkg/scheduler/schedule_one.go and framework/runtime/waiting_pods_map.go, v1.36.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import cast
@@ -28,6 +31,7 @@ import structlog
 from clusterstate import reservations, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.pods.bind import Binding
+from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.reservations import NewReservation, Refusal
 from clusterstate.queries.pods import pods_by_id
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
@@ -39,7 +43,7 @@ from scheduling.framework.interface import CycleState
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
-from scheduling.framework.types import Diagnosis, FitError, PodInfo
+from scheduling.framework.types import Diagnosis, FitError, Nomination, PodInfo
 from scheduling.worker.binder import Binder
 from scheduling.worker.mirror import Mirror
 
@@ -49,6 +53,7 @@ FrameworkAt = Callable[[int, str], Framework | None]
 """Returns a profile's plugins by configuration revision and name, ``None`` if they are gone."""
 
 _PREEMPTION = "DefaultPreemption"
+_TOLD_AT_ONCE = 20
 
 
 class ReservedPod:
@@ -121,6 +126,8 @@ class Reservations:
         self._framework_at = framework_at
         self._pods: dict[int, ReservedPod] = {}
         self._released: dict[int, PodInfo] = {}
+        self._untold: deque[int] = deque()
+        """Pods that wait and are not nominated for their nodes yet."""
         binder.give_way = self.give_way
         binder.reserved = self._pods.keys
         binder.take_back = self.take_back
@@ -224,9 +231,30 @@ class Reservations:
                 )
             )
         actions.reserve(new, now=_moment(now))
+        for one in new:
+            framework = cast(Framework, self._pods[one.pod_id].framework)
+            if one.step == WAITING or (one.step == BINDING and framework.pre_bind_plugins):
+                self._untold.append(one.pod_id)
         if any(one.step == BINDING for one in new):
             wake.send_binding()
         return ready
+
+    def _tell_where(self, now: float) -> None:
+        """Nominate pods that wait on Permit or PreBind for the nodes that they will get.
+
+        Autoscalers and others see by it where a pod is about to go; whoever is bound at once needs
+        none. It ends with the bind or the refusal. Each is a statement, so a large gang is told a
+        few at a time, and nobody else waits for it. Rule: schedule_one.go ``bindingCycle``
+        (NominatedNodeNameForExpectation), v1.36.
+        """
+        with wake.without_scheduler():
+            for _ in range(min(len(self._untold), _TOLD_AT_ONCE)):
+                pod = self._pods.get(self._untold.popleft())
+                if pod is None or pod.refused is not None or pod.submitted:
+                    continue
+                revision = nominate(pod.pod_id, pod.node_name, now=_moment(now))
+                if revision is not None:
+                    self._mirror.nominated_a_reserved_pod(pod.pod_id, revision)
 
     # --- from cycle to cycle ---------------------------------------------------------------------
 
@@ -290,7 +318,9 @@ class Reservations:
         return pod
 
     def next_due(self) -> float | None:
-        """Return when the next deadline is, ``None`` if no pod waits."""
+        """Return when the next deadline is, ``None`` if no pod waits; 0 with work for now."""
+        if self._untold:
+            return 0.0
         return min((due for pod in self._pods.values() for due in pod.waits.values()), default=None)
 
     def follow(self, now: float) -> list[Binding]:
@@ -299,6 +329,7 @@ class Reservations:
         Queries nothing while there are none.
         """
         if not self._pods:
+            self._untold.clear()
             self._release(now)
             return []
         bound: list[ReservedPod] = []
@@ -330,6 +361,7 @@ class Reservations:
         self._take_back(refused, now)
         self._release(now)
         self._move_allowed()
+        self._tell_where(now)
         ready = [
             pod
             for pod in self._pods.values()
@@ -414,6 +446,7 @@ class Reservations:
         decisions = []
         for pod, status in refused:
             self._give_back(pod)
+            self._mirror.snapshot.unnominate(pod.pod_id)
             decision = Decision(
                 key=pod.pod_id,
                 class_digest=pod.pod.digest,
@@ -425,6 +458,7 @@ class Reservations:
                 profile=pod.pod.scheduler_name,
             )
             decision = _refused(decision, pod.pod, pod.node_name, status)
+            decision = msgspec.structs.replace(decision, nomination=Nomination())
             self._binder.recorder.note(
                 [decision], self._mirror.snapshot, profile_revision=pod.revision, now=now
             )

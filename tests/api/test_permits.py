@@ -363,6 +363,46 @@ def test_a_deadline_sends_the_pod_back_and_frees_its_room(api, start, journal):
     assert node_of(api, "late")
 
 
+def nominated(api, name):
+    return api.get(f"/api/v1/namespaces/ns/pods/{name}").ok()["status"].get("nominatedNodeName")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_pod_that_waits_on_permit_says_where_it_will_go(api, start, is_restarted):
+    """As Kubernetes' integration tests of nominatedNodeName have it."""
+    runner = start(Gang={"size": 5})
+    for name in ("goes", "stays"):
+        create(api, name, cpu="800m", gang=name)
+    create(api, "plain", cpu="100m")
+    runner.turn()
+    assert {nominated(api, name) for name in ("goes", "stays")} == {"a", "b"}
+    assert (nominated(api, "plain"), bool(node_of(api, "plain"))) == (None, True)
+    there = nominated(api, "stays")
+    if is_restarted:
+        runner.restart()
+    runner.turn()
+    decision = {"plugin": "Gang", "decision": "Allow"}
+    api.post(f"{BASE}/pods/goes/permit", decision).ok(201)
+    api.post(f"{BASE}/pods/stays/permit", {**decision, "decision": "Reject"}).ok(201)
+    create(api, "next", cpu="800m")
+    runner.turn()
+    runner.turn(11)
+    assert (nominated(api, "goes"), nominated(api, "stays")) == (None, None)
+    assert node_of(api, "goes") != there
+    assert node_of(api, "next") == there, "who was refused keeps no room"
+
+
+def test_a_pod_that_waits_on_pre_bind_says_where_it_will_go(api, start, journal):
+    runner = start(Journal=journal.args)
+    create(api, "p")
+    create(api, "fails", refuse="pre_bind")
+    runner.turn()
+    assert {nominated(api, name) for name in ("p", "fails")} <= {"a", "b"}
+    runner.work()
+    assert node_of(api, "p")
+    assert (nominated(api, "p"), nominated(api, "fails")) == (None, None)
+
+
 def test_what_waits_survives_a_restart(api, start, journal):
     """The row is taken over, its room stays counted, and Reserve tells the plugins again."""
     runner = start(Gang={"size": 2}, Journal=journal.args)

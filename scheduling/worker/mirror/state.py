@@ -204,6 +204,14 @@ class WarmState:
             if self.may_be_nominated(pod_id) or self.snapshot.nominated_node_of(pod_id):
                 self._nominated_as_of[pod_id] = revision
 
+    def nominated_a_reserved_pod(self, pod_id: int, revision: int) -> None:
+        """Note that this scheduler nominated, at a revision, a pod for the node it is counted on.
+
+        When the log tells of it, nothing is to be done: should the pod be refused, it is nominated
+        for no node.
+        """
+        self._nominated_as_of[pod_id] = revision
+
     def may_be_nominated(self, pod_id: int) -> bool:
         """Return whether a waiting pod's row may name a node, as far as this scheduler knows."""
         return pod_id in self._nominated_in_log or pod_id in self._nominated_as_of
