@@ -146,6 +146,10 @@ class Catalogue:
         )
         return [document.decode(text, revision) for text, revision in rows]
 
+    def service_account(self, namespace: str, name: str) -> Manifest | None:
+        """Return the ServiceAccount ``namespace/name``. Queries once."""
+        return self._find("ServiceAccount", namespace, name)
+
     @staticmethod
     def _find(kind: str, namespace: str, name: str) -> Manifest | None:
         found = find_object(kind, namespace, name)

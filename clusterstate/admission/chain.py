@@ -92,7 +92,8 @@ def admit(
     if errors:
         raise Invalid(kind, request.display_name(), errors, KINDS[kind].group)
     run_validating(request)
-    request.warnings.extend(warnings_for(kind, new, old_manifest))
+    mounts_tokens = context.settings.service_account_tokens
+    request.warnings.extend(warnings_for(kind, new, old_manifest, mounts_tokens=mounts_tokens))
     return Admitted(new, request.warnings)
 
 

@@ -42,8 +42,10 @@ NOBODY: Final = User()
 
 
 class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The switches of admission. The defaults are Kubernetes' defaults.
+    """The switches of admission. The defaults are Kubernetes' defaults, but for one.
 
+    ``service_account_tokens`` mounts tokens of their accounts in new pods, as Kubernetes does; it
+    is off, and costs a query for each new pod where it is on.
     ``dedicated_nodes`` is on, yet acts only on pods of namespaces that say so, as does
     ``limit_pod_hard_anti_affinity_topology``, which is off but for namespaces that ask for it.
     ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
@@ -63,6 +65,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     taint_nodes_by_condition: bool = True
     priority: bool = True
     service_account: bool = True
+    service_account_tokens: bool = False
     resource_quota: bool = True
     default_toleration_seconds: bool = True
     taint_toleration_comparison_operators: bool = False
@@ -100,6 +103,9 @@ class Context(Protocol):
 
     def classes(self, kind: str) -> Sequence[Manifest]:
         """Return all IngressClasses or StorageClasses, as ``kind`` says."""
+
+    def service_account(self, namespace: str, name: str) -> Manifest | None:
+        """Return the ServiceAccount ``namespace/name``."""
 
 
 class Request(msgspec.Struct, kw_only=True):

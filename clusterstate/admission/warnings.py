@@ -28,15 +28,23 @@ _DEPRECATED_LABELS: Final = {
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
 }
-_WARNED_PARTS: Final = ("spec", "type", "imagePullSecrets", "automountServiceAccountToken")
+_MOUNTS: Final = "automountServiceAccountToken"
+_WARNED_PARTS: Final = ("spec", "type", "imagePullSecrets", _MOUNTS)
 """What an update has to change for its author to be warned again."""
 
 
-def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:
-    """Return the warnings for an object to be stored; an update of something else has none."""
+def warnings_for(
+    kind: str, manifest: Manifest, old: Manifest | None, *, mounts_tokens: bool = False
+) -> list[str]:
+    """Return the warnings for an object to be stored; an update of something else has none.
+
+    ``mounts_tokens``: whether a field that asks for a token is acted upon.
+    """
     if old is not None and _is_alike(kind, manifest, old):
         return []
     warnings = silent_fields.warnings(kind, manifest)
+    if mounts_tokens:
+        warnings = [one for one in warnings if _MOUNTS not in one.partition(":")[0]]
     spec = manifest.get("spec") or {}
     if kind == "Pod":
         return warnings + pod_warnings(spec, "spec", manifest.get("metadata") or {})

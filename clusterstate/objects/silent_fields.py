@@ -37,15 +37,18 @@ _VOLUMES: Final = (
 )
 _DISKS: Final = "volumes are not acted upon: neither how many a node takes, nor who shares a disk"
 
+_TOKENS: Final = (
+    "no token is mounted by itself, unless the switch serviceAccountTokens of STOWAGE_ADMISSION is"
+    " on; a projected volume asks for one"
+)
+
 SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("PodSpec", "resourceClaims"): Silent(
         "claims are not acted upon, so the pod is placed without regard to where its devices are"
     ),
     ("PodSpec", "schedulingGroup"): Silent("pods are placed one by one and not as a group"),
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
-    ("PodSpec", "automountServiceAccountToken"): Silent(
-        "no token is mounted by itself; a projected volume asks for one", unless=(False,)
-    ),
+    ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("ResourceRequirements", "claims"): Silent("the scheduler here allocates no devices"),
     ("Volume", "persistentVolumeClaim"): Silent(_VOLUMES),
     ("Volume", "ephemeral"): Silent(f"no claim is made of the template, and {_VOLUMES}"),
@@ -74,9 +77,7 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
         "no token is filled in; `kubectl create token` issues one",
         only=("kubernetes.io/service-account-token",),
     ),
-    ("ServiceAccount", "automountServiceAccountToken"): Silent(
-        "no token is mounted by itself; a projected volume asks for one", unless=(False,)
-    ),
+    ("ServiceAccount", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("ServiceAccount", "imagePullSecrets"): Silent("they are not added to the account's pods"),
     ("LeaseSpec", "strategy"): Silent("no controller here chooses who holds a lease"),
     ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),

@@ -198,6 +198,10 @@ class World:
         """Return the Node called ``name``."""
         return self.find("Node", "", name)
 
+    def service_account(self, namespace: str, name: str) -> Manifest | None:
+        """Return ``None``: no token decides where a pod goes."""
+        return None
+
     def pod(self, namespace: str, name: str) -> Manifest | None:
         """Return the Pod ``namespace/name``."""
         return self.find("Pod", namespace, name)

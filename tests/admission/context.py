@@ -21,6 +21,7 @@ class Known:
         nodes: tuple[Manifest, ...] = (),
         pods: tuple[Manifest, ...] = (),
         classes: dict[str, tuple[Manifest, ...]] | None = None,
+        service_accounts: tuple[Manifest, ...] = (),
         **switches: Any,
     ) -> None:
         self._runtime_classes = _by_name(runtime_classes)
@@ -30,6 +31,7 @@ class Known:
         self._nodes = _by_name(nodes)
         self._pods = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
         self._classes = classes or {}
+        self._service_accounts = _by_name(service_accounts)
         self.settings = AdmissionSettings(**switches)
 
     def runtime_class(self, name: str) -> Manifest | None:
@@ -56,6 +58,9 @@ class Known:
 
     def classes(self, kind: str) -> tuple[Manifest, ...]:
         return self._classes.get(kind, ())
+
+    def service_account(self, namespace: str, name: str) -> Manifest | None:
+        return self._service_accounts.get(name)
 
 
 def _by_name(manifests: tuple[Manifest, ...]) -> dict[str, Manifest]:

@@ -63,6 +63,9 @@ class CaseContext:
     def node(self, name: str) -> dict[str, Any] | None:
         return self._find("nodes", name)
 
+    def service_account(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return None
+
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         for manifest in self.known.get("pods") or ():
             meta = manifest["metadata"]

@@ -72,7 +72,9 @@ def prepare_pod(
     for the next.
     """
     of_agent = node_restriction.GROUP in user.groups  # its name says what it may create
-    key = None if of_agent else _template_key(manifest, namespace)
+    # An account that says whether its tokens are mounted can change without the catalogue.
+    is_alone = of_agent or context.settings.service_account_tokens
+    key = None if is_alone else _template_key(manifest, namespace)
     if key is None:
         return prepare_without_template(manifest, namespace, now, user, context)[0]
     template: _Template | None = context.remembered.get(key)
