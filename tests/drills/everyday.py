@@ -114,6 +114,8 @@ class _Days:
             )
 
         self._step("daemons run on every node where they belong", ready)
+        told = [one["status"]["nodeInfo"] for one in self._get("/api/v1/nodes")["items"]]
+        _require(all(one["kubeletVersion"] for one in told), "agents tell their version")
 
     def serve(self) -> None:
         """Make a Deployment and its Service, and wait for all endpoints."""
