@@ -44,6 +44,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "query": request.GET.get("q", ""),
         "empty": not items and then.of(request) is None,
         "may_change": frame.may(request, "patch", "nodes"),
+        "may_create": frame.may(request, "create", "nodes"),
         "paced": then.of(request) is None and frame.may(request, "list", "pods"),
     }
     return frame.page(request, "fleet.html", "Fleet", context)

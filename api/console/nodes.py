@@ -100,6 +100,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "csv": _address(request.GET),
         "choices": _choices(every, [one.name for one in chosen]),
         "may_change": frame.may(request, "patch", "nodes"),
+        "may_create": frame.may(request, "create", "nodes"),
         "here_path": request.get_full_path(),
         "sort": request.GET.get("sort", ""),
     }

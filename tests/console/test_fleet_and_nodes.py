@@ -1,12 +1,14 @@
 """The map's columns and the list of nodes: what they show, and the query language."""
 
 import csv
+import html
 import io
+import re
 
 import pytest
 from django.test import Client
 
-from api.console import kept, language
+from api.console import kept, language, submit
 from clusterstate import changes
 from clusterstate.actions import objects
 from tests.clock import NOW
@@ -143,3 +145,36 @@ def test_who_asks_for_changes_from_before_the_forgotten_ones_gets_all() -> None:
     nodes = kept.Nodes(items=[], revision=99_999, touched={}, gone=gone, began=1)
     assert nodes.since(9) is None
     assert nodes.since(10) == ([], [name for _, name in gone[1:]])
+
+
+# The first run ---------------------------------------------------------------------------------
+
+
+def test_an_empty_map_offers_example_nodes_and_a_pod(operator: Client, viewer: Client) -> None:
+    assert 'id="examples"' not in text(viewer.get("/console/"))
+    assert "There is no node yet" in text(viewer.get("/console/nodes/"))
+    assert viewer.post("/console/fleet/examples").status_code == 403
+    for page in ("/console/", "/console/nodes/"):
+        assert 'id="examples"' in text(operator.get(page))
+    assert operator.get("/console/fleet/examples").status_code == 400
+    answer = operator.post("/console/fleet/examples")
+    assert answer["Location"] == "/console/pods/default/small/"
+    assert operator.get(answer["Location"]).status_code == 200
+    page = text(operator.get("/console/nodes/"))
+    for name in ("example-a", "example-b", "example-gpu", "example-tainted"):
+        assert f'data-name="{name}"' in page
+    assert "There is no node yet" not in page
+    assert operator.post("/console/fleet/examples").status_code == 302, "a second press is no error"
+
+
+def test_each_example_of_a_pod_finds_a_place_on_the_example_nodes(operator: Client) -> None:
+    assert operator.post("/console/fleet/examples").status_code == 302
+    for name in submit.EXAMPLES.keys() - {"gated"}:
+        manifest = text(operator.get("/console/pods/new", {"by": "yaml", "example": name}))
+        (given,) = re.findall(r'name="text"[^>]*>([^<]*)</textarea>', manifest)
+        answer = operator.post(
+            "/console/pods/new?by=yaml",
+            {"text": html.unescape(given).replace("name: small", "name: small-2"), "do": "check"},
+        )
+        assert answer.status_code == 200, text(answer)[:2000]
+        assert re.search(r"example-(a|b|gpu|tainted)", text(answer)), name
