@@ -1,20 +1,29 @@
 """Comparisons: the recent past beside what other configurations would have made of it, in pictures.
 
 The answer is an advisor's, as that of ``POST comparisons`` is, and nothing is stored. The question
-stands in the address, but for a configuration of one's own, which is posted.
+stands in the address, so that it can be sent to a colleague: the moment at which the stretch ends,
+its hours, the policies, and a configuration of one's own, packed. The page comes at once and asks
+for its answer as a part; while that is worked out, it tells how far the advisor is.
 """
 
+import base64
+import binascii
+import zlib
+from datetime import UTC
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
+from api import clock
 from api.access import outgoing
 from api.console import frame, records
 from api.kinds import own
 from clusterstate.access.rules import Attributes
-from clusterstate.admission.request import User
+from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
@@ -33,6 +42,10 @@ WANTS: Final = (
     Attributes("list", resource="pods"),
 )
 _SHOWN: Final = 50
+_HOURS: Final = "1"
+_LONGEST_ADDRESS: Final = 6000
+"""A configuration that makes the address longer is compared, and its page cannot be sent."""
+_LONGEST_TEXT: Final = 256 << 10
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -44,36 +57,131 @@ class Line(msgspec.Struct, frozen=True):
 
 @frame.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Ask how the last hours would have been (``hours``, ``policy``, and posted ``text``)."""
+    """Ask how the last hours would have been.
+
+    ``hours`` up to ``until``, ``policy`` (several), ``yours``: a configuration as ``packed`` gives
+    it. A form posts it as ``text``.
+    """
     frame.require_all(request, WANTS)
-    query: QueryDict = request.POST if request.method == "POST" else request.GET
-    chosen, text = query.getlist("policy"), query.get("text", "").replace("\r\n", "\n")
-    context: dict[str, Any] = {
+    if request.method == "POST":
+        return _posted(request)
+    chosen, text = request.GET.getlist("policy"), unpacked(request.GET.get("yours", ""))
+    hours, until = request.GET.get("hours", _HOURS), request.GET.get("until", "")
+    if not (chosen or text):
+        return _page(request, hours, chosen, text)
+    try:
+        question = _question(hours, until, chosen, text)
+        if _names_extenders(question):
+            # A link must not let who opens it send the advisor to addresses of another's choice.
+            raise BadRequest("yours: with extenders, it is compared from the form alone")
+    except BadRequest as error:
+        problems = {"problems": records.problems_of(error)}
+        return _page(request, hours, chosen, text, problems, status=error.code)
+    if not until:
+        return HttpResponseRedirect(_address(hours, chosen, text))
+    if not frame.is_part(request):
+        return _page(request, hours, chosen, text, {"asks": request.get_full_path()})
+    if request.GET.get("progress"):
+        found = advisor.progress("comparison", question)
+        share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
+        return frame.part(request, "_progress.html", {"progress": found, "percent": share})
+    return frame.part(request, "_comparison.html", shown(_asked(request, question)))
+
+
+def _posted(request: HttpRequest) -> HttpResponse:
+    """Lead to the address of a question that was posted; answer at once where that is too long."""
+    query: QueryDict = request.POST
+    chosen, text = query.getlist("policy"), query.get("text", "").replace("\r\n", "\n").strip()
+    hours = query.get("hours", _HOURS)
+    try:
+        until = format_time(clock.now().astimezone(UTC))
+        question = _question(hours, until, chosen, text)
+        address = _address(hours, chosen, text)
+        if len(address) <= _LONGEST_ADDRESS and not _names_extenders(question):
+            return HttpResponseRedirect(address)
+        found = shown(_asked(request, question))
+    except StatusError as error:
+        problems = {"problems": records.problems_of(error)}
+        return _page(request, hours, chosen, text, problems, status=error.code)
+    return _page(request, hours, chosen, text, found)
+
+
+def _asked(request: HttpRequest, question: Manifest) -> Manifest:
+    outgoing.require_extenders(frame.user_of(request), question)
+    found: Manifest = advisor.ask("comparison", question)
+    return found
+
+
+def _names_extenders(question: Manifest) -> bool:
+    policies = question["spec"]["policies"]
+    return any((one.get("configuration") or {}).get("extenders") for one in policies)
+
+
+def _page(
+    request: HttpRequest,
+    hours: str,
+    chosen: list[str],
+    text: str,
+    more: dict[str, Any] | None = None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
         "policies": [(name, about, name in chosen) for name, about in POLICIES],
-        "hours": query.get("hours", "1"),
+        "hours": hours,
         "text": text,
+        **(more or {}),
     }
-    status = 200
-    if chosen or text.strip():
-        try:
-            context |= shown(_ask(frame.user_of(request), query.get("hours", "1"), chosen, text))
-        except StatusError as error:
-            context["problems"], status = records.problems_of(error), error.code
     return frame.page(request, "comparisons.html", "Comparisons", context, status=status)
 
 
-def _ask(user: User, hours: str, chosen: list[str], text: str) -> Manifest:
+def _address(hours: str, chosen: list[str], text: str) -> str:
+    """Return the address of a question about the hours up to now."""
+    query = [("hours", hours), ("until", format_time(clock.now().astimezone(UTC)))]
+    query += [("policy", one) for one in chosen]
+    if text:
+        query.append(("yours", packed(text)))
+    return f"{reverse('console:comparisons')}?{urlencode(query)}"
+
+
+def packed(text: str) -> str:
+    """Return a text as an address can hold it: compressed, in base64 without its end."""
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(text: str) -> str:
+    """Return what ``packed`` was given.
+
+    Raises:
+        BadRequest: the text was not made by it, or holds more than 256 KiB.
+    """
+    if not text:
+        return ""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        reader = zlib.decompressobj()
+        found = reader.decompress(raw, _LONGEST_TEXT)
+        if not reader.eof:
+            raise BadRequest("yours: is cut off, or too long")
+        return found.decode()
+    except (ValueError, binascii.Error, zlib.error):
+        raise BadRequest("yours: was not made by this page") from None
+
+
+def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
+    """Return a ``Comparison`` to ask for.
+
+    Raises:
+        BadRequest: the hours are no number, or the text is no object.
+    """
     try:
         wanted = float(hours)
     except ValueError:
         raise BadRequest("hours: must be a number") from None
     policies: list[Manifest] = [{"name": name} for name in chosen]
-    if text.strip():
+    if text:
         policies.append({"name": "yours", "configuration": records.read_yaml(text)})
-    spec = {"hours": wanted, "policies": policies, "pictures": True}
-    outgoing.require_extenders(user, {"spec": spec})
-    found: Manifest = advisor.ask("comparison", {"spec": spec})
-    return found
+    return {"spec": {"hours": wanted, "until": until, "policies": policies, "pictures": True}}
 
 
 def shown(comparison: Manifest) -> dict[str, Any]:
@@ -94,6 +202,7 @@ def shown(comparison: Manifest) -> dict[str, Any]:
         "legend": _drawn(status["legend"]),
         "pictures": [(one["title"], _drawn(one["svg"])) for one in status["pictures"]],
         "differing": [_pod(one) for one in status["pods"][:_SHOWN]],
+        "nodes": [(one["node"], one["given"]) for one in status["nodes"][:_SHOWN]],
         "warned": [(one["title"], text) for one in runs for text in one.get("warnings") or ()],
         "failing": [
             (one["title"], plugin)

@@ -12,7 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.urls import reverse
 
 from api.access import outgoing
-from api.console import asked, frame, outcome, plans
+from api.console import asked, comparisons, frame, outcome, plans
+from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
 from clusterstate.objects.errors import BadRequest, StatusError
@@ -63,6 +64,8 @@ def _show(
         "wrong": _problems(wrong) if wrong else [],
         "effects": EFFECTS,
         "query": request.GET,
+        "policies": comparisons.POLICIES,
+        "configuration": _configuration(changes),
     }
     if changes:
         try:
@@ -79,6 +82,12 @@ def _show(
             }
     code = wrong.code if wrong else 200
     return frame.page(request, "what_if.html", "What if", context, status=code)
+
+
+def _configuration(changes: list[Manifest]) -> str:
+    """Return the YAML of the configuration that the basket would put in force, or nothing."""
+    found = [one["configuration"] for one in changes if "configuration" in one]
+    return pages.as_yaml(found[-1]) if found else ""
 
 
 def _problems(error: StatusError) -> list[tuple[str, str]]:

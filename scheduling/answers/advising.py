@@ -137,9 +137,9 @@ def _answered(posed: advisor.Posed, seconds: float) -> bytes:
         )
     try:
         sql.drop_dead_connection()
-        return registry.answer(
-            posed.name, msgspec.json.decode(posed.document), until=time.monotonic() + seconds
-        )
+        document = msgspec.json.decode(posed.document)
+        tell = advisor.teller(posed.name, document)
+        return registry.answer(posed.name, document, until=time.monotonic() + seconds, tell=tell)
     except StatusError:
         raise
     except DatabaseError as error:

@@ -10,6 +10,7 @@ NumPy nor the engine. A question and its answer go through Redis::
     stowage:asked:ID       which advisor works on it
     stowage:answer:ID      the answer, a list of one entry, which the asker waits for
     stowage:advisor:NAME   an advisor's sign of life; stowage:advisors any advisor's
+    stowage:progress:HASH  how far a question is that takes long, by what it asks
 
 Those who ask for what takes long take turns, and an advisor keeps a thread for the others: nobody
 waits for all that one user has asked (``asking``).
@@ -27,11 +28,13 @@ another one for an hour. Here a thread takes a question when it begins with it.
 A process that does not serve (``settings.SERVES``: a command, a test) answers its own questions.
 """
 
+import hashlib
 import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
@@ -56,8 +59,11 @@ _QUESTION: Final = "stowage:question:"
 _ASKED: Final = "stowage:asked:"
 _ANSWER: Final = "stowage:answer:"
 _ADVISOR: Final = "stowage:advisor:"
+_PROGRESS: Final = "stowage:progress:"
 
 MOST_WAITING: Final = 1000
+_TELL_SECONDS: Final = 0.25
+_PROGRESS_KEPT_SECONDS: Final = 10
 """Questions that may wait in each list; who asks more is told to come again."""
 _LIST_SECONDS: Final = 300
 """A list that nobody adds to is forgotten after so long: no question waits longer."""
@@ -91,6 +97,13 @@ class Posed(msgspec.Struct):
 
     name: str
     document: msgspec.Raw
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What an advisor is at, in words, and how much of the question is done: 0 to 1."""
+
+    doing: str
+    share: float
 
 
 _asker: ContextVar[str] = ContextVar("asker", default="")
@@ -217,6 +230,44 @@ class _Asking:
         if place is not None and turn == [None]:  # an advisor was killed between two of its turns
             wait_for_turn(client(), self._asker)
         return place is None and asked is None and not answered
+
+
+def _progress_key(name: str, document: object) -> str:
+    text = msgspec.json.encode([name, document], order="deterministic")
+    return _PROGRESS + hashlib.sha256(text).hexdigest()[:32]
+
+
+def progress(name: str, document: object) -> Progress | None:
+    """Return how far an advisor is with a question, ``None`` where none has said so lately.
+
+    Who asks the same at the same time sees whichever advisor spoke last. Asks Redis once.
+    """
+    try:
+        found: Any = client().get(_progress_key(name, document))
+        return None if found is None else msgspec.json.decode(found, type=Progress)
+    except (redis.RedisError, OSError, msgspec.MsgspecError):
+        return None
+
+
+def teller(name: str, document: object) -> Callable[[str, float], None]:
+    """Return what tells askers how far a question is, four times a second at most.
+
+    What cannot be told is left out: an answer never fails for it.
+    """
+    key = _progress_key(name, document)
+    told_at = 0.0
+
+    def tell(doing: str, share: float) -> None:
+        nonlocal told_at
+        now = time.monotonic()
+        if now - told_at < _TELL_SECONDS:
+            return
+        told_at = now
+        with suppress(redis.RedisError, OSError):
+            text = msgspec.json.encode(Progress(doing, share))
+            client().set(key, text, ex=_PROGRESS_KEPT_SECONDS)
+
+    return tell
 
 
 def wait_for_turn(at: "redis.Redis", asker: str) -> None:

@@ -26,7 +26,7 @@ from scheduling.scenarios.comparing import Comparison, compare
 from scheduling.scenarios.outcome import Outcome
 from scheduling.scenarios.page import page, pictures
 from scheduling.scenarios.pictures import legend
-from scheduling.scenarios.playing import play
+from scheduling.scenarios.playing import Progress, play
 from scheduling.scenarios.script import Script
 from scheduling.simulation.document import API_VERSION, GROUP
 
@@ -118,6 +118,7 @@ def comparison(world: World, document: object) -> Manifest:
         text = f"must be before until, by {MOST_HOURS:g} hours at most"
         wrong = [FieldError(INVALID, "spec.since", spec.since, text)]
         raise Invalid(KIND, "", wrong, GROUP)
+    world.tell("reading what happened", 0.0)
     script = recorded.script(since=since, until=until, seed=spec.seed, go_on=world.go_on)
     chosen = _configurations(spec, script)
     status = compared(world, script, chosen, report=spec.report, with_pictures=spec.pictures)
@@ -138,9 +139,10 @@ def compared(
         StatusError: a plugin cannot be made, or an object of the past is wrong.
         TooLarge: it takes too long.
     """
-    outcomes = [recorded.outcome(script, progress=lambda *_: world.go_on())]
+    runs = 1 + len(chosen)
+    outcomes = [recorded.outcome(script, progress=_telling(world, "what happened", 0, runs))]
     watches: list[Stopwatch | None] = [None]
-    for title, configuration in chosen:
+    for number, (title, configuration) in enumerate(chosen, 1):
         watch = Stopwatch()
         meter: Meter = watch
         try:
@@ -149,7 +151,7 @@ def compared(
                     script,
                     configuration,
                     title=title,
-                    progress=lambda *_: world.go_on(),
+                    progress=_telling(world, title, number, runs),
                     meter=meter,
                 )
             )
@@ -171,6 +173,16 @@ def compared(
         about = (f"The live service, {status['since']} to {status['until']}.",)
         status["report"] = page(f"Stowage: {script.title}", about, outcomes, found)
     return status
+
+
+def _telling(world: World, title: str, number: int, runs: int) -> Progress:
+    """Return what tells how far a run is, of so many, and ends one that takes too long."""
+
+    def progress(_now: float, came: int, will_come: int) -> None:
+        world.go_on()
+        world.tell(f"playing {title}", (number + came / max(will_come, 1)) / runs)
+
+    return progress
 
 
 def _run(outcome: Outcome, watch: Stopwatch | None) -> Manifest:

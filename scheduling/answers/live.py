@@ -131,10 +131,13 @@ class World:
     ``until``: when the answer must be there, in monotonic seconds.
     """
 
-    def __init__(self, until: float | None = None) -> None:
+    def __init__(
+        self, until: float | None = None, tell: Callable[[str, float], None] | None = None
+    ) -> None:
         self.until = time.monotonic() + ANSWER_SECONDS if until is None else until
         self.revision = 0
         self._version = 0
+        self._tell = tell
 
     def go_on(self) -> None:
         """Raise where the answer takes too long; to be asked now and then.
@@ -144,6 +147,11 @@ class World:
         """
         if time.monotonic() > self.until:
             raise TooLarge("the answer takes too long: ask about fewer objects")
+
+    def tell(self, doing: str, share: float) -> None:
+        """Say what is being done, and which share of all is done (0 to 1), to whoever waits."""
+        if self._tell is not None:
+            self._tell(doing, share)
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the cluster as it is now, which is the caller's to change."""

@@ -5,12 +5,13 @@ A question is a function of the live world and a JSON document::
     def headroom(world: World, document: object) -> Manifest | bytes
 
 It gives a JSON value, or JSON text as bytes where the text is at hand. It changes nothing that is
-stored, raises ``StatusError`` where the question is wrong, and asks ``world.go_on`` in long loops.
+stored, raises ``StatusError`` where the question is wrong, and asks ``world.go_on`` in long loops,
+where it may also say how far it is (``world.tell``).
 To add one, add a line to ``QUESTIONS``. The modules are imported when they are first needed: they
 bring NumPy and the engine along, which who asks does without.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -43,13 +44,20 @@ QUESTIONS: Final[Mapping[str, Question]] = {
 }
 
 
-def answer(name: str, document: object, *, until: float | None = None) -> bytes:
+def answer(
+    name: str,
+    document: object,
+    *,
+    until: float | None = None,
+    tell: Callable[[str, float], None] | None = None,
+) -> bytes:
     """Return the answer to a question as JSON text.
 
     Args:
         name: one of ``QUESTIONS``.
         document: decoded JSON.
         until: when it must be there, in monotonic seconds.
+        tell: is told how far it is (``World.tell``).
 
     Raises:
         StatusError: as the question says.
@@ -57,5 +65,5 @@ def answer(name: str, document: object, *, until: float | None = None) -> bytes:
     from scheduling.answers.live import World
 
     module, _, function = QUESTIONS[name].place.partition(":")
-    found: Any = getattr(import_module(module), function)(World(until), document)
+    found: Any = getattr(import_module(module), function)(World(until, tell), document)
     return found if isinstance(found, bytes) else msgspec.json.encode(found)

@@ -293,3 +293,14 @@ def test_every_question_has_a_function():
     for question in registry.QUESTIONS.values():
         module, _, name = question.place.partition(":")
         assert callable(getattr(__import__(module, fromlist=[name]), name))
+
+
+def test_how_far_a_question_is_reaches_who_asks_the_same():
+    document = {"spec": {"hours": 3.0, "policies": [{"name": "packing"}]}}
+    assert advisor.progress("comparison", document) is None
+    tell = advisor.teller("comparison", msgspec.json.decode(msgspec.json.encode(document)))
+    tell("playing packing", 0.5)
+    tell("playing packing", 0.6)  # too soon after the first
+    found = advisor.progress("comparison", document)
+    assert (found.doing, found.share) == ("playing packing", 0.5)
+    assert advisor.progress("comparison", {"spec": {"hours": 1.0}}) is None

@@ -100,3 +100,17 @@ def test_it_ends_where_the_answer_takes_too_long() -> None:
     _past()
     with pytest.raises(TooLarge):
         comparison(World(until=time.monotonic() - 1), {"spec": {"policies": [{"name": "default"}]}})
+
+
+def test_it_says_how_far_it_is() -> None:
+    _past()
+    told: list[tuple[str, float]] = []
+    world = World(tell=lambda doing, share: told.append((doing, share)))
+    comparison(world, {"spec": {"policies": [{"name": "packing"}]}})
+    assert [*dict.fromkeys(doing for doing, _ in told)] == [
+        "reading what happened", "playing what happened", "playing packing"
+    ]  # fmt: skip
+    shares = [share for _, share in told]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert shares[-1] == 1

@@ -1,8 +1,11 @@
 """Configurations on trial: effective plugins, comparisons with pictures, canaries."""
 
+import html
 import re
+import uuid
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -11,9 +14,10 @@ from api.console import comparisons
 from clusterstate import decisions
 from clusterstate.actions import canaries, scheduler_configuration
 from clusterstate.queries.canaries import find_canary
+from scheduling.answers import advisor
 from scheduling.answers.effective import differences, effective
 from scheduling.scenarios import policies
-from tests.clock import NOW
+from tests.clock import NOW, moment
 from tests.console.conftest import signed_in, text
 from tests.controllers.support import bind, make_node, make_pod
 
@@ -125,23 +129,82 @@ def past() -> None:
 
 
 def test_the_past_is_compared_in_figures_and_pictures(operator: Client, past: None) -> None:
-    page = text(operator.get(COMPARISONS, {"hours": "1", "policy": ["packing", "least"]}))
+    page, found = asked(operator, {"hours": "1", "policy": ["packing", "least"]})
+    assert re.search(r'packing" checked', page)
+    assert "waiting for an advisor" in page
+    page = text(found)
     for words in ("recorded", "packing", "least", "median wait", "default/p0"):
         assert words in page
     assert page.count("<figure><figcaption>") >= 4
     assert 'role="img" aria-label="pods that wait"' in page
     assert "<style" not in page
     assert "style=" not in page
-    assert re.search(r'packing" checked', page)
+    assert "Nodes that differ most" in page
+    again, _ = asked(operator, {"hours": "1", "policy": "packing", "until": moment(-1800)})
+    assert f"until={quote(moment(-1800))}" in again, "a colleague sees the same stretch"
+
+
+def asked(client: Client, query: dict[str, Any]) -> tuple[str, Any]:
+    """Return a comparison's page, and the answer that the page then asks for."""
+    answer = client.get(COMPARISONS, query, follow=True)
+    assert answer.status_code == 200, text(answer)[:2000]
+    (address,) = re.findall(r'id="found" data-asks hx-get="([^"]+)"', text(answer))
+    part = client.get(html.unescape(address), headers={"HX-Request": "true"})
+    return text(answer), part
+
+
+def test_how_far_a_comparison_is_is_told_where_an_advisor_says_so(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, _ = asked(operator, {"policy": "packing"})
+    (address,) = re.findall(r'hx-get="([^"]+progress=1)"', page)
+    known = advisor.Progress("playing <packing>", 0.375)
+    monkeypatch.setattr(advisor, "progress", lambda name, document: known)
+    part = text(operator.get(html.unescape(address), headers={"HX-Request": "true"}))
+    assert 'value="38"' in part
+    assert "38 %: playing &lt;packing&gt;" in part
+
+
+def test_the_baskets_configuration_is_compared_over_the_past(operator: Client, past: None) -> None:
+    what_if = "/console/what-if/"
+    assert "Add a KubeSchedulerConfiguration" in text(operator.get(what_if))
+    assert operator.post(f"{what_if}add", {"text": TEXT}).status_code == 302
+    page = text(operator.get(what_if))
+    assert "the basket's configuration" in html.unescape(page)
+    form = page.split('id="past-asks"')[1].split("</form>")[0]
+    (given,) = re.findall(r'name="text" value="([^"]*)"', form)
+    answer = operator.post(COMPARISONS, {"hours": "1", "text": html.unescape(given)})
+    assert answer.status_code == 302
+    shown = operator.get(answer["Location"])
+    assert "weight: 7" in text(shown), "the address holds the configuration"
+    part = operator.get(answer["Location"], headers={"HX-Request": "true"})
+    assert ">yours</th>" in text(part)
 
 
 def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -> None:
-    page = text(operator.post(COMPARISONS, {"hours": "1", "text": TEXT}))
-    assert ">yours</th>" in page
     answer = operator.post(COMPARISONS, {"hours": "1", "text": TEXT + "nonsense: 1\n"})
-    assert answer.status_code == 422
-    assert "nonsense" in text(answer)
-    assert "weight: 7" in text(answer), "what was typed stays"
+    shown = operator.get(answer["Location"])
+    assert "weight: 7" in text(shown), "what was typed stays"
+    part = operator.get(answer["Location"], headers={"HX-Request": "true"})
+    assert part.status_code == 422
+    assert "nonsense" in text(part)
+    long = TEXT + "".join(f"# {uuid.uuid4()}\n" for _ in range(400))
+    assert ">yours</th>" in text(operator.post(COMPARISONS, {"hours": "1", "text": long}))
+    outside = TEXT + "extenders: [{urlPrefix: 'http://127.0.0.1:9', filterVerb: filter}]\n"
+    answer = operator.get(COMPARISONS, {"hours": "1", "yours": comparisons.packed(outside)})
+    assert answer.status_code == 400, "a link sends the advisor nowhere"
+    assert "from the form alone" in text(answer)
+    assert operator.post(COMPARISONS, {"hours": "1", "text": outside}).status_code != 302
+    answer = operator.post(COMPARISONS, {"hours": "1", "text": "- a"})
+    assert answer.status_code == 400
+    assert 'role="alert"' in text(answer)
+
+
+@pytest.mark.parametrize("given", ["x", "!!", "eJw", comparisons.packed("a" * 300_000)])
+def test_an_address_that_was_changed_is_refused(operator: Client, given: str) -> None:
+    answer = operator.get(COMPARISONS, {"yours": given})
+    assert answer.status_code == 400
+    assert comparisons.unpacked(comparisons.packed(TEXT)) == TEXT
 
 
 @pytest.mark.parametrize(
@@ -149,6 +212,7 @@ def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -
     [
         ({"policy": "packing", "hours": "soon"}, 400),
         ({"policy": "packing", "hours": "nan"}, 422),
+        ({"policy": "packing", "until": "soon"}, 422),
         ({"policy": "packing", "hours": "9999"}, 422),
         ({"policy": "none-such"}, 422),
     ],
@@ -156,7 +220,9 @@ def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -
 def test_a_question_that_makes_no_sense_is_refused(
     operator: Client, query: dict[str, str], code: int
 ) -> None:
-    answer = operator.get(COMPARISONS, query)
+    answer = operator.get(COMPARISONS, query, follow=True)
+    if code != 400:
+        _, answer = asked(operator, query)
     assert answer.status_code == code
     assert 'role="alert"' in text(answer)
 

@@ -205,7 +205,7 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("htmx:afterSwap", () => { show(); times(); if (at >= 0) rows()[at]?.classList.add("at"); });
 document.addEventListener("input", (event) => event.target.closest?.("form[data-edits]")?.classList.add("dirty"));
-document.addEventListener("htmx:beforeSwap", (event) => { if ([400, 403, 404, 409, 422].includes(event.detail.xhr.status)) event.detail.shouldSwap = true; });
+document.addEventListener("htmx:beforeSwap", (event) => { if ([400, 403, 404, 409, 422].includes(event.detail.xhr.status) || (event.detail.elt.dataset.asks !== undefined && event.detail.xhr.status >= 400)) event.detail.shouldSwap = true; });
 
 // ------------------------------------------------------------------ keys
 let after_g = 0;
