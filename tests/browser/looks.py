@@ -8,9 +8,15 @@ from tests.browser.conftest import Browser
 
 LOOKS = ("", "-dark", "-phone")
 _AXE = Path(__file__).parent / "vendor/axe-4.14.1.min.js.gz"
+_ONLY = {
+    "": {},
+    "-dark": {"runOnly": ["color-contrast"]},
+    "-phone": {"rules": {"color-contrast": {"enabled": False}}},
+}
+"""What axe looks at: in the dark only colours differ from the light; on a phone all else may."""
 _RUN = """
 const done = arguments[arguments.length - 1];
-axe.run({resultTypes: ['violations']}).then(found => done(found.violations
+axe.run({resultTypes: ['violations'], ...arguments[0]}).then(found => done(found.violations
   .filter(one => one.impact === 'serious' || one.impact === 'critical')
   .map(one => [one.id, one.nodes.map(node =>
     [node.html.slice(0, 160), node.failureSummary.split('\\n')[1].trim()])])));
@@ -33,7 +39,10 @@ def load_axe(browser: Browser) -> None:
     browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
 
 
-def serious(browser: Browser) -> list[Any]:
-    """Return the serious findings of a page that has axe: the rule, and what is wrong where."""
-    found: list[Any] = browser.driver.execute_async_script(_RUN)
+def serious(browser: Browser, look: str = "") -> list[Any]:
+    """Return the serious findings of a page that has axe: the rule, and what is wrong where.
+
+    ``look``: how the page looks, where it was seen in the light before.
+    """
+    found: list[Any] = browser.driver.execute_async_script(_RUN, _ONLY[look])
     return found

@@ -175,5 +175,5 @@ def test_every_screen_is_readable(browser: Browser) -> None:
             browser.open(f"/admin/{path}")
             browser.find("main, #main")
             load_axe(browser)
-            found += [(path + look, *one) for one in serious(browser)]
+            found += [(path + look, *one) for one in serious(browser, look)]
     assert not found, "\n".join(map(str, found))

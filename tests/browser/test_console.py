@@ -301,7 +301,7 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
         for look in LOOKS:
             emulate(console, look)
             keep(console, f"{name}{look}")
-            found += [(name + look, *one) for one in serious(console)]
+            found += [(name + look, *one) for one in serious(console, look)]
             width = console.driver.execute_script("return document.documentElement.scrollWidth")
             if look == "-phone" and width > 390:
                 found.append((name, "wider than the screen", width))
