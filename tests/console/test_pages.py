@@ -24,7 +24,7 @@ PAGES = {
     "/console/nodes/n1/": "default/web-1",
     "/console/pods/": "default/web-1",
     "/console/pods/?waiting=yes": REFUSAL,
-    "/console/pods/default/web-1/": "3.5 cpu",
+    "/console/pods/default/web-1/": "3.5 CPU",
     "/console/pods/default/big/": REFUSAL,
     "/console/pods/default/big/why": "Insufficient cpu",
     "/console/pods/new": "Node labels",
