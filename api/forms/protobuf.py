@@ -9,7 +9,7 @@ message (those of ``stowage.dev``) is 406 then; sent in protobuf it is 415.
 from typing import Final
 
 from api.forms.errors import UnsupportedMediaType
-from clusterstate.objects import protobuf
+from clusterstate.objects import protobuf, protobuf_values
 from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.meta import Manifest
 
@@ -37,7 +37,7 @@ def decode(raw: bytes) -> Manifest:
         ) from error
     except protobuf.TooManyValues as error:
         raise TooLarge(f"the body holds more than {protobuf.MOST_VALUES} values") from error
-    except protobuf.Malformed as error:
+    except protobuf_values.Malformed as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error
 
 

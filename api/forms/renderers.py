@@ -11,6 +11,7 @@ from rest_framework.renderers import BaseRenderer
 from api.forms import negotiation, pages, protobuf, replies, wire
 from api.forms.replies import Content
 from clusterstate.objects import protobuf as encoding
+from clusterstate.objects import protobuf_values
 
 
 class Renderer(BaseRenderer):
@@ -100,7 +101,7 @@ class ProtobufRenderer(Renderer):
         """
         try:
             return encoding.encode(replies.value_of(data))
-        except (encoding.UnknownKind, encoding.Malformed) as error:
+        except (encoding.UnknownKind, protobuf_values.Malformed) as error:
             raise negotiation.not_acceptable() from error
 
 

@@ -20,7 +20,7 @@ Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
     scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
     eviction, ending, disruption   who must leave by when, and why; what a budget is charged
     document, reading              stored JSON; texts from outside
-    protobuf, protobuf_fields, protobuf_meta    the same objects in protobuf
+    protobuf, protobuf_fields, protobuf_meta, protobuf_values    the same objects in protobuf
     patching, managed_fields, field_sets        patches, apply, and who wrote which field
     ownership, actor, causes       who owns an object; who changed it, and what for
     addresses, cron, first_autoscalers          rules of Services, CronJobs, autoscalers

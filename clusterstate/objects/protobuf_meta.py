@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from clusterstate.objects.protobuf import MAGIC, Malformed, pairs
+from clusterstate.objects.protobuf import MAGIC
+from clusterstate.objects.protobuf_values import Malformed, pairs
 
 _META_NUMBERS: Final = {1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}
 

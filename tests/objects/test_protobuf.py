@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.objects import protobuf
-from clusterstate.objects.protobuf import Malformed, TooManyValues, UnknownKind, decode, encode
+from clusterstate.objects.protobuf import TooManyValues, UnknownKind, decode, encode
 from clusterstate.objects.protobuf_fields import MESSAGES
+from clusterstate.objects.protobuf_values import Malformed, with_length
 
 KINDS = sorted(
     name
@@ -310,7 +311,7 @@ def test_noise_is_malformed_or_an_object(noise: bytes) -> None:
 
 def test_a_body_of_too_many_values_is_refused_while_it_is_read() -> None:
     many = b"\x72\x00" * 1000  # metadata.finalizers: empty texts of two bytes each
-    body = protobuf.envelope("v1", "Namespace", b"\x0a" + protobuf._with_length(many))
+    body = protobuf.envelope("v1", "Namespace", b"\x0a" + with_length(many))
     assert len(decode(body)["metadata"]["finalizers"]) == 1000
     with pytest.raises(TooManyValues):
         decode(body, most=999)
@@ -319,7 +320,7 @@ def test_a_body_of_too_many_values_is_refused_while_it_is_read() -> None:
 def test_objects_in_objects_without_end_are_refused() -> None:
     body = encode({"apiVersion": "v1", "kind": "Namespace"})
     for _ in range(3000):
-        raw = b"\x12" + protobuf._with_length(b"\x0a" + protobuf._with_length(body))
+        raw = b"\x12" + with_length(b"\x0a" + with_length(body))
         body = protobuf.envelope("apps/v1", "ControllerRevision", raw)
     with pytest.raises(Malformed, match="deep"):
         decode(body)
