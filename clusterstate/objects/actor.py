@@ -10,8 +10,7 @@ comes with the user of its request (`clusterstate.admission.request.User`).
 
 import getpass
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Final, ParamSpec, TypeVar
@@ -68,14 +67,24 @@ def current() -> Actor:
     return _acting.get() or process_owner()
 
 
-@contextmanager
-def acting(actor: Actor) -> Iterator[None]:
+class _Acting:
+    """Names the actor of this thread for as long as the block runs."""
+
+    __slots__ = ("_actor", "_token")
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def __enter__(self) -> None:
+        self._token = _acting.set(self._actor)
+
+    def __exit__(self, *_: object) -> None:
+        _acting.reset(self._token)
+
+
+def acting(actor: Actor) -> _Acting:
     """Work on behalf of an actor, in this thread."""
-    token = _acting.set(actor)
-    try:
-        yield
-    finally:
-        _acting.reset(token)
+    return _Acting(actor)
 
 
 def acts_as(actor: Actor) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
