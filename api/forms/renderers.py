@@ -100,7 +100,9 @@ class ProtobufRenderer(Renderer):
             NotAcceptable: a kind without a protobuf message.
         """
         try:
-            return encoding.encode(replies.value_of(data))
+            if isinstance(data, Content | bytes):
+                return encoding.encode_text(replies.text_of(data))
+            return encoding.encode(data)
         except (encoding.UnknownKind, protobuf_values.Malformed) as error:
             raise negotiation.not_acceptable() from error
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.objects import protobuf
-from clusterstate.objects.protobuf import TooManyValues, UnknownKind, decode, encode
+from clusterstate.objects.protobuf import TooManyValues, UnknownKind, decode, encode, encode_text
 from clusterstate.objects.protobuf_fields import MESSAGES
 from clusterstate.objects.protobuf_values import Malformed, with_length
 
@@ -179,6 +179,28 @@ def test_the_library_reads_what_we_write_and_we_read_what_the_library_writes(
     assert len(unknown_fields.UnknownFieldSet(theirs)) == 0
     envelope.raw = theirs.SerializeToString()
     assert decode(protobuf.MAGIC + envelope.SerializeToString()) == manifest
+
+
+@given(objects())
+def test_a_text_is_written_as_its_object_is(manifest: dict[str, Any]) -> None:
+    text = msgspec.json.encode(manifest)
+    assert encode_text(text) == encode(manifest)
+    assert encode_text(text) == encode(manifest), "what is remembered is something else"
+
+
+def test_a_text_of_a_list_is_written_as_the_list_is() -> None:
+    pods = [
+        {
+            "metadata": {"name": f"p-{number}", "labels": {"app": "a", "long": "x" * number}},
+            "spec": {"nodeName": None, "containers": [{"name": "c", "image": f"i:{number % 2}"}]},
+            "status": {"phase": "Running"},
+        }
+        for number in (1, 2, 3, 4000)
+    ]
+    found = {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods}
+    assert encode_text(msgspec.json.encode(found)) == encode(found)
+    with pytest.raises(UnknownKind):
+        encode_text(b'{"apiVersion":"stowage.dev/v1","kind":"PlanList","items":[]}')
 
 
 def test_values_stand_where_the_library_looks_for_them() -> None:
