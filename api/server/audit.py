@@ -32,7 +32,7 @@ from django.db import connection
 
 from api.server import audit_file, connections
 from api.server.audit_events import LARGEST_BODY, Entry, line_of
-from api.server.scopes import Scope, Send
+from api.server.scopes import Scope, Send, raw_header
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import audit_log
@@ -214,8 +214,7 @@ def opened(scope: Scope) -> Entry:
     The scope must not hold the entry, which holds the scope: neither would ever be freed, since
     Python's garbage collector does not look into entries.
     """
-    given = next((value for key, value in scope["headers"] if key == b"audit-id"), b"")
-    return Entry(_audit_id(given), time.time(), scope)
+    return Entry(_audit_id(raw_header(scope, b"audit-id")), time.time(), scope)
 
 
 def _audit_id(given: bytes) -> str:

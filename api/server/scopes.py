@@ -33,7 +33,11 @@ def header(scope: Scope, name: bytes) -> str:
 
 def raw_header(scope: Scope, name: bytes) -> bytes:
     """Return a request header as it was sent, empty when absent."""
-    return next((value for key, value in scope["headers"] if key == name), b"")
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found
+    return b""
 
 
 def announced(scope: Scope) -> int:
