@@ -150,9 +150,10 @@ def test_deltas_give_what_a_rebuild_gives(
     st.lists(strategies.pods(), min_size=3, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30),
     st.integers(0, 5),
+    st.lists(st.booleans(), max_size=30),
 )
 def test_many_pods_at_once_are_as_many_single_ones(
-    templates: list[Manifest], chosen: list[tuple[int, int, bool]], gone: int
+    templates: list[Manifest], chosen: list[tuple[int, int, bool]], gone: int, leave: list[bool]
 ) -> None:
     pods = [msgspec.convert(t, Pod) for t in templates]
     both = []
@@ -184,8 +185,15 @@ def test_many_pods_at_once_are_as_many_single_ones(
             for key, (shape, number, flag) in zip(keys, chosen, strict=True):
                 snapshot.add_pod(key, infos[shape], f"node-{number}", terminating=flag)
         orders = [[r.key for r in snapshot.pods_on(row)] for row in snapshot.rows().tolist()]
-        for key in keys[::3]:
-            snapshot.remove_pod(key)
+        leaving = [key for key, leaves in zip(keys, leave, strict=False) if leaves]
+        if bulk:
+            snapshot.remove_pods(leaving, snapshot.slots_of(leaving))
+        else:
+            for key in leaving:
+                snapshot.remove_pod(key)
+        left = [[r.key for r in snapshot.pods_on(row)] for row in snapshot.rows().tolist()]
+        snapshot.add_pod("default/last", infos[0], "node-0")
+        orders += [*left, [r.slot for r in snapshot.pods()]]
         touched = snapshot.touched_since(snapshot.log_start)
         assert touched is not None
         counts = [(counter.rows.tolist(), counter.total) for counter in counters]

@@ -10,7 +10,7 @@ from scheduling.framework.types import PodInfo
 
 
 class ManyPods(PodColumns):
-    """Adding, assuming and confirming thousands of pods in few calls."""
+    """Adding, assuming, confirming and removing thousands of pods in few calls."""
 
     def add_pods(
         self,
@@ -62,8 +62,59 @@ class ManyPods(PodColumns):
         linked = old_first >= 0
         self._previous[old_first[linked]] = slot_numbers[ends][linked]
         self._first[heads] = slot_numbers[starts]
+        if self.nominations.node_of:
+            for key in keys:
+                self.unnominate(key)
+        self._account_all(classes, rows, terminating, 1)
+
+    def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
+        """Forget many pods on live rows at once, as ``remove_pod`` would one after the other.
+
+        Args:
+            keys: identities, each once.
+            slots: their slots, int32 (pods,), of which none is only assumed.
+        """
+        if not keys:
+            return
+        rows = self._pod_row[slots]
+        self._unlink(slots, rows)
+        self._pod_row[slots] = -1
+        for key in keys:
+            del self._slot_of[key]
+        if self._nominated_before:
+            for key in keys:
+                self._nominated_before.pop(key, None)
+        numbers = slots.tolist()
+        for slot in numbers:
+            self._keys[slot] = None
+            self._pod_names.pop(slot, None)
+        self._preempted.difference_update(numbers)
+        self._free_slots.extend(numbers)
+        self._account_all(self._pod_class[slots], rows, self._pod_terminating[slots], -1)
+
+    def _unlink(self, slots: Int32, rows: Int32) -> None:
+        """Take slots out of the lists of their rows."""
+        leaves = np.zeros(len(self._next) + 1, np.bool_)  # what -1 means is no slot, and stays
+        leaves[slots] = True
+        # The first of each stretch of neighbours that leave has one before it that stays, or none.
+        previous = self._previous[slots]
+        begins = ~leaves[previous]
+        previous, heads = previous[begins], rows[begins]
+        following = self._next[slots[begins]]
+        while (skipped := np.flatnonzero(leaves[following])).size:
+            following[skipped] = self._next[following[skipped]]
+        inner = previous >= 0
+        self._next[previous[inner]] = following[inner]
+        self._first[heads[~inner]] = following[~inner]
+        there = following >= 0
+        self._previous[following[there]] = previous[there]
+
+    def _account_all(
+        self, classes: Int32, rows: Int32, terminating: Mask | None, sign: int
+    ) -> None:
+        """Count pods that came to their rows, or with ``sign`` -1 left them, in sums and log."""
         by_class = np.bincount(classes)
-        self._class_pods[: len(by_class)] += by_class
+        self._class_pods[: len(by_class)] += sign * by_class
         kinds = np.flatnonzero(by_class)
         numbers = np.searchsorted(kinds, classes)
         known = [self.classes[kind] for kind in kinds.tolist()]
@@ -72,14 +123,13 @@ class ManyPods(PodColumns):
         # As one number they sort ten times as fast as as pairs.
         pairs, counts = np.unique(rows.astype(np.int64) * len(known) + numbers, return_counts=True)
         there, of = np.divmod(pairs, len(known))
+        counts = sign * counts
         np.add.at(self.requested, there, vectors[of] * counts[:, None])
         np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
         np.add.at(self.pod_count, there, counts)
-        for info, placed in zip(known, np.bincount(numbers).tolist(), strict=True):
-            self._peers.pods[info.peer] += placed
-        if self.nominations.node_of:
-            for key in keys:
-                self.unnominate(key)
+        for info, number in zip(known, np.bincount(numbers).tolist(), strict=True):
+            self._peers.pods[info.peer] += sign * number
+        count = len(rows)
         if count > self.log_limit // 2:
             self.forget_counters()
             self._restart_log()
@@ -89,7 +139,7 @@ class ManyPods(PodColumns):
         self._log_filled += count
         if self._counters:
             peers = np.array([info.peer for info in known], np.int32)[numbers]
-            self._bump(peers, rows, terminating)
+            self._bump(peers, rows, terminating, sign)
 
     def assume_run(
         self,
@@ -189,8 +239,13 @@ class ManyPods(PodColumns):
         assert len(self._slot_of) == known + count, "a pod is already placed"
         return slots
 
-    def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
-        """Let counters follow pods that came: how they look to others, and where they are."""
+    def _bump(
+        self, peers: Int32, rows: Int32, terminating: Mask | None = None, sign: int = 1
+    ) -> None:
+        """Let counters follow pods that came: how they look to others, and where they are.
+
+        ``sign`` -1: pods that left.
+        """
         # Sorted by peer, as a mask for each of a thousand peers takes ten times as long.
         order = np.argsort(peers, kind="stable")
         peers, rows = peers[order], rows[order]
@@ -205,4 +260,4 @@ class ManyPods(PodColumns):
             there = rows[start:end]
             alive = there if terminating is None else there[~terminating[order[start:end]]]
             for counter, weight in weights:
-                counter.bump_all(alive if counter.live_only else there, weight)
+                counter.bump_all(alive if counter.live_only else there, sign * weight)

@@ -68,8 +68,7 @@ class ManyChanges(SingleChanges):
         if not left.ids:
             return
         infos = self.snapshot.infos_of(left.slots)
-        for pod_id in left.ids:
-            self.snapshot.remove_pod(pod_id)
+        self.snapshot.remove_pods(left.ids, left.slots)
         self._leave_queue_all(left.ids)
         if self.arrivals or self.of_unknown_nodes:
             for pod_id in left.ids:
