@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
+from typing import Final
 
 import msgspec
 
@@ -99,6 +100,9 @@ def scheduling_gates(pod: PendingPod) -> str:
     return SCHEDULING_GATES if pod.spec.spec.scheduling_gates else ""
 
 
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
 class Entry:
     """What the queue knows of a pod.
 
@@ -131,13 +135,13 @@ class Entry:
         self.queued_at = now
         self.since = now
         self.not_before = 0.0
-        self.rejected_by: frozenset[str] = frozenset()
-        self.pending_by: frozenset[str] = frozenset()
+        self.rejected_by = _NOBODY
+        self.pending_by = _NOBODY
         self.first_event = 0
         self.changed_in_flight = False
         self.token = 0
         self.refused = False
-        self.refused_by: frozenset[str] = frozenset()
+        self.refused_by = _NOBODY
 
 
 Entries = Mapping[int, Entry]

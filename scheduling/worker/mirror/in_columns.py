@@ -4,6 +4,7 @@ import numpy as np
 
 from clusterstate import pod_log
 from clusterstate.changes import Change
+from scheduling.engine.queue.pending import PendingPod
 from scheduling.framework.events import Action, Resource
 from scheduling.worker.mirror import one_by_one, pod_news
 from scheduling.worker.mirror.one_by_one import SingleChanges
@@ -79,18 +80,39 @@ class ManyChanges(SingleChanges):
     def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""
         waiting = found.waiting
-        at = pods.at[found.first[waiting.numbers]].tolist()
+        since = pods.at[found.first[waiting.numbers]].tolist()
         class_ids = pods.classes[waiting.numbers].tolist()
-        judged = bool(self.arrivals or self.of_unknown_nodes)
-        for number, pod_id, class_id, since in zip(
-            waiting.numbers, waiting.ids, class_ids, at, strict=True
-        ):
-            try:
-                if judged:
-                    self._drop_arrival(pod_id)
-                self._join_queue(pod_id, class_id, since, now)
+        if self.arrivals or self.of_unknown_nodes:
+            for pod_id in waiting.ids:
+                self._drop_arrival(pod_id)
+        came = list(zip(waiting.numbers, waiting.ids, class_ids, since, strict=True))
+        try:
+            self._join_queue_all(came, now)
+        except Exception:  # noqa: BLE001  # each one is tried by itself, and given up or raised
+            self._join_queue_singly(pods, came, now)
+        if self._nominated_in_log or any(pods.nominated):
+            for number, pod_id, _, _ in came:
                 revision = pods.revisions.item(number)
                 self._follow_nomination(pod_id, pods.nominated[number], revision, now)
+
+    def _join_queue_all(self, came: list[tuple[int, int, int, float]], now: float) -> None:
+        """Take pods (number, id, class id, time) into the queue together."""
+        infos, queue, ours = self._classes, self.queue, self._registrations
+        for _, pod_id, class_id, since in came:
+            if pod_id in queue:
+                self._join_queue(pod_id, class_id, since, now)
+                continue
+            info = infos[class_id]
+            if info.pod.spec.scheduler_name in ours:
+                queue.add(PendingPod(pod_id, class_id, info.pod, info.priority), since)
+
+    def _join_queue_singly(
+        self, pods: pod_log.PodChanges, came: list[tuple[int, int, int, float]], now: float
+    ) -> None:
+        """Take pods into the queue one after the other, and give up those that cannot be read."""
+        for number, pod_id, class_id, since in came:
+            try:
+                self._join_queue(pod_id, class_id, since, now)
             except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(pods.change(number), error)
 
