@@ -100,7 +100,7 @@ def scheduling_gates(pod: PendingPod) -> str:
     return SCHEDULING_GATES if pod.spec.spec.scheduling_gates else ""
 
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Entry:
@@ -135,13 +135,13 @@ class Entry:
         self.queued_at = now
         self.since = now
         self.not_before = 0.0
-        self.rejected_by = _NOBODY
-        self.pending_by = _NOBODY
+        self.rejected_by = _NO_PLUGINS
+        self.pending_by = _NO_PLUGINS
         self.first_event = 0
         self.changed_in_flight = False
         self.token = 0
         self.refused = False
-        self.refused_by = _NOBODY
+        self.refused_by = _NO_PLUGINS
 
 
 Entries = Mapping[int, Entry]
