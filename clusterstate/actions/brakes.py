@@ -300,11 +300,13 @@ def _note(asked: Asked, now: datetime) -> None:
 def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:
     """Note that evictions which a brake refused are still wanted; return how many that are.
 
-    So a brake stands though nobody tries what it would refuse. One statement.
+    So a brake stands though nobody tries what it would refuse. What counts no more is left alone:
+    ``forget_asked`` deletes these rows, in another order. One statement.
     """
     return sql.run(
-        "UPDATE asked_eviction SET at = %s::timestamptz WHERE pod_uid = ANY(%s)",
-        (now, sql.Uuids([sql.as_uuid(uid) for uid in pod_uids])),
+        "UPDATE asked_eviction SET at = %s::timestamptz"
+        " WHERE pod_uid = ANY(%s) AND at > %s::timestamptz",
+        (now, sql.Uuids([sql.as_uuid(uid) for uid in pod_uids]), now - COUNTED_FOR),
     )
 
 

@@ -115,13 +115,14 @@ def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
     """Return the steps to try: those that were not tried yet, else those that wait no longer."""
     to_do = [number for number, state in enumerate(plan.progress) if state == TO_DO]
     back = [number for number, state in enumerate(plan.progress) if state == HELD]
-    if to_do or not back:
-        return to_do[:BATCH]
-    if plan.retry_at is not None and now >= plan.retry_at:
+    is_round = plan.retry_at is not None and now >= plan.retry_at
+    if is_round and not to_do:
         held.forget()
     else:
         held.look(now, revisions=budget_revisions)
-    if plan.retry_at is None or now >= plan.retry_at:
+    if to_do or not back:
+        return to_do[:BATCH]
+    if is_round or plan.retry_at is None:
         plans.rest(plan.id, until=now + RETRY)
     return [number for number in back if not held.waits(number)][:BATCH]
 
