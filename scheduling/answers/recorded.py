@@ -3,7 +3,8 @@
 The world is that of the revision at which the past begins; every change of a node, a namespace, a
 budget, a service or a controller since then is a step. A pod comes when it was created and leaves
 when it has run as long as in the record, counted from its binding: so a policy that binds it
-earlier frees its room earlier. One that was deleted before it was bound goes when it went.
+earlier frees its room earlier. One that was deleted before it was bound goes when it went. One with
+scheduling gates comes when the last of them was taken off.
 """
 
 from collections import defaultdict
@@ -153,7 +154,13 @@ class _Reader:
             if change.verb != changes.ADDED or change.text is None:
                 return
             known = _Seen(at, _decoded(change))
+            if change.node_name:  # its creator named it: the text has no nodeName
+                known.manifest["spec"]["nodeName"] = change.node_name
         self._pods[change.object_id] = known
+        if known.bound_at is None and change.text is not None and _is_gated(known.manifest):
+            manifest = _decoded(change)
+            if not _is_gated(manifest):
+                known.manifest, known.came_at = manifest, at
         if change.node_name and known.bound_at is None:
             bound = at if change.scheduled_at is None else self._seconds(change.scheduled_at)
             known.node, known.bound_at = change.node_name, max(bound, known.came_at)
@@ -205,6 +212,10 @@ def _waits(manifest: Manifest) -> bool:
     """Return whether it is a pod that is on no node yet."""
     on_a_node = manifest["kind"] != "Pod" or manifest["spec"].get("nodeName")
     return not on_a_node and not _is_over(manifest)
+
+
+def _is_gated(pod: Manifest) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
 
 
 def _is_over(manifest: Manifest) -> bool:

@@ -14,7 +14,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
-from scheduling.engine.cycle import draw_below
+from scheduling.engine.cycle import draw_below, mix
 from scheduling.framework import reading
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
@@ -139,8 +139,10 @@ def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[St
     gone = tuple(_gone(entry))
     changes = tuple(_node_changes(entry))
     coming: list[tuple[float, Arrival]] = []
-    for one in entry.objects("arrivals"):
-        coming += _arrivals(one, seed, most // times - len(coming))
+    for number, one in enumerate(entry.objects("arrivals")):
+        # Each draws moments of its own, so that pods of two templates do not come in pairs.
+        own_seed = mix(seed, number) if number else seed
+        coming += _arrivals(one, own_seed, most // times - len(coming))
     entry.finish()
     for turn in range(times):
         start = at + turn * (every or 0.0)

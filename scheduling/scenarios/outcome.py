@@ -28,7 +28,8 @@ class Fate(msgspec.Struct, gc=False):
     """A pod's way: seconds from the beginning, ``None`` for never.
 
     ``status``: of one that was not placed, why not. ``by``: the pod that took its place, or the
-    taint or node that made it leave.
+    taint or node that made it leave. ``given``: nothing decided where it is: it was on its node at
+    the beginning, or its spec names the node.
     """
 
     pod: str
@@ -41,6 +42,7 @@ class Fate(msgspec.Struct, gc=False):
     attempts: int = 0
     status: str = "pending"
     message: str = ""
+    given: bool = False
 
     @property
     def waited(self) -> float | None:
@@ -77,15 +79,17 @@ class Outcome(msgspec.Struct, frozen=True):
         """Return the figures by which configurations are compared.
 
         Waiting times in seconds, of pods that were bound; means of ``used`` and ``fragmented`` are
-        over time. ``moved``: pods that were preempted, evicted or lost.
+        over time. ``moved``: pods that were preempted, evicted or lost. Pods whose place was given
+        came to nobody and waited for nothing: they count in what is used, and where they moved.
         """
-        bound = [fate for fate in self.fates if fate.bound_at is not None]
+        came = [fate for fate in self.fates if not fate.given]
+        bound = [fate for fate in came if fate.bound_at is not None]
         waits = sorted(fate.waited or 0.0 for fate in bound)
         ends = {left: sum(fate.left is left for fate in self.fates) for left in Left}
         found: Manifest = {
-            "pods": len(self.fates),
+            "pods": len(came),
             "bound": len(bound),
-            "neverBound": len(self.fates) - len(bound),
+            "neverBound": len(came) - len(bound),
             "waitMean": sum(waits) / len(waits) if waits else 0.0,
             "waitP50": quantile(waits, 0.5),
             "waitP90": quantile(waits, 0.9),

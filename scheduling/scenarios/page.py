@@ -115,7 +115,7 @@ def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     for title, read, form in wanted:
         curves = [(one.title, [(s.at, read(s)) for s in one.samples]) for one in outcomes]
         found.append((title, lines(title, curves, form=form)))
-    found.append(("how long bound pods waited", _waits(outcomes)))
+    found.append(("which share of the pods was bound within what time", _waits(outcomes)))
     return found
 
 
@@ -127,8 +127,9 @@ def _waits(outcomes: Sequence[Outcome]) -> str:
     """Return which share of the pods waited at most so long."""
     curves: list[tuple[str, Points]] = []
     for outcome in outcomes:
-        waits = sorted(fate.waited for fate in outcome.fates if fate.waited is not None)
-        count = len(outcome.fates) or 1
+        came = [fate for fate in outcome.fates if not fate.given]
+        waits = sorted(fate.waited for fate in came if fate.waited is not None)
+        count = len(came) or 1
         every = max(len(waits) // 200, 1)
         points = [
             (max(wait, 1.0), (number + 1) / count)

@@ -37,7 +37,7 @@ Progress = Callable[[float, int, int], None]
 _FIRST_ID = 2**50
 """Pods of scripts are numbered from here on, so that ids of a live world stay apart."""
 _SAMPLES = 300
-"""So many moments are kept at most, evenly over the script's steps."""
+"""Into so many parts the script is cut: a sample is taken in each, and of what lasts beyond one."""
 _MOST_WARNINGS = 100
 _LONGEST_PAUSE = 300.0
 """Seconds until a pod comes again that is sent away the moment it comes, time and again."""
@@ -133,6 +133,7 @@ class Player:
         for step in script.steps:
             self._at(step.at, lambda step=step: self._do(step))  # type: ignore[misc]
         finished = 0.0
+        unseen = True
         while True:
             moments = [self._due[0][0]] if self._due else []
             due = cluster.next_due()
@@ -140,15 +141,21 @@ class Player:
                 moments.append(due - script.began_at)
             if not moments or min(moments) > end:
                 break
-            finished = max(min(moments), finished)
+            moment = max(min(moments), finished)
+            if unseen and moment > finished and moment >= self._next_sample:
+                self._sample(finished)  # what has been since then, until this moment
+            finished = moment
             cluster.now = script.began_at + finished
             while self._due and self._due[0][0] <= finished:
                 heapq.heappop(self._due)[2]()
             while cluster.cycle():
                 pass
-            if finished >= self._next_sample:
+            unseen = finished < self._next_sample
+            if not unseen:
                 self._sample(finished)
                 self._next_sample = finished + every
+        if unseen:
+            self._sample(finished)
         if script.until is not None:
             finished = script.until
         self._sample(finished)
@@ -196,7 +203,11 @@ class Player:
             if one.manifest.get("kind") == "Pod":
                 self._adopt(one.manifest, number)
         for manifest in waiting:
-            self._arrive(Arrival(manifest, comes_back=_is_owned(manifest)))
+            self._arrive(self._arrival(manifest))
+
+    def _arrival(self, manifest: Manifest) -> Arrival:
+        """Return a pod that the script has as an object; its owner may replace it."""
+        return Arrival(manifest, comes_back=self._script.is_typed and _is_owned(manifest))
 
     def _classes(self) -> dict[int, tuple[PodInfo, Framework, int]]:
         """Return the classes of the pods that will come, with how many there are of each."""
@@ -218,9 +229,8 @@ class Player:
             return
         now = self._now
         fate = Fate(f"{namespace}/{name}", now, bound_at=now, node=manifest["spec"]["nodeName"])
-        fate.status = "scheduled"
-        arrival = Arrival(manifest, comes_back=_is_owned(manifest))
-        running = _Running(fate, arrival, record.info, key, name, namespace)
+        fate.status, fate.given = "scheduled", True
+        running = _Running(fate, self._arrival(manifest), record.info, key, name, namespace)
         self._note(running)
         self._running.add(key)
         self._fates.append(fate)
@@ -247,7 +257,7 @@ class Player:
                 self._world.apply_checked([Given(manifest, "objects")])
                 self._adopt(manifest, 0)
             else:
-                self._arrive(Arrival(manifest, comes_back=_is_owned(manifest)))
+                self._arrive(self._arrival(manifest))
             return
         if manifest.get("kind") == "Node":
             node = msgspec.convert(self._world.prepared(manifest), Node)
@@ -335,25 +345,39 @@ class Player:
         pod = self._preparer.prepare(manifest, self._came)
         fate = Fate(pod.title, self._now)
         self._fates.append(fate)
+        follows = self._follows
         if isinstance(pod, Refused):
             fate.status, fate.message = pod.status, pod.message
             if not fate.message and pod.errors:
                 fate.message = f"{pod.errors[0].field}: {pod.errors[0].message()}"
+            if not arrival.recorded_node or pod.place is None:
+                return
+            if not follows and pod.status != "skipped":
+                return
+            # It is not for these profiles, and takes its room all the same where it is recorded.
+            follows = True
+            namespace, own_name = pod.place
+            info = self._world.intern(manifest)
+        else:
+            namespace, own_name, info = pod.namespace, pod.name, pod.info
+        if isinstance(pod, Set) and self._world.snapshot.row_of(pod.node_name) is None:
+            fate.status = "skipped"
+            fate.message = f"spec.nodeName is set, and {pod.node_name} is not there"
             return
-        if isinstance(pod, Set):
-            fate.status, fate.message = "skipped", "spec.nodeName is set"
-            return
-        assert isinstance(pod, Ready)
         key = next(self._numbers)
-        known = _Running(
-            fate, arrival, pod.info, key, pod.name, pod.namespace, generation=generation
-        )
+        known = _Running(fate, arrival, info, key, own_name, namespace, generation=generation)
         self._note(known)
         self._pending.add(key)
-        if self._follows:
+        if isinstance(pod, Set):
+            fate.given = True
+            snapshot = self._world.snapshot
+            snapshot.add_pod(key, info, pod.node_name, start_time=self._cluster.now)
+            self.placed([key], [pod.node_name])
+        elif follows:
             self._follow(known)
-        elif not self._cluster.add(key, pod.info):
-            fate.status, fate.message = "skipped", "no profile has its scheduler name"
+        else:
+            assert isinstance(pod, Ready)
+            self._cluster.add(key, info)  # a profile has its scheduler name
 
     def _follow(self, pod: _Running) -> None:
         """Let a pod go where it went."""

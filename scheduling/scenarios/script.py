@@ -82,7 +82,8 @@ class Script(msgspec.Struct, frozen=True):
     configuration: KubeSchedulerConfiguration | None = None
     scored: tuple[str, ...] = ("cpu", "memory")
     is_typed: bool = False
-    """A person wrote it: what it means to change and is not there is told."""
+    """A person wrote it, and not a record: what it means to change and is not there is told, and
+    owners replace the pods that they lose. In a record those came as they came."""
 
     @property
     def pod_count(self) -> int:

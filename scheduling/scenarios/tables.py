@@ -90,6 +90,7 @@ def json_lines(outcomes: Sequence[Outcome], found: Comparison) -> Iterator[bytes
                 "attempts": fate.attempts,
                 "status": fate.status,
                 "message": fate.message,
+                "given": fate.given,
             }
             yield encode(line)
         for sample in outcome.samples:

@@ -8,13 +8,23 @@ from django.core.management import call_command
 
 from clusterstate.actions import objects
 from clusterstate.objects.errors import Expired
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import recorded
 from scheduling.engine import deciding
 from scheduling.scenarios import policies
 from scheduling.scenarios.outcome import Left
 from scheduling.scenarios.playing import play
 from tests.clock import NOW
-from tests.controllers.support import bind, make_node, make_pod, set_taints, taint
+from tests.controllers.support import (
+    bind,
+    make_node,
+    make_pod,
+    pod_manifest,
+    set_taints,
+    taint,
+)
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -87,6 +97,54 @@ def test_another_configuration_decides_the_same_past_anew() -> None:
     assert found["default/job"].waited == 0.0
     assert found["default/job"].left_at == pytest.approx(39 * 60, abs=1), "it ran 29 minutes"
     assert found["default/waits"].status == "skipped"
+
+
+def test_pods_that_the_profiles_leave_alone_take_their_room_as_they_did() -> None:
+    """One of another scheduler, one that named its node, one that was gated for ten minutes."""
+    make_node("a", now=NOW - _minutes(120))
+    bind(make_pod("other", now=NOW - _minutes(50), schedulerName="another"), "a",
+         now=NOW - _minutes(49))  # fmt: skip
+    make_pod("named", now=NOW - _minutes(40), nodeName="a")
+    gated = make_pod("gated", now=NOW - _minutes(30), schedulingGates=[{"name": "quota"}])
+    objects.update("Pod", "default", "gated", _ungated, now=NOW - _minutes(20))
+    bind(gated, "a", now=NOW - _minutes(19))
+    script = recorded.script(since=NOW - _minutes(60), until=NOW)
+    decided = play(script, policies.load("packing", script), title="packing")
+    for outcome, waited in ((recorded.outcome(script), 60.0), (decided, 0.0)):
+        found = {fate.pod.removeprefix("default/"): fate for fate in outcome.fates}
+        assert {fate.node for fate in found.values()} == {"a"}, outcome.title
+        assert outcome.pods_on == {"a": 3}
+        assert found["other"].waited == pytest.approx(60)
+        assert (found["named"].given, found["named"].waited) == (True, 0.0)
+        assert found["gated"].came_at == pytest.approx(40 * 60, abs=1)
+        assert found["gated"].waited == pytest.approx(waited)
+        assert outcome.summary()["pods"] == 2
+
+
+def _ungated(pod: Manifest) -> Manifest:
+    return {**pod, "spec": {**pod["spec"], "schedulingGates": []}}
+
+
+def test_who_was_made_in_place_of_a_lost_pod_comes_once() -> None:
+    """A node goes with its pod; the controller's new pod is in the record already."""
+    make_node("a", now=NOW - _minutes(120))
+    make_node("b", now=NOW - _minutes(120))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}
+    there = pod_manifest("web-1")
+    there["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    create_pod(there, now=NOW - _minutes(100))
+    first = find_pod_id("default", "web-1")
+    assert first is not None
+    bind(first, "a", now=NOW - _minutes(99))
+    objects.delete("Node", "", "a", now=NOW - _minutes(30))
+    objects.delete("Pod", "default", "web-1", {"gracePeriodSeconds": 0}, now=NOW - _minutes(29))
+    bind(make_pod("web-2", now=NOW - _minutes(29)), "b", now=NOW - _minutes(28))
+    script = recorded.script(since=NOW - _minutes(60), until=NOW)
+    outcome = recorded.outcome(script)
+    assert [(fate.pod, fate.node) for fate in outcome.fates] == [
+        ("default/web-1", "a"),
+        ("default/web-2", "b"),
+    ]
 
 
 def test_a_past_without_nodes_is_none() -> None:

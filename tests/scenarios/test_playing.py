@@ -166,6 +166,52 @@ def test_pods_on_nodes_at_the_beginning_count_and_come_back() -> None:
     ]
 
 
+def test_what_lasts_between_two_events_counts_as_long_as_it_lasts() -> None:
+    """Ten seconds nothing, then two of eight CPUs until the end, which is long after."""
+    pod = make_pod().asks(cpu=2).manifest
+    late = {"at": "10s", "arrivals": [{"pod": pod}]}
+    found = run(late, until="1000s").summary()
+    assert found["used:cpu"] == pytest.approx(0.25 * 0.99)
+    early = {"arrivals": [{"pod": pod}]}
+    found = run(early, late, {"at": "900s", "arrivals": [{"pod": pod}]}, until="1000s").summary()
+    assert found["used:cpu"] == pytest.approx(0.25 * 1.0 + 0.25 * 0.99 + 0.25 * 0.1)
+
+
+def test_who_was_there_at_the_beginning_is_no_pod_that_came_and_waited_for_nothing() -> None:
+    there = [make_pod().named(f"there-{n}").on("a").asks(cpu=1).manifest for n in range(3)]
+    blocking = make_pod().named("blocking").on("b").asks(cpu=3).manifest
+    gone = {"at": "1m", "delete": [{"kind": "Pod", "name": "blocking"}]}
+    found = run(
+        {"arrivals": arrivals()}, gone, objects=[*NODES, *there, blocking], until="2m"
+    ).summary()
+    assert (found["pods"], found["bound"], found["neverBound"]) == (1, 1, 0)
+    assert found["waitP50"] == found["waitMean"] >= 60
+
+
+def test_pods_of_two_templates_come_at_moments_of_their_own() -> None:
+    coming = [
+        {"pod": make_pod(name).asks(cpu="1m").manifest, "count": 5, "over": "1h", "random": True}
+        for name in ("web", "job")
+    ]
+    moments = [fate.came_at for fate in run({"arrivals": coming}).fates]
+    assert len(set(moments)) == 10
+
+
+def test_a_pod_that_names_its_node_takes_its_room_there() -> None:
+    named = make_pod().on("a").asks(cpu=3).manifest
+    lost = make_pod().on("nowhere").manifest
+    found = run(
+        {"arrivals": [{"pod": named, "runs": "1m"}, {"pod": lost}]},
+        {"at": "10s", "arrivals": arrivals(count=2)},
+        until="30m",
+    )
+    first, second, *others = found.fates
+    assert (first.node, first.given, first.left_at) == ("a", True, 60.0)
+    assert (second.status, second.bound_at) == ("skipped", None)
+    assert "nowhere is not there" in second.message
+    assert sorted(one.bound_at or 0.0 for one in others)[1] >= 60.0, "the room on a is taken"
+
+
 def test_a_pod_that_is_sent_away_the_moment_it_comes_does_not_come_for_ever() -> None:
     """It bears the taint for no time at all: the loop of coming and going lets time go on."""
     taint = {"key": "maintenance", "effect": "NoExecute"}

@@ -100,7 +100,7 @@ class Command(BaseCommand):
         from scheduling.answers import recorded
 
         if not 0 < options["hours"] <= 24 * 366:
-            raise CommandError("--hours must be above 0")
+            raise CommandError(f"--hours must be above 0 and at most {24 * 366}")
         try:
             until = datetime.now(UTC)  # noqa: TID251  # a command's edge
             script = recorded.script(
