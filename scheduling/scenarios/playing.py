@@ -234,6 +234,8 @@ class Player:
         self._note(running)
         self._running.add(key)
         self._fates.append(fate)
+        if self._world.snapshot.row_of(fate.node) is None:
+            self._warn(f"pod {fate.pod} is on node {fate.node}, which is not there")
         self._watch_taints(key, record)
 
     # --- what the script does --------------------------------------------------------------------
@@ -325,6 +327,10 @@ class Player:
             else:
                 self._warn(f"there is no pod {title} to delete")
         else:
+            if kind == "Namespace":
+                for key in [key for key, pod in self._pods.items() if pod.namespace == name]:
+                    self._cluster.leave(key)
+                    self._left(key, Left.DELETED, f"namespace {name} was deleted")
             self._world.remove(kind, namespace, name)
             self._preparer = Preparer(self._world, self._frameworks)
             self._cluster.wake_all()
@@ -507,7 +513,11 @@ class Player:
 
     def _taint_due(self, record: PodRecord) -> tuple[float, str] | None:
         """Return at which second the pod must leave, and the taint; ``None`` for never."""
-        node = self._world.snapshot.node(record.row)
+        snapshot = self._world.snapshot
+        row = snapshot.row_of(snapshot.node_of(record.key) or "")
+        if row is None:  # its node is not there
+            return None
+        node = snapshot.node(row)
         now = datetime.fromtimestamp(self._cluster.now, UTC)
         counted = eviction.countdowns(
             record.info.pod.spec.tolerations, node.spec.taints, added_at=now
@@ -554,16 +564,10 @@ def play(
     meter: Meter | None = None,
 ) -> Outcome:
     """Return what comes of a script under a configuration (``Player``)."""
-    player = Player(
-        script,
-        configuration,
-        title=title,
-        base=base,
-        progress=progress,
-        follows=follows,
+    return Player(
+        script, configuration, title=title, base=base, progress=progress, follows=follows,
         meter=meter,
-    )
-    return player.play()
+    ).play()  # fmt: skip
 
 
 def _is_on_a_node(manifest: Manifest) -> bool:

@@ -197,6 +197,25 @@ def test_pods_of_two_templates_come_at_moments_of_their_own() -> None:
     assert len(set(moments)) == 10
 
 
+def test_a_pod_on_a_node_that_is_not_there_is_told() -> None:
+    """As in an export that was taken while a node went."""
+    lost = make_pod().named("lost").on("x").asks(cpu=1).manifest
+    found = run({"arrivals": arrivals()}, objects=[*NODES, lost], until="1m")
+    assert found.warnings == ("second 0: pod default/lost is on node x, which is not there",)
+    assert found.summary()["bound"] == 1
+
+
+def test_a_deleted_namespace_takes_its_pods_along() -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    gone = {"kind": "Namespace", "name": "default"}
+    found = run(
+        {"create": [space], "arrivals": arrivals()}, {"at": "10s", "delete": [gone]}, until="1m"
+    )
+    (fate,) = found.fates
+    assert (fate.left, fate.left_at) == (Left.DELETED, 10.0)
+    assert (found.samples[-1].running, found.samples[-1].used["cpu"]) == (0, 0.0)
+
+
 def test_a_pod_that_names_its_node_takes_its_room_there() -> None:
     named = make_pod().on("a").asks(cpu=3).manifest
     lost = make_pod().on("nowhere").manifest
