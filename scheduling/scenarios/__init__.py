@@ -9,6 +9,7 @@ time on the queue and the core of the live scheduler, and what came of it is tol
     simulation.cluster                 queue, snapshot and cycles of the scheduler, with given time
     measuring                          shares in use, and fragmentation
     playing.play                       Script, configuration -> Outcome
+    manifests                          what a pod's manifest says of its node and owner
     outcome                            each pod's fate, the cluster over time, figures
     policies                           configurations by a short name: least, most, packing ...
     comparing                          outcomes -> what differs by pod, node and figure

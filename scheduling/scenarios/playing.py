@@ -5,7 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.scenarios import manifests
 from scheduling.scenarios.measuring import Measure
 from scheduling.scenarios.outcome import Fate, Left, Outcome, Sample
 from scheduling.scenarios.script import Arrival, NodeChange, Script, Step
@@ -37,10 +38,12 @@ Progress = Callable[[float, int, int], None]
 _FIRST_ID = 2**50
 """Pods of scripts are numbered from here on, so that ids of a live world stay apart."""
 _SAMPLES = 300
-"""Into so many parts the script is cut: a sample is taken in each, and of what lasts beyond one."""
+"""Parts of a script: a sample is taken in each, and of what lasts beyond one."""
 _MOST_WARNINGS = 100
 _LONGEST_PAUSE = 300.0
 """Seconds until a pod comes again that is sent away the moment it comes, time and again."""
+_QUIET_SECONDS = 60.0
+"""So long after the last change pods that fit nowhere are tried again, or for two backoffs."""
 _LONGEST_QUIET = 7 * 86400.0
 """Seconds after the last step after which a script without an end is over in any case."""
 
@@ -109,6 +112,8 @@ class Player:
         self._numbers = itertools.count(_FIRST_ID)
         self._will_come = script.pod_count
         self._warnings: dict[str, None] = {}
+        self._changed_at = 0.0
+        """When last something happened, or a pod was bound or left."""
         self._samples: list[Sample] = []
         self._next_sample = 0.0
         self._measure = Measure(script.scored)
@@ -174,11 +179,11 @@ class Player:
     def _may_help(self, due: float, last: float) -> bool:
         """Return whether to try pods again although nothing else is going to happen.
 
-        Pods that failed once more after everything happened would be tried every five minutes for
-        ever; for the backoff after the last event it is worth to wait.
+        Pods that failed once more after everything happened would be tried for ever: every five
+        minutes, and where no plugin refused them, as without nodes, after each backoff.
         """
-        backoff = 60.0
-        return due - self._script.began_at <= max(last, self._now) + backoff
+        wait = max(_QUIET_SECONDS, 2 * self._cluster.backoff.longest)
+        return due - self._script.began_at <= max(last, self._changed_at) + wait
 
     @property
     def _now(self) -> float:
@@ -193,7 +198,7 @@ class Player:
         waiting: list[Manifest] = []
         given: list[Given] = []
         for number, manifest in enumerate(self._script.objects):
-            if manifest.get("kind") == "Pod" and not _is_on_a_node(manifest):
+            if manifest.get("kind") == "Pod" and not manifests.is_on_a_node(manifest):
                 waiting.append(manifest)
             else:
                 given.append(Given(manifest, f"objects[{number}]"))
@@ -207,7 +212,7 @@ class Player:
 
     def _arrival(self, manifest: Manifest) -> Arrival:
         """Return a pod that the script has as an object; its owner may replace it."""
-        return Arrival(manifest, comes_back=self._script.is_typed and _is_owned(manifest))
+        return Arrival(manifest, comes_back=self._script.is_typed and manifests.is_owned(manifest))
 
     def _classes(self) -> dict[int, tuple[PodInfo, Framework, int]]:
         """Return the classes of the pods that will come, with how many there are of each."""
@@ -241,6 +246,7 @@ class Player:
     # --- what the script does --------------------------------------------------------------------
 
     def _do(self, step: Step) -> None:
+        self._changed_at = self._now
         for gone in step.gone:
             self._delete(gone.kind, gone.namespace, gone.name)
         for manifest in step.objects:
@@ -255,7 +261,7 @@ class Player:
     def _put(self, manifest: Manifest) -> None:
         """Add or replace an object."""
         if manifest.get("kind") == "Pod":
-            if _is_on_a_node(manifest):
+            if manifests.is_on_a_node(manifest):
                 self._world.apply_checked([Given(manifest, "objects")])
                 self._adopt(manifest, 0)
             else:
@@ -408,6 +414,8 @@ class Player:
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
         """Note that pods were bound."""
         now, pods = self._now, self._pods
+        if pod_ids:
+            self._changed_at = now
         for pod_id, node_name in zip(pod_ids, node_names, strict=True):
             pod = pods[pod_id]
             fate = pod.fate
@@ -463,6 +471,7 @@ class Player:
 
     def _left(self, key: Hashable, how: Left, by: str) -> None:
         """Note that a pod is gone, and let its owner replace it."""
+        self._changed_at = self._now
         pod = self._pods.pop(key, None)
         self._pending.discard(key)
         self._running.discard(key)
@@ -479,7 +488,9 @@ class Player:
         if pod.arrival.comes_back and how in (Left.PREEMPTED, Left.EVICTED, Left.LOST):
             generation = pod.generation + 1
             first = name_of(pod.arrival.manifest)[1]
-            arrival = msgspec.structs.replace(pod.arrival, manifest=_anew(pod.arrival.manifest))
+            arrival = msgspec.structs.replace(
+                pod.arrival, manifest=manifests.anew(pod.arrival.manifest)
+            )
             again = f"{first}-again-{generation}"
             if pod.fate.bound_at is not None and self._now - pod.fate.bound_at < 1.0:
                 # Sent away the moment it came, it would come for ever without time going on.
@@ -568,25 +579,6 @@ def play(
         script, configuration, title=title, base=base, progress=progress, follows=follows,
         meter=meter,
     ).play()  # fmt: skip
-
-
-def _is_on_a_node(manifest: Manifest) -> bool:
-    spec = manifest.get("spec")
-    return isinstance(spec, dict) and bool(spec.get("nodeName"))
-
-
-def _is_owned(manifest: Manifest) -> bool:
-    """Return whether a controller would make another pod in this one's place."""
-    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
-    return any(isinstance(one, dict) and one.get("controller") for one in owners)
-
-
-def _anew(manifest: Manifest) -> Manifest:
-    """Return the manifest of a pod that was on a node as that of a new one."""
-    spec: dict[str, Any] = {k: v for k, v in manifest["spec"].items() if k != "nodeName"}
-    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
-    meta = {key: value for key, value in manifest["metadata"].items() if key in kept}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 def _is_meant(taint: Taint, wanted: Sequence[Manifest]) -> bool:

@@ -197,6 +197,14 @@ def test_pods_of_two_templates_come_at_moments_of_their_own() -> None:
     assert len(set(moments)) == 10
 
 
+def test_pods_that_wait_without_any_node_do_not_keep_the_scenario_alive() -> None:
+    """No plugin refuses them, so they are tried after each backoff and not after five minutes."""
+    gone = [{"kind": "Node", "name": name} for name in ("a", "b")]
+    found = run({"delete": gone}, {"at": "10s", "arrivals": arrivals(count=3)})
+    assert {fate.status for fate in found.fates} == {"unschedulable"}
+    assert found.seconds < 120
+
+
 def test_a_pod_on_a_node_that_is_not_there_is_told() -> None:
     """As in an export that was taken while a node went."""
     lost = make_pod().named("lost").on("x").asks(cpu=1).manifest

@@ -1,0 +1,25 @@
+"""What the manifests of a script's pods say, whatever else may be wrong with them."""
+
+from typing import Any
+
+from clusterstate.objects.meta import Manifest
+
+
+def is_on_a_node(manifest: Manifest) -> bool:
+    """Return whether a pod names its node."""
+    spec = manifest.get("spec")
+    return isinstance(spec, dict) and bool(spec.get("nodeName"))
+
+
+def is_owned(manifest: Manifest) -> bool:
+    """Return whether a controller would make another pod in this one's place."""
+    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
+    return any(isinstance(one, dict) and one.get("controller") for one in owners)
+
+
+def anew(manifest: Manifest) -> Manifest:
+    """Return the manifest of a pod that was on a node as that of a new one."""
+    spec: dict[str, Any] = {k: v for k, v in manifest["spec"].items() if k != "nodeName"}
+    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    meta = {key: value for key, value in manifest["metadata"].items() if key in kept}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
