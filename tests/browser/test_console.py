@@ -295,6 +295,8 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -
         if name == "fleet":
             console.find("#map[data-drawn='59']")
             console.sees("Last decisions")
+        if name == "compared":
+            console.sees("Figures")
         if PICTURES:
             console.find("#live[data-state=live], #live[data-state=past]")
         load_axe(console)
