@@ -12,6 +12,7 @@ Whoever looks for an object decodes the index, and the body only if the object i
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -240,11 +241,8 @@ class Index:
     def bodies(self, packed: bytes, places: Sequence[int]) -> list[bytes]:
         """Return the bodies at these places, all of which have one; ``packed`` is the block's."""
         text = zlib.decompress(packed) if packed else b""
-        starts, position = [], 0
-        for length in self._columns.lengths:
-            starts.append(position)
-            position += max(length, 0)
         lengths = self._columns.lengths
+        starts = list(accumulate((max(length, 0) for length in lengths), initial=0))
         return [text[starts[place] : starts[place] + lengths[place]] for place in places]
 
 

@@ -62,46 +62,47 @@ _glance = msgspec.json.Decoder(_Glance).decode
 _WORDS: Final = '"message":'
 _SINCE: Final = '"lastTransitionTime":"'
 _SUMS: Final = f"""
-WITH ended AS MATERIALIZED (
-    SELECT c.namespace, c.name, c.previous_class_id AS class_id,
-           coalesce(c.previous_node_name, '') AS node_name,
-           c.previous_unschedulable AS unschedulable,
+WITH alive AS NOT MATERIALIZED (
+    SELECT p.class_id, p.node_name, p.deletion_at IS NOT NULL AS leaving,
+           CASE WHEN p.node_name = '' THEN p.namespace || ' ' || p.name END AS title,
+           CASE WHEN p.node_name = '' THEN p.unschedulable END AS unschedulable,
+           CASE WHEN p.node_name = ''
+                THEN to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+           END AS created
+    FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
+    UNION ALL
+    SELECT c.previous_class_id, coalesce(c.previous_node_name, ''),
            c.previous_eviction IS NOT NULL
-           OR CASE WHEN c.deletion_at IS NOT NULL OR c.verb = 3 THEN
-                  (SELECT strpos({sql.METADATA}, '"deletionTimestamp":"') > 0
-                   FROM document d WHERE d.id = c.previous_document_id)
-              ELSE false END AS leaving,
+           OR CASE WHEN c.deletion_at IS NULL THEN false WHEN c.verb = 3 THEN true
+              ELSE (SELECT strpos({sql.METADATA}, '"deletionTimestamp":"') > 0
+                    FROM document d WHERE d.id = c.previous_document_id) END,
+           CASE WHEN coalesce(c.previous_node_name, '') = ''
+                THEN c.namespace || ' ' || c.name END,
+           CASE WHEN coalesce(c.previous_node_name, '') = '' THEN c.previous_unschedulable END,
            CASE WHEN c.previous_node_name <> '' OR c.previous_unschedulable IS NOT NULL THEN NULL
                 ELSE (SELECT split_part(split_part(d.text, '"creationTimestamp":"', 2), '"', 1)
-                      FROM document d WHERE d.id = c.previous_document_id) END AS created
+                      FROM document d WHERE d.id = c.previous_document_id) END
     FROM change c
     WHERE c.kind = {_PODS.code} AND c.revision > %s::bigint AND c.previous_revision <= %s::bigint
-      AND c.previous_phase NOT IN ('Succeeded', 'Failed')),
-alive AS NOT MATERIALIZED (
-    SELECT p.namespace, p.name, p.class_id, p.node_name, p.unschedulable,
-           p.deletion_at IS NOT NULL AS leaving,
-           to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created
-    FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
-    UNION ALL SELECT * FROM ended)
-SELECT 0, a.node_name, count(*), count(*) FILTER (WHERE a.leaving), {total("k.cpu_milli")},
-       {total("k.memory_bytes")}, {total("k.ephemeral_bytes")}, k.extended::text, NULL::text
-FROM alive a JOIN scheduling_class k ON k.id = a.class_id
-WHERE a.node_name <> '' GROUP BY a.node_name, k.extended
-UNION ALL
-SELECT 1, min(a.namespace || ' ' || a.name), count(*), NULL, NULL, NULL, NULL,
-       substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')),
+      AND c.previous_phase NOT IN ('Succeeded', 'Failed'))
+SELECT a.node_name, count(*), count(*) FILTER (WHERE a.leaving), {total("k.cpu_milli")},
+       {total("k.memory_bytes")}, {total("k.ephemeral_bytes")}, k.extended::text,
+       substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')), min(a.title),
        min(coalesce(nullif(split_part(split_part(a.unschedulable, '{_SINCE}', 2), '"', 1), ''),
                     a.created))
-FROM alive a WHERE a.node_name = ''
-GROUP BY substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}'))
+FROM alive a JOIN scheduling_class k ON k.id = a.class_id
+GROUP BY a.node_name, k.extended, substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}'))
 UNION ALL
-SELECT 2, '', trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL FROM history WHERE id = 1
+SELECT NULL, trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM history WHERE id = 1
 """
-"""What unfinished pods asked of each node, by extended resources; those that waited, by the end of
-their PodScheduled condition, which is JSON with sorted members; and where the log begins.
+"""What unfinished pods asked of each node, by extended resources; those that waited, on the node
+named by nothing, by the end of their PodScheduled condition, which is JSON with sorted members; and
+where the log begins.
 
 A pod has one version at a revision: its row, or what the one change ended that names it as before.
-The database searches texts instead of reading JSON, since it fails at an escaped NUL.
+The change of a pod that went away has the time at which the pod was to end, if there was one. The
+database searches texts instead of reading JSON, since it fails at an escaped NUL.
 """
 
 
@@ -139,16 +140,16 @@ def fleet_at(revision: int) -> PastFleet:
     """
     sums = _Sums()
     log = 0
-    for tag, name, pods, *more in sql.fetch(_SUMS, (revision, revision, revision)):
-        if tag == 0:
-            sums.add(name, pods, *more[:-1])
-        elif tag == 1:
-            sums.wait(_group(name, pods, *more[-2:]))
-        else:
+    for name, pods, ending, *amounts, words, title, since in sql.fetch(_SUMS, (revision,) * 3):
+        if name is None:
             log = pods
+        elif name:
+            sums.add(name, pods, ending, *amounts)
+        else:
+            sums.wait(_group(title, pods, words, since))
     if revision < log:
         past.require(revision)
-        for _, _, text in past.versions_at(_PODS, revision, log):
+        for text in past.bodies_at(_PODS, revision, log):
             sums.count(text)
         past.require(revision)  # none of it was dropped meanwhile
     nodes = list_page("Node", at=revision).items
@@ -197,8 +198,8 @@ class _Sums:
         if not seen.spec.node_name:
             self.wait(_waiting(_decode_pod(text)))
             return
-        amounts = {"pods": 1, **self._requests_of(seen, text)}
-        self._add(seen.spec.node_name, amounts, 1 if seen.metadata.deletion_timestamp else 0)
+        ending = 1 if seen.metadata.deletion_timestamp else 0
+        self._add(seen.spec.node_name, self._requests_of(seen, text), ending)
 
     def wait(self, group: Waited) -> None:
         """Put pods that waited together with those that waited with the same words."""
@@ -213,14 +214,17 @@ class _Sums:
         )
 
     def _add(self, name: str, amounts: dict[str, int], ending: int) -> None:
-        use = self.asked.setdefault(name, {})
-        for resource, amount in amounts.items():
-            use[resource] = use.get(resource, 0) + amount
+        use = self.asked.get(name)
+        if use is None:
+            self.asked[name] = dict(amounts)
+        else:
+            for resource, amount in amounts.items():
+                use[resource] = use.get(resource, 0) + amount
         if ending:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 
     def _requests_of(self, seen: _Glance, text: bytes) -> dict[str, int]:
-        """Return what a pod asks for, as its scheduling class has it.
+        """Return what a pod asks for, as its scheduling class has it, and one pod.
 
         Of many that are written alike the first one is read; one whose agent tells what it holds is
         read by itself.
@@ -228,7 +232,7 @@ class _Sums:
         spec = seen.spec
         if _tells_amounts(seen.status):
             whole = scheduling_class.reduce(msgspec.json.decode(text))
-            return pod_request_ints(msgspec.convert(whole, Pod))
+            return {"pods": 1, **pod_request_ints(msgspec.convert(whole, Pod))}
         written = tuple(
             bytes(one)
             for one in (spec.containers, spec.init_containers, spec.overhead, spec.resources)
@@ -236,7 +240,7 @@ class _Sums:
         found = self._requests.get(written)
         if found is None:
             pod = msgspec.structs.replace(_decode_pod(text), status=PodStatus())
-            found = self._requests[written] = pod_request_ints(pod)
+            found = self._requests[written] = {"pods": 1, **pod_request_ints(pod)}
         return found
 
 

@@ -255,6 +255,30 @@ def _with_bodies(found: Sequence[Found], indexes: dict[int, Index]) -> list[tupl
     return [(*one.key, bodies[one.block, one.place]) for one in found]
 
 
+def bodies_at(kind: Kind, revision: int, upto: int) -> Iterator[bytes]:
+    """Yield the bodies of what ``versions_at`` returns, in no order. Queries as often.
+
+    Raises:
+        Expired: one of them is not known.
+    """
+    rows = sql.fetch(_OF_KIND, (kind.code, revision, revision, key_of("", ""), _AFTER_ALL))
+    for first in range(0, len(rows), _BODIES_AT_ONCE):
+        wanted: dict[int, tuple[datetime, Index, list[int]]] = {}
+        for at, block, packed in rows[first : first + _BODIES_AT_ONCE]:
+            index = Index(bytes(packed))
+            places = index.alive_at(revision, upto)
+            for place in places:
+                if not index.has_body(place):
+                    name = index.key(place)[1]
+                    raise Expired(f'what {kind.resource} "{name}" was at {revision} is not known')
+            if places:
+                wanted[block] = at, index, places
+        blocks, times = list(wanted), [at for at, _, _ in wanted.values()]
+        for block, packed in sql.fetch(_BODIES, (sql.Int8s(blocks), sql.Times(times))):
+            _, index, places = wanted[block]
+            yield from index.bodies(bytes(packed), places)
+
+
 _PRESENT: Final = """
     WITH RECURSIVE start AS (
         SELECT coalesce(
