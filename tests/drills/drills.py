@@ -185,6 +185,7 @@ def outage(*, nodes: int, pods: int, lost: int, rate: float, grace: float, say: 
         "STOWAGE_NODE_EVICTION_RATE": str(rate),
         "STOWAGE_NODE_MONITOR_GRACE": str(grace),
         "STOWAGE_NODE_MONITOR_PERIOD": "1",
+        "STOWAGE_FORCED_DELETION_MARGIN": "3",  # for the end of what lost agents do not end
         "STOWAGE_LOG_LEVEL": "WARNING",
     }
     keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
