@@ -1,5 +1,6 @@
 """What the agents of hollow nodes report of pods, and when."""
 
+import asyncio
 import ipaddress
 from datetime import UTC, datetime, timedelta
 
@@ -7,6 +8,7 @@ import pytest
 
 from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
+from clusterstate.local.hollow.fleet import Fleet
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -97,6 +99,12 @@ def test_a_pod_runs_with_addresses_and_says_what_it_has_seen():
         (["sh", "-c", "exit 0; sleep 9"], (0, 0)),
         (["sh", "-c", "sleep 1\nserve"], (None, 0)),
         (["sh", "-c", ""], (0, 0)),
+        (["sh", "-c", "echo 'no end"], (None, 0)),
+        (["sh", "-c", "echo a\u00a0b\x0b\u2028; exit 3"], (0, 3)),
+        (["sh", "-c", "sleep 5ms"], (None, 0)),
+        (["sleep", "5ms"], (None, 0)),
+        (["sleep", "nan"], (None, 0)),
+        (["sh", "-c", f"touch {' '.join(f'/{n}' for n in range(1500))}"], (None, 0)),
     ],
 )
 def test_what_comes_of_commands(command, run):
@@ -319,6 +327,8 @@ WEB = {"httpGet": {"path": "/healthz", "port": 8080}}
          None, [(10, True)]),
         ({"startupProbe": WEB, "livenessProbe": {"exec": {"command": ["false"]}}},
          20, [(0, True)]),
+        ({"livenessProbe": {"exec": {"command": ["sh", "-c", "true; " * 100 + "false"]}}},
+         None, [(0, True)]),
         ({"livenessProbe": READS, "command": ["nginx"]}, None, [(0, True)]),
         ({"readinessProbe": READS, "command": ["nginx"]}, None, [(0, True)]),
         ({"image": "example.org/agnhost:2", "args": ["liveness"], "command": [],
@@ -383,6 +393,38 @@ def test_what_a_script_writes_reads_and_removes():
     assert shell.play("rm -f /x", {}, {}).exit_code == 0
     with pytest.raises(shell.NotPlayed):
         shell.play("cat /x", {})
+
+
+def test_a_time_without_a_zone_is_none():
+    one = pod(activeDeadlineSeconds=30)
+    one["status"] |= {"phase": "Running", "startTime": "2026-03-01T12:00:00"}
+    assert report(one, 10).again == 30
+
+
+def test_a_pod_that_is_not_understood_is_left_alone_and_the_others_are_not(monkeypatch):
+    """One exception would end the agents of all nodes."""
+    bad, good = pod(), pod()
+    bad["metadata"] |= {"name": "bad", "uid": "bad"}
+    real = pods.report
+
+    def failing(one, *more):
+        if one is bad:
+            raise TypeError("a status that nobody foresaw")
+        return real(one, *more)
+
+    monkeypatch.setattr(pods, "report", failing)
+
+    async def see_both() -> None:
+        fleet = Fleet(
+            lambda: None, count=1, prefix="n", allocatable={}, zones=1, period=10.0, connections=1,
+            stop_seconds=0.0, seed=1, say=print,
+        )  # fmt: skip
+        for one in (bad, good):
+            one["spec"]["nodeName"], one["metadata"]["namespace"] = fleet.names[0], "default"
+            fleet._see(one)
+        assert fleet._work.qsize() == 1, "of the good one something is to be reported"
+
+    asyncio.run(see_both())
 
 
 def test_what_somebody_else_reported_is_put_right():

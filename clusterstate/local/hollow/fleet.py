@@ -20,10 +20,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import structlog
 
 from clusterstate.local.hollow import addresses, pods
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Answer, Connection
+
+logger = structlog.get_logger(__name__)
 
 MERGE = "application/merge-patch+json"
 _CONFLICT, _NOT_FOUND = 409, 404
@@ -353,7 +356,12 @@ class Fleet:
         address = host
         if not pod["spec"].get("hostNetwork"):
             address = self._networks[node].take(pod["metadata"]["uid"])
-        return pods.report(pod, address, host, _moment())
+        try:
+            return pods.report(pod, address, host, _moment())
+        except Exception:
+            # Of this pod nothing is reported until it changes; the other nodes go on.
+            logger.exception("hollow_pod_not_understood", pod=_key(pod), node=node)
+            return pods.Report()
 
     def _has_stopped(self, pod: dict[str, Any]) -> bool:
         return pod["metadata"]["uid"] not in self._wakes
@@ -362,10 +370,12 @@ class Fleet:
         """Report of pods and end deletions, one after the other; many of these run."""
         while True:
             key = await self._work.get()
+            pod = self._pods.get(key)
             try:
-                pod = self._pods.get(key)
                 if pod is not None and pod["spec"]["nodeName"] not in self.lost:
                     await self._act(pod)
+            except Exception:
+                logger.exception("hollow_pod_not_attended", pod=key)
             finally:
                 self._busy.discard(key)
             newer = self._pods.get(key)

@@ -468,9 +468,10 @@ def _number(text: str) -> float | None:
 
 def _moment(text: str | None, default: datetime) -> datetime:
     try:
-        return datetime.fromisoformat(text) if text else default
+        found = datetime.fromisoformat(text) if text else default
     except ValueError:
         return default
+    return found if found.tzinfo else default
 
 
 def text_of(moment: datetime) -> str:

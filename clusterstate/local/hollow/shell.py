@@ -7,17 +7,21 @@ Nothing is executed, and a script with anything else in it has no outcome: ``Not
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 _MOST_STEPS: Final = 1000
 _LONGEST_TEXT: Final = 10_000
+_MOST_FILES: Final = 100
 _TOKEN: Final = re.compile(r"[ \t\r]+|\\\n|(\n|;|&&|\|\|)|#[^\n]*")
 _NAME: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ARITHMETIC: Final = re.compile(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?")
 _ENDS: Final = frozenset({"then", "elif", "else", "fi"})
 _SEPARATORS: Final = frozenset({"\n", ";", "&&", "||"})
+_BETWEEN: Final = " \t\r\n;"
+"""What ends a word; to a shell other spaces, such as U+00A0, are letters."""
 _SUFFIXES: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -55,12 +59,11 @@ def play(
     """
     if len(text) > _LONGEST_TEXT:
         raise NotPlayed
-    script = _Script(_tokens(text), variables, files)
     try:
-        script.lists(frozenset())
-    except _Exit:
-        pass
-    except (ValueError, IndexError, RecursionError, ZeroDivisionError) as error:
+        script = _Script(_tokens(text), variables, files)
+        with suppress(_Exit):
+            script.lists(frozenset())
+    except (ValueError, LookupError, RecursionError, ZeroDivisionError) as error:
         raise NotPlayed from error
     return script.outcome()
 
@@ -73,10 +76,9 @@ def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str]
     """
     script = _Script([], variables, files)
     try:
-        script.command(words)
-    except _Exit:
-        pass
-    except (ValueError, IndexError) as error:
+        with suppress(_Exit):
+            script.command(words)
+    except (ValueError, LookupError) as error:
         raise NotPlayed from error
     return script.outcome()
 
@@ -98,7 +100,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _end_of_word(text: str, at: int) -> int:
-    while at < len(text) and not text[at].isspace() and text[at] != ";":
+    while at < len(text) and text[at] not in _BETWEEN:
         if text.startswith(("&&", "||"), at):
             break
         if text[at] in "\"'":
@@ -237,6 +239,8 @@ class _Script:
         """Note which files there are from this moment on."""
         known = {path: text for path, text in self._files.items() if path not in gone}
         self._files = {**known, **new}
+        if len(self._files) > _MOST_FILES:  # each moment keeps all of them
+            raise NotPlayed
         self._history.append((self.seconds, self._files))
 
     def _remove(self, words: list[str]) -> int:
