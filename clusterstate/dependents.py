@@ -59,8 +59,10 @@ ORDER BY c.revision
 """
 _LIST = f"split_part({sql.METADATA}, '{_OWNED}', 2)"
 # Nearly always the list ends at the first bracket, since an owner's fields are texts and booleans.
-_SHORT = f"split_part(left({_LIST}, 4096), ']', 1)"
-_IS_WHOLE = rf"""({_SHORT} LIKE '%%"}}' AND position('\' in {_SHORT}) = 0)"""
+_CUT_AT: Final = 4096
+_SHORT = f"split_part(left({_LIST}, {_CUT_AT}), ']', 1)"
+_IS_WHOLE = rf"""({_SHORT} LIKE '%%"}}' AND position('\' in {_SHORT}) = 0
+  AND length({_SHORT}) < {_CUT_AT})"""
 # A text may have a bracket, too, and a list may be long: then texts are read as JSON has them.
 _LONG = rf"""substring({_LIST} FROM '^((?:[^]"]|"(?:[^"\\]|\\.)*")*)\]')"""
 
@@ -148,7 +150,8 @@ def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> l
     """Return the owners that pods of a window have. Queries once, and again where lists are odd."""
     found = []
     rows = sql.fetch(statement(_SHORT), window)
-    owners = [_owners(listed) for _, _, listed in rows]
+    # One that is as long as it may be was cut off, maybe between two owners.
+    owners = [_owners(listed) if len(listed) < _CUT_AT else None for _, _, listed in rows]
     if None in owners:
         odd = sql.fetch(statement(_LONG, f"AND NOT {_IS_WHOLE}"), window)
         rows = [*rows, *odd]

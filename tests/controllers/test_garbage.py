@@ -1,5 +1,6 @@
 """What deleting an owner means for what it owned: Background, Foreground, Orphan."""
 
+import json
 from typing import Any
 
 import pytest
@@ -458,6 +459,22 @@ def test_an_owner_counts_among_many_and_whatever_another_is_called(number):
     _, pods = dependents.everything()
     named = [{one.owner.name for one in part.references} for part in pods]
     assert {"web", *(one["name"] for one in odd)} in named
+    delete("ReplicaSet", "web", "Background")
+    settle()
+    assert names("Pod") == []
+
+
+def test_an_owner_counts_behind_others_that_fill_what_is_read_at_first():
+    """What is read at first ends just behind the first owner, as a whole list would."""
+    workload("ReplicaSet")
+    first = {"apiVersion": "v1", "kind": "ConfigMap", "name": "", "uid": "gone"}
+    missing = 4096 - len(json.dumps(first, separators=(",", ":")))
+    first["name"] = "x" * missing
+    owned_pod("p", first, reference("ReplicaSet", "web", controller=False))
+    settle()
+    assert owners("Pod", "p") == ["web"]
+    _, pods = dependents.everything()
+    assert {one.owner.name for part in pods for one in part.references} >= {"web"}
     delete("ReplicaSet", "web", "Background")
     settle()
     assert names("Pod") == []
