@@ -255,7 +255,7 @@ def teller(name: str, document: object) -> Callable[[str, float], None]:
     What cannot be told is left out: an answer never fails for it.
     """
     key = _progress_key(name, document)
-    told_at = 0.0
+    told_at = float("-inf")
 
     def tell(doing: str, share: float) -> None:
         nonlocal told_at

@@ -48,11 +48,11 @@ def test_pipelined_requests_are_answered_in_their_order(server, api):
 
 
 def test_a_connection_that_sends_no_further_request_is_closed(server, api, monkeypatch):
-    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.2)
     with server.connect() as connection:
         for _ in range(2):
             connection.sendall(request("GET", "/livez", api.token))
             assert answer(connection)[0] == 200
+        monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.2)
         assert connection.recv(1) == b""
 
 

@@ -188,13 +188,15 @@ def test_what_a_balancer_may_not_tell(ingress, why):
 def test_ports_that_differ_by_protocol_alone_have_one_node_port():
     first, second = ports_of(create("a", type="NodePort", ports=DNS))
     assert first == second
-    asked = [DNS[0], {**DNS[1], "nodePort": 30123}]
-    assert ports_of(create("b", type="NodePort", ports=asked)) == [30123, 30123]
-    twice = [{**one, "nodePort": 30124} for one in DNS]
-    assert ports_of(create("c", type="NodePort", ports=twice)) == [30124, 30124]
-    apart = [{**DNS[0], "nodePort": 30125}, {**DNS[1], "nodePort": 30126}]
-    assert ports_of(create("d", type="NodePort", ports=apart)) == [30125, 30126]
-    for number in (first, 30123, 30124, 30125, 30126):
+    # The first number is drawn: the others are asked for beside it.
+    given = [number for number in range(30123, 30128) if number != first][:4]
+    asked = [DNS[0], {**DNS[1], "nodePort": given[0]}]
+    assert ports_of(create("b", type="NodePort", ports=asked)) == [given[0], given[0]]
+    twice = [{**one, "nodePort": given[1]} for one in DNS]
+    assert ports_of(create("c", type="NodePort", ports=twice)) == [given[1], given[1]]
+    apart = [{**DNS[0], "nodePort": given[2]}, {**DNS[1], "nodePort": given[3]}]
+    assert ports_of(create("d", type="NodePort", ports=apart)) == given[2:]
+    for number in (first, *given):
         with pytest.raises(Invalid, match=r"spec.ports\[1\].nodePort.*already allocated"):
             create("e", type="NodePort", ports=[DNS[0], {**DNS[1], "port": 54, "nodePort": number}])
 

@@ -54,7 +54,8 @@ class Full(Celery):
 
 
 def test_what_celery_makes_of_a_full_redis_is_one_line() -> None:
-    app = Full("test", broker="memory://")
+    # The current application stays this process's own: other tests send their tasks by it.
+    app = Full("test", broker="memory://", set_as_current=False)
     scheduler = Scheduler(app, lazy=True)
     entry = ScheduleEntry(name="n", task="t", schedule=5.0, app=app)
     nudges = Nudges(scheduler.apply_async)
