@@ -110,7 +110,7 @@ def _tell(name: str, reason: str, message: str, *, now: datetime, type_: str = "
 
 
 def pause(name: str, *, now: datetime) -> StoredPlan:
-    """Let the operation rest: the batch at work is finished, no other one begins."""
+    """Let the operation rest: the step at work is finished, no other one begins."""
     with transaction.atomic():
         found = _change(name, (RUNNING,), f"state = '{PAUSED}'", (), now=now)
         _tell(name, "PlanPaused", f"{_by()} paused it", now=now)
