@@ -96,8 +96,7 @@ def read(
 def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
+            packed = file.peek(2)[:2] == b"\x1f\x8b"  # a pipe cannot be read from its start again
             data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise TraceError(f"{path}: is larger than {_MOST_BYTES} bytes, unpacked")

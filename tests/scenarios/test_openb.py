@@ -1,6 +1,7 @@
 """Traces in openb's format: an excerpt of our own making, and the real one where it is."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def trace(tmp_path: Path) -> tuple[Path, Path]:
 def _played(script: Script) -> list[Outcome]:
     names = ("least", "most", "packing", "fragmentation")
     return [play(script, policies.load(name, script), title=name) for name in names]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_may_come_through_a_pipe(trace: tuple[Path, Path], *, packed: bool) -> None:
+    """As with ``--trace openb nodes.csv <(xz -dc pods.csv.xz)``."""
+    reads, writes = os.pipe()
+    try:
+        os.write(writes, gzip.compress(PODS.encode()) if packed else PODS.encode())
+        os.close(writes)
+        found = openb.read(trace[0], Path(f"/dev/fd/{reads}"))
+    finally:
+        os.close(reads)
+    assert found.steps == openb.read(*trace).steps
 
 
 def test_a_trace_is_read_as_nodes_arrivals_and_running_times(trace: tuple[Path, Path]) -> None:
