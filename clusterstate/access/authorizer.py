@@ -68,15 +68,23 @@ def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decis
     if node and nodes.allows(node, wants):
         return _ALLOWED
     if (
-        node
-        and policy is None
-        and nodes.asks_references(wants)
+        policy is None
+        and depends_on_references(user, wants)
         and node_references.belongs(node, wants.resource, wants.namespace, wants.name)
     ):
         return _ALLOWED
     if not user.name:
         return DENIED
     return (policy or current()).decide(user.name, user.groups, wants)
+
+
+def depends_on_references(user: User, wants: Attributes) -> bool:
+    """Return whether an agent of a node may do that if a pod of its own refers to the object.
+
+    With a policy, ``decide`` does not ask for such references, since that takes queries.
+    """
+    is_agent = bool(nodes.name_of(user.name, user.groups))
+    return is_agent and nodes.asks_references(wants)
 
 
 def reads_own_pods_only(user: User, namespace: str, name: str) -> bool:

@@ -1,8 +1,10 @@
 """A node's own credential: its node, its pods, its lease, and nothing else (R59, R77)."""
 
+import json
+
 import pytest
 
-from tests.api.conftest import Api, make_token
+from tests.api.conftest import MERGE, Api, make_token
 from tests.controllers.support import make_node, make_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -451,3 +453,33 @@ def test_what_the_role_of_nodes_names_besides(node):
     node.get("/api/v1/namespaces/default/endpoints/none").fails(404, "NotFound")
     node.get("/api/v1/endpoints").fails(403, "Forbidden")
     node.get("/apis/certificates.k8s.io/v1/certificatesigningrequests").ok()
+
+
+def test_the_server_asks_for_references_before_it_refuses_an_agent(server, node):
+    """The event loop judges what is sent by roles alone; of pods only the database knows."""
+    base = "/api/v1/namespaces/default"
+    api = Api(make_token("operator", ["system:masters"]))
+    api.post(f"{base}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": CLAIM}).ok(201)
+    mounted = {"serviceAccountToken": {"path": "t"}}
+    spec = {
+        "nodeName": "n1", "serviceAccountName": "default",
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [
+            {"name": "t", "projected": {"sources": [mounted]}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+        ],
+    }  # fmt: skip
+    uid = api.post(PODS, {"metadata": {"name": "own"}, "spec": spec}).ok(201)["metadata"]["uid"]
+    api.post(f"{base}/serviceaccounts", {"metadata": {"name": "default"}})
+
+    def send(method, path, body, kind="application/json"):
+        told = json.dumps(body).encode()
+        return server.ask(method, f"{base}/{path}", node.token, told, content_type=kind)[0]
+
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "own", "uid": uid}
+    token = {"spec": {"boundObjectRef": bound}}
+    grown = {"status": {"capacity": {"storage": "2Gi"}}}
+    assert send("POST", "serviceaccounts/default/token", token) == 201
+    assert send("PATCH", "persistentvolumeclaims/c/status", grown, MERGE) == 200
+    assert send("POST", "serviceaccounts/other/token", token) == 403
+    assert send("PATCH", "persistentvolumeclaims/other/status", grown, MERGE) == 403
