@@ -153,8 +153,11 @@ class Protocol(HttpToolsProtocol):
             self.hang_up()
 
     def on_message_complete(self) -> None:
-        """Note that the request is complete."""
-        self._phase = _ANSWER
+        """Note that the request is complete; perhaps it was answered before its body came."""
+        if self.cycle.response_complete:
+            self._phase, self._since, self._header_bytes = _IDLE, self._heard, 0
+        else:
+            self._phase = _ANSWER
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -56,6 +56,16 @@ def test_a_connection_that_sends_no_further_request_is_closed(server, api, monke
         assert connection.recv(1) == b""
 
 
+def test_a_body_behind_its_answer_does_not_keep_a_connection(server, monkeypatch):
+    """It would be kept for ever, and count as one that is being answered."""
+    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.2)
+    with server.connect(seconds=10) as connection:
+        connection.sendall(request("POST", "/livez", content_length="1"))
+        assert answer(connection)[0] == 200
+        connection.sendall(b"x")
+        assert connection.recv(1) == b""
+
+
 @pytest.mark.parametrize("name", ["x\x01", "x\r\ny: z"])
 def test_a_value_that_no_header_may_hold_is_not_sent(server, api, monkeypatch, name):
     """The server checks what it writes at once as uvicorn checks what it is told to write."""
