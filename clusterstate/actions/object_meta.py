@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.actions.stored import Row
-from clusterstate.objects import document
+from clusterstate.objects import document, managed_fields
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict, TooLarge
 from clusterstate.objects.kind import Kind
@@ -74,6 +74,8 @@ def prepare(
     metadata = {
         key: value for key, value in given.items() if key not in _SERVER_OWNED and value is not None
     }
+    if not managed_fields.are_readable(metadata.get("managedFields") or ()):
+        del metadata["managedFields"]
     generated = False
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"])

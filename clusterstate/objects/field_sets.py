@@ -46,6 +46,7 @@ SERVER_FIELDS: Final = frozenset(
 """Fields of ``metadata`` that have no owner."""
 
 ITEM: Final = "."
+_ELEMENTS: Final = ("f:", "k:", "v:", "i:")
 _ABSENT: Final = object()
 
 
@@ -160,6 +161,23 @@ def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
         for element in path:
             node = node.setdefault(element, {})
     return tree
+
+
+def is_fields_v1(tree: object) -> bool:
+    """Return whether this is a FieldsV1: objects in objects, whose members are elements of paths.
+
+    Rule: structured-merge-diff ``fieldpath/serialize.go`` and ``serialize-pe.go``.
+    """
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            return False
+        for element, child in node.items():
+            if element != ITEM and element[:2] not in _ELEMENTS:
+                return False
+            waiting.append(child)
+    return True
 
 
 def from_fields_v1(tree: Any) -> FieldSet:

@@ -15,6 +15,7 @@ Rules: apimachinery ``pkg/util/managedfields``, v1.36.
 """
 
 import copy
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from clusterstate.objects.field_sets import (
     changed_fields,
     fields_of,
     from_fields_v1,
+    is_fields_v1,
     merge,
     remove,
     shown,
@@ -110,6 +112,15 @@ def _with(manifest: Manifest, entries: list[Entry]) -> Manifest:
     return {**manifest, "metadata": metadata}
 
 
+def are_readable(entries: Sequence[Entry]) -> bool:
+    """Return whether all fields that a client's entries name can be read.
+
+    Others are not stored: searches in stored texts take a list in ``fieldsV1`` for the object's.
+    """
+    named = (one["fieldsV1"] for one in entries if one.get("fieldsV1") is not None)
+    return all(is_fields_v1(fields) for fields in named)
+
+
 # Updates --------------------------------------------------------------------------------------
 
 
@@ -168,7 +179,7 @@ def _given(given: Any, stored: list[Entry]) -> list[Entry]:
         return []
     if not given or given == stored:
         return stored
-    if all(isinstance(one.get("fieldsV1"), dict) and one.get("manager") for one in given):
+    if all(is_fields_v1(one.get("fieldsV1")) and one.get("manager") for one in given):
         return list(given)
     return stored
 

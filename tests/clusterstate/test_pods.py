@@ -30,6 +30,7 @@ from clusterstate.objects.errors import (
     StatusError,
     TooManyRequests,
 )
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
@@ -428,6 +429,30 @@ def test_finalizers_elsewhere_in_a_pod_keep_nobody() -> None:
     objects.delete("Pod", "default", "a", now=NOW)
     later = NOW + dt.timedelta(seconds=700)
     assert finishable(now=later, overdue_at=NOW, limit=10) == [pod_id]
+    assert [id_ for id_, _ in finish_deletions([pod_id], now=later)] == [pod_id]
+
+
+def test_finalizers_among_the_fields_of_a_manager_keep_nobody() -> None:
+    """Such fields are none, so they are not stored, neither at creation nor later."""
+    entries = [{"manager": "me", "fieldsV1": {"finalizers": ["example.com/hold"]}}]
+    body = pod("a")
+    body["metadata"]["managedFields"] = entries
+    create_pod(body, now=NOW)
+    assert "managedFields" not in manifest("Pod", "default", "a")["metadata"]
+    objects.update(
+        "Pod",
+        "default",
+        "a",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": {}, "managedFields": entries}},
+        now=NOW,
+        manager=Manager("me"),
+    )
+    assert "managedFields" not in manifest("Pod", "default", "a")["metadata"]
+    create_node("n1")
+    pod_id = find_pod_id("default", "a") or 0
+    assert bind(pod_id, "n1")
+    objects.delete("Pod", "default", "a", now=NOW)
+    later = NOW + dt.timedelta(seconds=700)
     assert [id_ for id_, _ in finish_deletions([pod_id], now=later)] == [pod_id]
 
 

@@ -181,7 +181,12 @@ def test_an_empty_entry_resets_the_entries():
     assert "managedFields" not in reset["metadata"]
 
 
-@pytest.mark.parametrize("given", [None, [], [{"manager": "x"}], [{"fieldsV1": {}}]])
+@pytest.mark.parametrize(
+    "given",
+    [None, [], [{"manager": "x"}], [{"fieldsV1": {}}],
+     [{"manager": "x", "fieldsV1": {"finalizers": ["example.com/hold"]}}],
+     [{"manager": "x", "fieldsV1": {"f:spec": {"f:replicas": 3}}}]],
+)  # fmt: skip
 def test_entries_that_say_nothing_leave_the_stored_ones(given):
     live = applied(None, web(replicas=3))
     new = copy.deepcopy(live)
