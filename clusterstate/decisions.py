@@ -154,7 +154,7 @@ def placed_before(record: Record) -> dict[int, str]:
     return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
 
 
-_PLACEMENTS = """
+_PLACEMENTS = f"""
 SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
        p.nominated_node_name,
        (SELECT d.text FROM document d WHERE d.id = p.document_id AND p.deletion_at IS NOT NULL
@@ -163,8 +163,8 @@ FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Fail
 UNION ALL
 SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
        r.previous_scheduled_at,
-       r.previous_eviction IS NOT NULL OR strpos(d.text, '"deletionTimestamp":') > 0,
-       coalesce(replace(d.text, chr(1), '')::json #>> '{status,nominatedNodeName}', ''),
+       r.previous_eviction IS NOT NULL OR {sql.IS_LEAVING},
+       coalesce(replace(d.text, chr(1), '')::json #>> '{{status,nominatedNodeName}}', ''),
        CASE WHEN strpos(d.text, %s) > 0 THEN d.text END
 FROM (SELECT DISTINCT ON (object_id) * FROM change
       WHERE revision > %s::bigint AND kind = 1 ORDER BY object_id, revision) r

@@ -233,7 +233,7 @@ def _present(kind: str, owners: Sequence[Owner]) -> dict[tuple[str, str], tuple[
     rows = sql.fetch(
         f"SELECT {space}, t.name, t.uid::text,"
         " t.deletion_at IS NOT NULL AND"
-        f" position('\"{FOREGROUND}\"' in d.text) > 0"
+        f" coalesce(position('\"{FOREGROUND}\"' in {sql.FINALIZERS}) > 0, false)"
         f" FROM {KINDS[kind].rows} t JOIN document d ON d.id = t.document_id"
         f" JOIN unnest(%s, %s) AS k(namespace, name) ON k.name = t.name {match}",
         (sql.Texts([owner.namespace for owner in owners]), names),

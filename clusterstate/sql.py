@@ -35,6 +35,22 @@ METADATA = "split_part(d.text, chr(1), 1)"
 A text is searched there for what an object itself has, such as finalizers. A template in its spec
 may have members of the same names.
 """
+FINALIZERS = f"""substring({METADATA} FROM '"finalizers":(\\[[^]]*\\])')"""
+"""The finalizers of a document ``d`` as JSON text; NULL: it has none."""
+CREATED = (
+    f"substring({METADATA} FROM"
+    """ '(?:"metadata":\\{|\\},)"creationTimestamp":"([^"]*)"')"""
+)
+"""When the object of a document ``d`` was created, as text. Annotations stand before it, and one of
+them may be called so; but this member alone follows the end of an object, or begins one.
+"""
+IS_LEAVING = (
+    f"""(strpos({METADATA}, '"deletionTimestamp":"') > 0 AND {METADATA} ~"""
+    """ '"deletionGracePeriodSeconds":-?[0-9]+,"deletionTimestamp":"')"""
+)
+"""Whether the pod of a document ``d`` is being deleted. A label may be called so, too, but the one
+before it that is a text is no number.
+"""
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i").pack
 _INT8 = struct.Struct(">iq").pack

@@ -68,9 +68,8 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     return find_object("Namespace", "", name) is None
 
 
-_HELD: Final = f"""substring({sql.METADATA} FROM '"finalizers":(\\[[^]]*\\])')"""
 _REMAINING: Final = f"""
-    SELECT count(*), coalesce(string_agg({_HELD}, E'\\n'), '')
+    SELECT count(*), coalesce(string_agg({sql.FINALIZERS}, E'\\n'), '')
     FROM {{rows}} t LEFT JOIN document d ON d.id = t.document_id WHERE t.namespace = %s
 """
 

@@ -74,13 +74,13 @@ WITH alive AS NOT MATERIALIZED (
     SELECT c.previous_class_id, coalesce(c.previous_node_name, ''),
            c.previous_eviction IS NOT NULL
            OR CASE WHEN c.deletion_at IS NULL THEN false WHEN c.verb = 3 THEN true
-              ELSE (SELECT strpos({sql.METADATA}, '"deletionTimestamp":"') > 0
+              ELSE (SELECT {sql.IS_LEAVING}
                     FROM document d WHERE d.id = c.previous_document_id) END,
            CASE WHEN coalesce(c.previous_node_name, '') = ''
                 THEN c.namespace || ' ' || c.name END,
            CASE WHEN coalesce(c.previous_node_name, '') = '' THEN c.previous_unschedulable END,
            CASE WHEN c.previous_node_name <> '' OR c.previous_unschedulable IS NOT NULL THEN NULL
-                ELSE (SELECT split_part(split_part(d.text, '"creationTimestamp":"', 2), '"', 1)
+                ELSE (SELECT {sql.CREATED}
                       FROM document d WHERE d.id = c.previous_document_id) END
     FROM change c
     WHERE c.kind = {_PODS.code} AND c.revision > %s::bigint AND c.previous_revision <= %s::bigint

@@ -197,3 +197,14 @@ def test_who_ended_for_another_pod_is_known_as_it_was():
     delete_pod("default", "victim", now=NOW, grace_seconds=0)
     assert preempted(changes.watermark()) == []
     assert preempted(revision) == [victim], "as it was"
+
+
+def test_a_label_called_like_a_deletion_deletes_nobody():
+    create(make_node("a"))
+    pod = make_pod("p").on("a").manifest
+    pod["metadata"]["labels"] = {"deletionTimestamp": "never"}
+    create_pods([pod], now=NOW)
+    revision = changes.watermark()
+    delete_pod("default", "p", now=NOW)
+    assert [one.terminating for one in decisions.placements_at(revision)] == [False]
+    assert [one.terminating for one in decisions.placements_at(changes.watermark())] == [True]

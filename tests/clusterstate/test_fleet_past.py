@@ -218,3 +218,23 @@ def test_amounts_that_are_too_large_to_be_added_up_are_the_largest_there_is() ->
     (now,), (then,) = fleet(), fleet_at(changes.watermark()).items
     assert now.asked["memory"] == now.asked[GPU] == then.asked["memory"] == 2**63 - 1
     assert then.asked[GPU] == 12 * 10**18
+
+
+def test_times_are_those_of_the_pod_and_not_of_its_labels_and_annotations() -> None:
+    """An annotation that is no time would break the page for everybody."""
+    words = {"creationTimestamp": "soon", "deletionTimestamp": "never"}
+    objects.create("Node", "", node("n1"), now=NOW)
+    create_pod(pod("waits", annotations=words), now=NOW)
+    create_pod(pod("runs", labels=words, nodeName="n1"), now=NOW)
+    revision = changes.watermark()
+    for name in ("waits", "runs"):
+        objects.update("Pod", "default", name, _touched, now=NOW)
+        objects.delete("Pod", "default", name, now=NOW)
+    then = fleet_at(revision)
+    (waited,) = then.waiting
+    assert (waited.name, waited.since) == ("waits", NOW.replace(microsecond=0))
+    assert [(one.asked["pods"], one.leaving) for one in then.items] == [(1, 0)]
+
+
+def _touched(stored: Any) -> Any:
+    return {**stored, "metadata": {**stored["metadata"], "ownerReferences": []}}

@@ -478,3 +478,12 @@ def test_an_owner_counts_behind_others_that_fill_what_is_read_at_first():
     delete("ReplicaSet", "web", "Background")
     settle()
     assert names("Pod") == []
+
+
+def test_a_label_that_says_foreground_is_no_finalizer():
+    labels = {"a": "foregroundDeletion"}
+    workload("ReplicaSet", finalizers=["example.com/hold"], labels=labels)
+    owner = get("ReplicaSet", "web")["metadata"]["uid"]
+    delete("ReplicaSet", "web", "Background")
+    key = dependents.Owner("ReplicaSet", "default", "web", owner)
+    assert dependents.states([key]) == {key: dependents.State.SOLID}
