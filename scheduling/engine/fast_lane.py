@@ -115,6 +115,8 @@ class FastLane:
         self._length = _LONGEST
         self._running: list[Program] = []
         self._looked_at: tuple[int, ...] = ()
+        # The versions at which classes were looked at together, and which these are.
+        self._asked: tuple[tuple[int, ...], set[int]] = (), set()
         self.nowhere = False
         self._learned = False
         self._stamp: tuple[int, ...] = ()
@@ -294,7 +296,7 @@ class FastLane:
         try:
             self._look_ahead(pods, first, ahead)
             self._write_lines(ahead.made)
-        except PluginFailed:
+        except BaseException:  # hooks of other packages raise whatever they like
             self._clear()  # lines were given out that nobody wrote
             raise
         if self._stamp != self._now() or self._looked_at != self._versions():
@@ -389,8 +391,13 @@ class FastLane:
         Raises:
             PluginFailed: a plugin failed.
         """
-        new = [info for info in dict.fromkeys(infos) if self._compiled(info, stamp) is None]
+        if self._asked[0] != stamp:
+            self._asked = stamp, set()
+        asked = self._asked[1]  # once: runs that end early would look at all that follow each time
+        new = [info for info in dict.fromkeys(infos) if info.index not in asked]
+        new = [info for info in new if self._compiled(info, stamp) is None]
         if len(new) > 1:
+            asked.update(info.index for info in new)
             for info, compiled in self._compiler.compile_alike(new, stamp):
                 info.memo[self._memo_key] = compiled
 
@@ -471,9 +478,6 @@ class FastLane:
         assert _loops is not None
         snapshot, lines, plans = self._snapshot, self._lines, self._plans
         self._sync()
-        if snapshot.log_start:
-            # Cursors are positions in the log's array while the loop runs.
-            lines.cursor -= snapshot.log_start
         who = np.array(ahead.who, np.int32)
         run = np.array(ahead.lines or [0], np.int32)[who]
         high, low = draws(found.seed, found.draw, len(run))
@@ -485,6 +489,9 @@ class FastLane:
         if self._running:
             lines.reserve_groups(self._programs.groups)
         done, why = 0, FINISHED
+        if snapshot.log_start:
+            # Cursors are positions in the log's array while the loop runs.
+            lines.cursor -= snapshot.log_start
         try:
             while True:
                 done, why, mask = _loops.decide(
@@ -498,7 +505,12 @@ class FastLane:
                     break
                 line = int(run[done])
                 plan = plans.plans[int(lines.plan_of[line])]
-                lines.base_of[line] = plans.base(plan, int(mask))
+                try:
+                    lines.base_of[line] = plans.base(plan, int(mask))
+                except PluginFailed:
+                    if not done:
+                        raise
+                    break  # pods before it are accounted for; the next run begins with the failure
                 lines.mask_of[line] = mask
         finally:
             if snapshot.log_start:

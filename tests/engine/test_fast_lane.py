@@ -1,11 +1,14 @@
 """Runs of plain pods: the decisions, and the snapshot after them, of the reference path."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,11 +24,14 @@ from scheduling.engine.record import LARGEST_BODY, pack, unpack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.engine.test_runs import state_of
-from tests.harness import build_snapshot, kubernetes_framework
+from tests.harness import build_snapshot, framework_with, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 
 Manifest = dict[str, Any]
@@ -401,3 +407,125 @@ def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.Monk
             )
         decided.append([facts_of(decision) for decision in found])
     assert decided[0] == decided[1]
+
+
+class Careless:
+    """A package's plugin that prefers old nodes, and fails where there is no label or no such node.
+
+    What it looks at in a pod is its label ``team``.
+    """
+
+    name = "Careless"
+    filter_locality = score_locality = Locality.NODE
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> str | None:
+        return pod.labels["team"]
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        return None
+
+    def _are_old(self, snapshot: NodeTable, rows: Rows) -> npt.NDArray[np.int64]:
+        return (snapshot.label_column("old").ids[rows] >= 0).astype(np.int64)
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        return [self._are_old(snapshot, rows)]
+
+    def score(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> npt.NDArray[np.int64]:
+        return self._are_old(snapshot, rows)
+
+    def normalize(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        scores: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        if not scores.any():
+            raise ValueError("no old node")
+        return 100 * scores
+
+
+class Counting(Careless):
+    """Looks at the label ``team``, at more without it, and counts how often it is asked."""
+
+    name = "Counting"
+
+    def __init__(self) -> None:
+        self.asked: Counter[bytes] = Counter()
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> str | None:
+        self.asked[pod.digest] += 1
+        return pod.labels.get("team")
+
+
+def test_classes_that_are_like_no_other_are_not_looked_at_again_by_each_run() -> None:
+    """Each run ends before the next pod of a class that the loop does not decide for."""
+    plugin, snapshot = Counting(), world_of(0)
+    for number in range(3):
+        snapshot.set_node(make_node(f"n-{number}").labelled(old="").build())
+    slow = make_pod("p").asks(cpu="1m").build()
+    pods = [
+        PodToPlace(f"default/{number}-{kind}", snapshot.intern(from_pod(pod)))
+        for number in range(20)
+        for kind, pod in enumerate(
+            (make_pod("p").labelled(team=f"t{number}").asks(cpu="1m").build(), slow)
+        )
+    ]
+    framework = framework_with(plugin)
+    decisions = schedule_batch(
+        snapshot, framework, pods, Options(), decider=Decider(snapshot, framework)
+    )
+    assert len(list(decisions.placed())) == len(pods)
+    assert len(plugin.asked) == 21
+    assert max(plugin.asked.values()) <= 4
+
+
+def place_on_both_paths(batches: list[list[Pod]], old_nodes: int, new_nodes: int) -> list[str]:
+    """Decide batches of pods with ``Careless`` on both paths; return what became of each pod."""
+    framework = framework_with(Careless(), weight=5)
+    snapshots = [world_of(0), world_of(0)]
+    for snapshot in snapshots:
+        for number in range(old_nodes + new_nodes):
+            node = make_node(f"n-{number}").offers(cpu="4", memory="8Gi", pods="110")
+            snapshot.set_node((node.labelled(old="") if number < old_nodes else node).build())
+    decider, draw, outcomes = Decider(snapshots[1], framework), 0, []
+    for number, batch in enumerate(batches):
+        decided = []
+        for snapshot, shortcut in zip(snapshots, (None, decider), strict=True):
+            pods = [
+                PodToPlace(f"default/{number}-{at}", snapshot.intern(from_pod(pod)))
+                for at, pod in enumerate(batch)
+            ]
+            decided.append(
+                schedule_batch(
+                    snapshot, framework, pods, Options(seed=5), draw=draw, decider=shortcut
+                )
+            )
+        for slow, fast in zip(*decided, strict=True):
+            assert facts_of(fast) == facts_of(slow)
+        outcomes += [decision.outcome for decision in decided[1]]
+        draw += len(batch)
+        assert state_of(snapshots[0]) == state_of(snapshots[1])
+    return outcomes
+
+
+def test_a_hook_that_fails_for_one_class_leaves_no_line_unwritten_for_others() -> None:
+    """The classes before it had been given lines, which nobody wrote."""
+    good = [make_pod("p").labelled(team="a").asks(cpu=f"{n}m").build() for n in range(200, 203)]
+    bad = make_pod("p").asks(cpu="100m").build()
+    outcomes = place_on_both_paths([[*good, bad], good * 4, [*good, bad]], 3, 3)
+    assert set(outcomes) == {"scheduled"}
+
+
+def test_a_plugin_that_fails_in_the_middle_of_a_run_takes_nothing_back() -> None:
+    """Old nodes are full: the scores of those that are left are asked for, and that fails."""
+    pod = make_pod("p").labelled(team="a").asks(cpu="1").build()
+    outcomes = place_on_both_paths([[pod] * 12], 2, 2)
+    assert outcomes == ["scheduled"] * 8 + ["error"] * 4
