@@ -62,9 +62,10 @@ _ADVISOR: Final = "stowage:advisor:"
 _PROGRESS: Final = "stowage:progress:"
 
 MOST_WAITING: Final = 1000
-_TELL_SECONDS: Final = 0.25
-_PROGRESS_KEPT_SECONDS: Final = 10
 """Questions that may wait in each list; who asks more is told to come again."""
+_TELL_SECONDS: Final = 0.25
+"""An advisor tells how far it is no sooner than so long after it told last."""
+_PROGRESS_KEPT_SECONDS: Final = 10
 _LIST_SECONDS: Final = 300
 """A list that nobody adds to is forgotten after so long: no question waits longer."""
 START_SECONDS: Final = 5.0
