@@ -56,6 +56,17 @@ class UnwrittenRefusals:
             for pod_id in pod_ids:
                 self._waiting.pop(pod_id, None)
 
+    def was_nominated(self, pod_id: int) -> None:
+        """Note that a pod was nominated since it was refused: that nomination is not to be ended.
+
+        Nobody refused: nothing happens.
+        """
+        if (found := self._waiting.get(pod_id)) is not None:
+            noted_at, item = found
+            if item.nominated_node_name == "":
+                item = msgspec.structs.replace(item, nominated_node_name=None)
+                self._waiting[pod_id] = noted_at, item
+
     def is_due(self, now: float) -> bool:
         """Whether some wait for too long already."""
         if not self._waiting or self._wrote_at <= now < self._wrote_at + _PAUSE:

@@ -92,6 +92,14 @@ class ReservedPod:
         self.submitted = False
 
     @property
+    def says_where(self) -> bool:
+        """Whether it waits on Permit or PreBind, and is nominated for its node meanwhile."""
+        framework = self.framework
+        return self.step == WAITING or (
+            self.step == BINDING and framework is not None and bool(framework.pre_bind_plugins)
+        )
+
+    @property
     def name(self) -> str:
         """``namespace/name``."""
         return self.state.pod_name
@@ -231,10 +239,7 @@ class Reservations:
                 )
             )
         actions.reserve(new, now=_moment(now))
-        for one in new:
-            framework = cast(Framework, self._pods[one.pod_id].framework)
-            if one.step == WAITING or (one.step == BINDING and framework.pre_bind_plugins):
-                self._untold.append(one.pod_id)
+        self._untold.extend(one.pod_id for one in new if self._pods[one.pod_id].says_where)
         if any(one.step == BINDING for one in new):
             wake.send_binding()
         return ready
@@ -250,8 +255,10 @@ class Reservations:
         with wake.without_scheduler():
             for _ in range(min(len(self._untold), _TOLD_AT_ONCE)):
                 pod = self._pods.get(self._untold.popleft())
-                if pod is None or pod.refused is not None or pod.submitted:
+                if pod is None or pod.refused is not None or not pod.says_where:
                     continue
+                # An earlier refusal that is not written yet would end this nomination.
+                self._binder.refused.was_nominated(pod.pod_id)
                 revision = nominate(pod.pod_id, pod.node_name, now=_moment(now))
                 if revision is not None:
                     self._mirror.nominated_a_reserved_pod(pod.pod_id, revision)
@@ -281,6 +288,11 @@ class Reservations:
                 gone.append(pod)
         self._end(bound, gone)
         actions.drop(unknown)
+        self._untold = deque(
+            pod_id
+            for pod_id, pod in self._pods.items()
+            if pod.says_where and self._mirror.nominated_in_log(pod_id) != pod.node_name
+        )
         if self._pods:
             logger.info("reservations_taken_over", count=len(self._pods))
         if any(pod.step == BINDING for pod in self._pods.values()):

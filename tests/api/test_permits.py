@@ -13,6 +13,7 @@ import structlog
 from api import clock
 from clusterstate import decisions, reservations, sql
 from clusterstate.actions import scheduler_configuration
+from clusterstate.actions.pods.queue import Unschedulable
 from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import live
 from scheduling.worker import binding_cycle, profiles
@@ -390,6 +391,32 @@ def test_a_pod_that_waits_on_permit_says_where_it_will_go(api, start, is_restart
     assert (nominated(api, "goes"), nominated(api, "stays")) == (None, None)
     assert node_of(api, "goes") != there
     assert node_of(api, "next") == there, "who was refused keeps no room"
+
+
+def test_who_was_reserved_before_a_crash_and_not_nominated_is_nominated_after_it(api, start):
+    runner = start(Gang={"size": 5})
+    create(api, "waits", gang="red")
+    runner.scheduler.cycle(runner.now.timestamp())
+    assert nominated(api, "waits") is None, "pods are nominated in later cycles"
+    node = api.get(f"{BASE}/waitingpods/waits").ok()["spec"]["nodeName"]
+    runner.restart()
+    runner.turn()
+    assert nominated(api, "waits") == node
+
+
+def test_a_refusal_that_is_written_late_does_not_end_a_nomination_since_then(api, start):
+    """While others can be tried, refusals are written up to a second later."""
+    runner = start(Gang={"size": 5})
+    create(api, "waits", gang="red")
+    now = runner.now.timestamp()
+    runner.scheduler.cycle(now)
+    earlier = Unschedulable(
+        pod_id=find_pod_id("ns", "waits"), message="earlier", nominated_node_name=""
+    )
+    runner.scheduler.binder.refused.note(earlier, now)
+    runner.turn()
+    assert message_of(api, "waits") == ("Unschedulable", "earlier")
+    assert nominated(api, "waits") in ("a", "b")
 
 
 def test_a_pod_that_waits_on_pre_bind_says_where_it_will_go(api, start, journal):

@@ -216,6 +216,10 @@ class WarmState:
         """Return whether a waiting pod's row may name a node, as far as this scheduler knows."""
         return pod_id in self._nominated_in_log or pod_id in self._nominated_as_of
 
+    def nominated_in_log(self, pod_id: int) -> str:
+        """Return the node that a waiting pod's row names, as far as it was read; empty for none."""
+        return self._nominated_in_log.get(pod_id, "")
+
     def take_back_nomination(self, pod_id: int) -> None:
         """Undo a nomination that this scheduler decided and will not write."""
         if pod_id in self.queue:
