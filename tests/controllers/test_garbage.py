@@ -470,14 +470,13 @@ def test_an_owner_counts_behind_others_that_fill_what_is_read_at_first():
     first = {"apiVersion": "v1", "kind": "ConfigMap", "name": "", "uid": "gone"}
     missing = 4096 - len(json.dumps(first, separators=(",", ":")))
     first["name"] = "x" * missing
+    before = changes.watermark()
     owned_pod("p", first, reference("ReplicaSet", "web", controller=False))
-    settle()
-    assert owners("Pod", "p") == ["web"]
-    _, pods = dependents.everything()
-    assert {one.owner.name for part in pods for one in part.references} >= {"web"}
-    delete("ReplicaSet", "web", "Background")
-    settle()
-    assert names("Pod") == []
+    said = dependents.news(before, pod_owners=[])
+    assert said is not None
+    for found in (said.pods, dependents.everything()[1]):
+        owners_read = {one.owner.name for part in found for one in part.references}
+        assert owners_read == {first["name"], "web"}
 
 
 def test_a_label_that_says_foreground_is_no_finalizer():
