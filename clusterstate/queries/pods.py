@@ -71,6 +71,8 @@ JOIN document d ON d.id = t.document_id
 
 def find_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
     """Return pods by namespace and name as JSON, ``None`` for those that are not. Queries once."""
+    if not keys:
+        return []
     if len(keys) == 1:
         return [find_pod(*keys[0])]
     found: list[bytes | None] = [None] * len(keys)

@@ -226,8 +226,12 @@ class World:
                 namespace = meta.get("namespace") or "default"
                 if isinstance(namespace, str):
                     places.add((namespace, name))
-        places = {place for place in places if place not in self._keys}
-        self._keys |= dict.fromkeys(places) | dict(self.base.pod_keys(places))
+        self._look_up(places)
+
+    def _look_up(self, places: Iterable[tuple[str, str]]) -> None:
+        """Remember the keys of these pods, all of them looked up in one question."""
+        unknown = {place for place in places if place not in self._keys}
+        self._keys |= dict.fromkeys(unknown) | dict(self.base.pod_keys(unknown))
 
     def note_left(self, title: str) -> None:
         """Note that the pod ``namespace/name`` is on no node any more."""
@@ -257,7 +261,9 @@ class World:
                 self.errors.append(FieldError(INVALID, given.path, None, detail))
             except (QuantityError, SelectorError) as error:
                 self.errors.append(FieldError(INVALID, given.path, None, str(error)))
-        for gone in delete:
+        leaving = list(delete)
+        self._look_up((gone.namespace, gone.name) for gone in leaving if gone.kind == "Pod")
+        for gone in leaving:
             self._delete(gone)
         for budget in self._open_budgets:
             self._settle_budget(budget)
