@@ -14,13 +14,21 @@ import msgspec
 import pytest
 import time_machine
 from django.test import Client
-from django.urls import get_resolver
 
 from api.console import nodes, shared
-from clusterstate.actions import audit_log, decisions, objects, scheduler_configuration
+from clusterstate.actions import (
+    audit_log,
+    brakes,
+    canaries,
+    decisions,
+    objects,
+    scheduler_configuration,
+)
 from clusterstate.actions.audit_log import Line
 from clusterstate.actions.decisions import Turn
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.decisions import of_pod
+from clusterstate.queries.brakes import Share
 from clusterstate.queries.fleet import FleetNode
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.evictions import timers
@@ -28,6 +36,7 @@ from scheduling.engine.record import Body
 from tests import roundtrips
 from tests.clock import NOW, after, moment
 from tests.clusterstate.support import bind, create_node, new_pod
+from tests.console import served
 from tests.console.conftest import text
 from tests.console.test_change import form_of
 from tests.controllers.support import set_taints, taint, tolerates
@@ -50,6 +59,7 @@ PAGES = {
     "plan": "plans/{plan}/",
     "plan-yaml": "plans/{plan}/yaml",
     "what-if": "what-if/",
+    "what-if-yaml": "what-if/yaml",
     "pods": "pods/",
     "pods, waiting": "pods/?waiting=yes",
     "pods, of a node": "pods/?node=n1&q=m",
@@ -57,14 +67,20 @@ PAGES = {
     "pod": "pods/default/m0/",
     "pod, waiting": "pods/default/big-0/",
     "why": "pods/default/big-0/why",
+    "decision": "pods/default/m0/decisions/{decision}",
     "decisions": "decisions/",
     "decisions-csv": "decisions/csv",
     "waiting": "waiting/",
     "evictions": "evictions/",
+    "brake": "evictions/brakes/zone.a/",
     "audit": "audit/",
     "policies": "policies/",
     "who-can": "policies/who-can",
     "revisions": "policies/revisions",
+    "plugins": "policies/plugins",
+    "comparisons": "policies/comparisons",
+    "canaries": "policies/canaries/",
+    "canary": "policies/canaries/m0/",
     "objects-csv": "objects/Pod/csv",
     "objects": "objects/Pod/",
     "objects, nodes": "objects/Node/",
@@ -113,6 +129,10 @@ def fill(numbers: range) -> None:
         )  # fmt: skip
         decisions.record_many([made], Turn(0, 1, number + 1))
         scheduler_configuration.store(document=CONFIGURATION, by="ann", now=after(number))
+        canaries.create(
+            name=name, document=CONFIGURATION, guard_seconds=60, most_failures=1, slow_seconds=1,
+            by="ann", now=NOW,
+        )  # fmt: skip
     timers.follow(after(1))
 
 
@@ -132,7 +152,10 @@ def known(operator: Client, cluster: None) -> dict[str, str]:
     fill(range(2))
     page = operator.get("/console/change?do=cordon&node=n2")
     assert page.status_code == 200, text(page)[:2000]
-    return {"plan": form_of(text(page)).split("/")[3], "then": moment(300)}
+    brakes.settle([(Share("zone", "a", 1, 2), 0.1)], now=after(1))
+    (record,) = of_pod("default", "m0", limit=1)
+    plan = form_of(text(page)).split("/")[3]
+    return {"plan": plan, "then": moment(300), "decision": str(record.id)}
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +218,5 @@ def test_a_page_that_asks_for_each_object_is_found(
     assert found["nodes"][1] == found["nodes"][0] + 10
 
 
-def test_what_is_counted_is_served() -> None:
-    served = {one.name for one in get_resolver("api.console.urls").url_patterns}
-    assert {name.split(",")[0] for name in PAGES if ":" not in name} <= served
+def test_every_page_is_counted() -> None:
+    assert {name.split(",")[0] for name in PAGES if ":" not in name} == served.pages()

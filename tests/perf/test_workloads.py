@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scheduling.scenarios import openb
-from tests.perf import command, engine, trace, why
+from tests.console import served
+from tests.perf import command, console, engine, trace, why
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.workloads import Workload
 
@@ -119,3 +120,8 @@ def test_the_command_prints_one_line_for_a_trace(
     command.main(["--trace", *map(str, excerpt(tmp_path))])
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["workload"] == "Trace"
+
+
+def test_every_page_of_the_console_is_measured() -> None:
+    measured = {served.name_of(path.replace("{decision}", "1")) for path in console.PAGES}
+    assert measured == served.pages()

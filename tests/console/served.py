@@ -1,0 +1,30 @@
+"""The pages of the console that are asked for with GET, from its URL configuration.
+
+Who measures or counts pages compares its list with ``pages``, so that a new page is in both.
+"""
+
+from django.urls import get_resolver, resolve
+
+ACTS = frozenset(
+    {
+        "plan-act", "what-if-add", "what-if-remove", "what-if-share", "gates", "permit",
+        "canary-act", "examples", "sign-out",
+    }
+)  # fmt: skip
+"""What is only posted to."""
+OF_STRANGERS = frozenset({"sign-in", "sign-in-code", "company", "company-back"})
+"""What nobody sees who is signed in."""
+
+
+def pages() -> set[str]:
+    """Return the URL names of all other pages."""
+    names = {one.name for one in get_resolver("api.console.urls").url_patterns}
+    assert names >= ACTS | OF_STRANGERS, "a name here is served no more"
+    return names - ACTS - OF_STRANGERS
+
+
+def name_of(address: str) -> str:
+    """Return the URL name of an address."""
+    found = resolve(address.partition("?")[0]).url_name
+    assert found is not None
+    return found
