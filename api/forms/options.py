@@ -62,8 +62,9 @@ def dry_run(values: list[str], named: str) -> bool:
 def delete_options(body: Any, query: QueryDict) -> Manifest:
     """Return checked DeleteOptions: those of the body, completed by query parameters.
 
-    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
-    and ``dryRun`` (bool), each only when given.
+    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``,
+    ``orphanDependents`` (bool) and ``dryRun`` (bool), each only when given. ``orphanDependents`` is
+    in ``propagationPolicy`` too.
     Rule: ValidateDeleteOptions, apimachinery ``meta/v1/validation``, v1.36.
 
     Raises:
@@ -90,6 +91,7 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
         cause = FieldError(INVALID, "propagationPolicy", policy, detail)
         raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
     if orphan is not None:
+        options["orphanDependents"] = orphan
         policy = "Orphan" if orphan else "Background"
     if policy:
         if policy not in ("Orphan", "Background", "Foreground"):

@@ -390,10 +390,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def destroy(self, request: Request) -> HttpResponseBase:
         """Delete an object, or begin to."""
         target, wanted = self.target, self._delete_options(request)
+        accepts = wanted.get("orphanDependents") is False
+        finish = self._deleted_or_accepted if accepts else self._deleted
         batch = batches.of(request)
         if batch is not None and objects.is_batched(target.kind):
             one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
-            return batch.delete(target.kind, one, self._deleted)
+            return batch.delete(target.kind, one, finish)
         deleted = objects.delete(
             target.kind,
             target.namespace,
@@ -402,7 +404,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             now=clock.now(),
             user=self.user,
         )
-        return self._deleted(deleted)
+        return finish(deleted)
 
     def deletecollection(self, request: Request) -> Response:
         """Delete every object of a collection that the selectors match."""
@@ -430,6 +432,17 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if deleted.uid:
             details["uid"] = deleted.uid
         return replies.reply(errors.success(details=details))
+
+    def _deleted_or_accepted(self, deleted: Deleted) -> Response:
+        """Return what ``_deleted`` does, with 202 where the object stays for the time being.
+
+        For a client that says ``orphanDependents=false``; old clients know no code but 200.
+        Rule: DeleteResource, apiserver ``endpoints/handlers/delete.go``.
+        """
+        answer = self._deleted(deleted)
+        if not deleted.gone:
+            answer.status_code = 202
+        return answer
 
     def _delete_options(self, request: Request) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""

@@ -518,6 +518,24 @@ def test_a_deletion_says_what_becomes_of_dependents(api, query, body, expected, 
 
 
 @pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (None, 200),
+        ({"orphanDependents": False}, 202),
+        ({"propagationPolicy": "Background"}, 200),
+        ({"propagationPolicy": "Foreground"}, 200),
+    ],
+)
+def test_a_deletion_that_a_finalizer_holds_up_is_accepted(api, options, code):
+    """``Test202StatusCode`` of Kubernetes: only ``orphanDependents: false`` is told of it."""
+    held = deployment()
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    api.post(DEPLOYMENTS, held).ok(201)
+    assert api.delete(f"{DEPLOYMENTS}/web", options).ok(code)["kind"] == "Deployment"
+    assert api.get(f"{DEPLOYMENTS}/web").ok()["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
     ("query", "code", "reason"),
     [("?propagationPolicy=Never", 422, "Invalid"), ("?orphanDependents=maybe", 400, "BadRequest")],
 )
