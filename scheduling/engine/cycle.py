@@ -394,8 +394,7 @@ class _Cycle:
             tied = np.flatnonzero(scores.total == total)
             ties = len(tied)
             if options.tie_break == "first":
-                names = self.snapshot.node_name
-                winner = min(tied.tolist(), key=lambda p: names(int(feasible[p])))
+                winner = int(tied[self.snapshot.name_rank()[feasible[tied]].argmin()])
             else:
                 winner = int(tied[draw_below(options.seed, self.draw, ties)])
             margin = 0 if ties > 1 else total - int(np.partition(scores.total, -2)[-2])

@@ -106,6 +106,22 @@ def test_the_first_by_name_wins_where_chance_is_switched_off() -> None:
     assert decision.node_name == "node-000"
 
 
+def test_the_first_by_name_wins_whatever_came_first_and_after_nodes_came_and_went() -> None:
+    snapshot, framework = Snapshot(), kubernetes_framework()
+    pod = place(snapshot, make_pod("p"))
+
+    def first() -> str:
+        return schedule_pod(snapshot, framework, pod, Options(tie_break="first")).node_name
+
+    for name in ("n-9", "n-10", "n-1"):
+        snapshot.set_node(make_node(name).build())
+    assert first() == "n-1"
+    snapshot.remove_node("n-1")
+    assert first() == "n-10"
+    snapshot.set_node(make_node("n-0").build())
+    assert first() == "n-0"
+
+
 def test_a_batch_sees_its_own_placements() -> None:
     snapshot = cluster(3, cpu="1")
     pods = [place(snapshot, make_pod("p").asks(cpu="800m"), f"default/p-{n}") for n in range(4)]
