@@ -261,7 +261,7 @@ def drop_node_requirements(
 
 
 def amount_text(resource: str, amount: int, *, up: bool) -> str:
-    """Return an amount as people write it; bytes in whole MiB, rounded ``up`` or down."""
+    """Return an amount as manifests have it; bytes in whole MiB, rounded ``up`` or down."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -270,6 +270,16 @@ def amount_text(resource: str, amount: int, *, up: bool) -> str:
         mebi = -(-amount // _MEBI) if up else amount // _MEBI
         return f"{mebi // 1024}Gi" if mebi % 1024 == 0 else f"{mebi}Mi"
     return str(amount)
+
+
+def _in_words(told: Mapping[str, str], between: str) -> str:
+    """Return amounts by resource in a sentence; one CPU and more as a number, 63.5 for 63500m."""
+    found = []
+    for name, amount in sorted(told.items()):
+        cores, rest = divmod(milli_value(amount), 1000) if name == "cpu" else (0, 0)
+        shown = f"{cores}.{rest:03}".rstrip("0") if cores and rest else amount
+        found.append(f"{shown}{between}{name}")
+    return " and ".join(found)
 
 
 def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
@@ -286,7 +296,7 @@ def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
         status = msgspec.structs.replace(node.status, allocatable=amounts)
         return msgspec.structs.replace(node, status=status)
 
-    text = " and ".join(f"{amount} more {name}" for name, amount in sorted(told.items()))
+    text = _in_words(told, " more ")
     return NodeEdit("AddCapacity", f"{text} on", {"resources": told}, change)
 
 
@@ -320,7 +330,7 @@ def ask_less(lacking: Mapping[str, int], asked: Mapping[str, int]) -> PodEdit | 
         return _with_spec(pod, containers=tuple(containers))
 
     told = {name: amount_text(name, amount, up=False) for name, amount in wanted.items()}
-    text = " and ".join(f"{amount} {name}" for name, amount in sorted(told.items()))
+    text = _in_words(told, " ")
     return PodEdit("Request", f"ask for at most {text}", {"resources": told}, change)
 
 

@@ -77,7 +77,7 @@ def test_missing_room_is_told_as_so_much_more_on_any_of_so_many():
     assert "2 more cpu on any of 31 nodes" in texts(answer)
     assert "500m more cpu on the node nearly" in texts(answer)
     assert "ask for at most 2 cpu" in texts(answer)
-    least = next(one for one in answer if one.text == "ask for at most 3500m cpu")
+    least = next(one for one in answer if one.text == "ask for at most 3.5 cpu")
     assert (least.opens, least.names) == (1, ("nearly",))
 
 
@@ -136,11 +136,18 @@ def test_a_host_port_that_is_taken_is_named():
     assert texts(answer) == ["do without the host ports"]
 
 
-@pytest.mark.parametrize("value", ["500m", "1", "2500m"])
-def test_lowered_requests_stay_quantities(value):
-    answer = found(world([make_node("node").offers(cpu=value)]), make_pod().asks(cpu="3"))
-    (text,) = [one.text for one in answer if one.target == "Pod"]
-    assert text == f"ask for at most {value} cpu"
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("500m", "500m"), ("1", "1"), ("1001m", "1.001"), ("2500m", "2.5"), ("63500m", "63.5"),
+        ("70", "70"),
+    ],
+)  # fmt: skip
+def test_lowered_requests_stay_quantities_and_are_told_in_cpus(value, shown):
+    answer = found(world([make_node("node").offers(cpu=value)]), make_pod().asks(cpu="120"))
+    (less,) = [one for one in answer if one.target == "Pod"]
+    assert less.text == f"ask for at most {shown} cpu"
+    assert less.edits[0]["resources"] == {"cpu": value}
 
 
 def test_a_cluster_without_nodes_has_no_remedy():
