@@ -43,10 +43,11 @@ class Pod(models.Model):
     Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
-    JSON text of the False one. ``bound_at`` is when it was bound to its node, which no agent can
-    tell otherwise. ``arrival_revision`` is the revision at which a client, and not the scheduler,
-    put it there: the node's admission judges it once. ``eviction`` is since when a NoExecute taint
-    evicts the pod, and by when it has to end. They and ``node_name`` fill the document's slots.
+    JSON text of the False one, or of a True one that says more (``document.Overlay``). ``bound_at``
+    is when it was bound to its node, which no agent can tell otherwise. ``arrival_revision`` is the
+    revision at which a client, and not the scheduler, put it there: the node's admission judges it
+    once. ``eviction`` is since when a NoExecute taint evicts the pod, and by when it has to end.
+    They and ``node_name`` fill the document's slots.
 
     No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
     every index (measured: evictions cost half). Terminating pods are found by ``TerminatingPod``.

@@ -47,7 +47,8 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     """What fills a pod's slots.
 
     ``scheduled_at`` is when PodScheduled became true; ``unschedulable`` is the whole PodScheduled
-    condition as JSON text while it is not. At most one of the two is set.
+    condition as JSON text while it is not true. A true condition that says more than its time sets
+    both, and the text is given out: the agent of a node reports ``observedGeneration`` there.
     """
 
     node_name: str = ""
@@ -184,7 +185,8 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
             else:
                 eviction = found
         elif condition.get("status") == "True" and condition.get("lastTransitionTime"):
-            scheduled_at, unschedulable = parse_time(condition["lastTransitionTime"]), None
+            scheduled_at = parse_time(condition["lastTransitionTime"])
+            unschedulable = _beyond_time(condition, scheduled_at)
         else:
             scheduled_at, unschedulable = None, _json(condition)
     if eviction is not None:
@@ -207,6 +209,17 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
         else EMPTY
     )
     return "{" + SLOT + _json(spec)[1:], status_text, overlay
+
+
+def _beyond_time(condition: Manifest, since: datetime) -> str | None:
+    """Return a true PodScheduled condition as JSON, ``None`` if it says no more than its time."""
+    told = {key: value for key, value in condition.items() if value}
+    if told.keys() <= _TRUE_MEMBERS:
+        return None
+    return _json({**told, "lastTransitionTime": format_time(since)})
+
+
+_TRUE_MEMBERS: Final = frozenset({"lastTransitionTime", "status", "type"})
 
 
 def _eviction(metadata: Manifest, condition: Manifest) -> Eviction | None:

@@ -36,7 +36,7 @@ from clusterstate.queries.objects import decode_object, find_object, get_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from clusterstate.queries.queue import pending_counts
 from clusterstate.queries.terminating import finishable
-from tests.clock import moment
+from tests.clock import after, moment
 from tests.clusterstate.support import (
     NOW,
     bind,
@@ -299,6 +299,32 @@ def test_the_status_subresource_changes_status_and_labels_and_no_owners_nor_spec
     assert pods_by_id([pod_id])[pod_id].phase == "Running"
     # The condition lives in columns and must survive.
     assert found["status"]["conditions"][0]["type"] == "PodScheduled"
+
+
+def test_a_report_of_an_agent_keeps_which_generation_it_saw_scheduled() -> None:
+    pod_id = new_pod("a")
+    create_node("n1")
+    assert bind(pod_id, "n1")
+
+    def report(m: dict[str, Any]) -> dict[str, Any]:
+        (scheduled,) = m["status"]["conditions"]
+        seen = {**scheduled, "observedGeneration": 1, "lastProbeTime": None}
+        return {**m, "status": {**m["status"], "conditions": [seen]}}
+
+    objects.update("Pod", "default", "a", report, subresource="status", now=after(5))
+    found = manifest("Pod", "default", "a")
+    assert found["status"]["conditions"] == [
+        {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": moment(),
+            "observedGeneration": 1,
+        }
+    ]
+    objects.update("Pod", "default", "a", report, subresource="status", now=after(6))
+    assert manifest("Pod", "default", "a") == found, "the same report changes nothing"
+    since = sql.fetch_one("SELECT scheduled_at FROM pod WHERE id = %s", (pod_id,))
+    assert since == (NOW,)
 
 
 def test_a_finished_pod_leaves_the_queue() -> None:

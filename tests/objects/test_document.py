@@ -39,6 +39,16 @@ SCHEDULED = (
         }
     )
     | st.builds(
+        lambda t, generation: {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": document.format_time(t),
+            "observedGeneration": generation,
+        },
+        TIMES,
+        st.integers(1, 2**53),
+    )
+    | st.builds(
         lambda m: {"type": "PodScheduled", "status": "False", "message": m, "reason": "X"}, TEXTS
     )
 )
@@ -121,6 +131,35 @@ def test_binding_fills_the_slots():
             }
         ],
         "b": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ({}, {}),
+        ({"lastProbeTime": None, "message": "", "observedGeneration": 0}, {}),
+        ({"observedGeneration": 2, "lastProbeTime": None}, {"observedGeneration": 2}),
+        ({"reason": "Fits", "message": "said"}, {"reason": "Fits", "message": "said"}),
+    ],
+)
+def test_a_true_condition_keeps_its_time_and_what_else_it_says(more, kept):
+    """As an agent reports it: Go writes zero values that say nothing."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastTransitionTime": "2026-01-02T05:04:05.5+02:00",
+        **more,
+    }
+    text, overlay = document.encode("Pod", {"status": {"conditions": [condition]}})
+    assert overlay.scheduled_at is not None
+    assert (overlay.unschedulable is None) == (not kept)
+    (again,) = document.decode(text, 1, overlay)["status"]["conditions"]
+    assert again == {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+        **kept,
     }
 
 
