@@ -46,6 +46,7 @@ _HOURS: Final = "1"
 _LONGEST_ADDRESS: Final = 6000
 """A configuration that makes the address longer is compared, and its page cannot be sent."""
 _LONGEST_TEXT: Final = 256 << 10
+"""So many bytes are unpacked from an address at most."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -97,7 +98,8 @@ def _posted(request: HttpRequest) -> HttpResponse:
         until = format_time(clock.now().astimezone(UTC))
         question = _question(hours, until, chosen, text)
         address = _address(hours, chosen, text)
-        if len(address) <= _LONGEST_ADDRESS and not _names_extenders(question):
+        is_short = len(address) <= _LONGEST_ADDRESS and len(text.encode()) < _LONGEST_TEXT
+        if is_short and not _names_extenders(question):
             return HttpResponseRedirect(address)
         found = shown(_asked(request, question))
     except StatusError as error:

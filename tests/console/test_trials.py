@@ -190,6 +190,8 @@ def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -
     assert "nonsense" in text(part)
     long = TEXT + "".join(f"# {uuid.uuid4()}\n" for _ in range(400))
     assert ">yours</th>" in text(operator.post(COMPARISONS, {"hours": "1", "text": long}))
+    alike = f"{TEXT}# {'a' * 300_000}\n"  # its address would be short, and hold too much
+    assert ">yours</th>" in text(operator.post(COMPARISONS, {"hours": "1", "text": alike}))
     outside = TEXT + "extenders: [{urlPrefix: 'http://127.0.0.1:9', filterVerb: filter}]\n"
     answer = operator.get(COMPARISONS, {"hours": "1", "yours": comparisons.packed(outside)})
     assert answer.status_code == 400, "a link sends the advisor nowhere"
