@@ -1,11 +1,14 @@
 """Which namespaces have changes or budgets, or are terminating."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from clusterstate import lineage, sql
 from clusterstate.objects.kinds import KINDS
+
+_AUTHORITY_KEY: Final = "ca.crt"
 
 
 class Belongings(msgspec.Struct, frozen=True):
@@ -44,7 +47,8 @@ def belongings(
     """
     which = None if names is None else sql.Texts(list(names))
     config_map, text = authority
-    held = msgspec.json.encode(text).decode()
+    # All of its data: who may write it could have this text stand beside another one.
+    held = '"data":' + msgspec.json.encode({_AUTHORITY_KEY: text}).decode()
     rows = sql.fetch(_BELONGINGS, (account, held, service, config_map, which, which))
     return [Belongings(*row) for row in rows]
 

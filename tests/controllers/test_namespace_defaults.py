@@ -50,8 +50,8 @@ def test_what_is_deleted_or_changed_comes_back_and_nothing_else_is_touched():
     objects.delete("Service", "default", SERVICE, now=NOW)
     objects.delete("ConfigMap", "default", AUTHORITY, now=NOW)
     objects.update(
-        "ConfigMap", "kube-system", AUTHORITY, lambda old: {**old, "data": {"ca.crt": "other"}},
-        now=NOW,
+        "ConfigMap", "kube-system", AUTHORITY,
+        lambda old: {**old, "data": {"ca.crt": "other", "once": CERTIFICATE}}, now=NOW,
     )  # fmt: skip
     assert namespace_defaults.follow(NOW) == 4
     assert found("ServiceAccount", "default", ACCOUNT)
