@@ -8,6 +8,8 @@ whoever adds them to the totals, and ``put_back`` returns what could not be adde
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, repeat
+from operator import mul
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -227,8 +229,11 @@ def peak(name: str, text: str, *labels: str, source: str = "") -> Family[Peak]:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return the bounds of Go's ``prometheus.ExponentialBuckets``."""
-    return tuple(float(f"{start * factor**turn:.12g}") for turn in range(count))
+    """Return the bounds of Go's ``prometheus.ExponentialBuckets``, with the same digits.
+
+    Each bound is the one before times the factor, so that ``le`` is what kube-scheduler prints.
+    """
+    return tuple(accumulate(repeat(factor, count - 1), mul, initial=start))
 
 
 def labels_text(pairs: Iterable[tuple[str, str]]) -> str:

@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.forms import exposition
 from api.server import metrics
 from clusterstate.metrics import families
 from tests.metrics.kubernetes import PROGRAMS
@@ -15,7 +16,7 @@ def test_what_has_kubernetes_name_has_its_type_labels_and_buckets() -> None:
         family.name: (
             family.kind,
             " ".join(family.labels),
-            " ".join(f"{b:g}" for b in family.bounds),
+            " ".join(map(exposition.bound_text, family.bounds)),
         )
         for family in families.FAMILIES.values()
         if family.source
