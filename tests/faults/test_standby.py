@@ -40,6 +40,15 @@ def standing_by(service: Service) -> set[int]:
     return heartbeats.beating(service.state, "standby")
 
 
+def refused_pods(service: Service, name: str) -> set[str]:
+    """Post pods that no node has room for; return their names when the last one was refused."""
+    names = [f"{name}-{number}" for number in range(30)]
+    for one in names:
+        assert service.request("POST", PODS, pod(one, cpu="100"))[0] == 201
+    until(lambda: refused(service, names[-1]), seconds=30, what="refusals")
+    return set(names)
+
+
 def bound_twice(service: Service) -> list[str]:
     with service.database() as connection:
         rows = connection.execute(
@@ -52,10 +61,7 @@ def bound_twice(service: Service) -> list[str]:
 def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     service: Service,
 ) -> None:
-    for number in range(30):  # what waits does not hold up who comes
-        body = pod(f"large-{number}", cpu="100")
-        assert service.request("POST", PODS, body)[0] == 201
-    until(lambda: refused(service, "large-29"), seconds=30, what="refusals")
+    large = refused_pods(service, "large")  # what waits does not hold up who comes
     until(lambda: standing_by(service), seconds=90, what="a standby")
     posted: list[str] = []
     ended = threading.Event()
@@ -80,7 +86,6 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     assert max(times) < 1 + SLACK, times
     assert min(times) < 1, times
     assert len(posted) > 3
-    large = {f"large-{number}" for number in range(30)}
     until(lambda: unbound(service) <= large, what="all others bound")
     assert unbound(service) == large
     assert bound_twice(service) == []
@@ -88,10 +93,7 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
 
 def test_a_kill_is_no_reason_to_try_again_who_was_refused(service: Service) -> None:
     """Nothing is being bound: a bind that a kill leaves in doubt may give room back, and wakes."""
-    for number in range(30):
-        body = pod(f"huge-{number}", cpu="100")
-        assert service.request("POST", PODS, body)[0] == 201
-    until(lambda: refused(service, "huge-29"), seconds=30, what="refusals")
+    refused_pods(service, "huge")
     until(lambda: standing_by(service), seconds=90, what="a standby")
     until(
         lambda: {stage for stage, _ in places(service)} == {"unschedulable"},
