@@ -80,6 +80,11 @@ def default_pod_only(pod: Manifest) -> None:
 
 
 def _pod_level_resources(spec: Manifest, resources: Manifest) -> None:
+    """Fill in the pod's own limits of huge pages, and its own requests where it has limits.
+
+    Huge pages that the pod itself requests get no limit here: validation names what is missing.
+    Rules: ``defaultHugePagePodLimits`` and ``defaultPodRequests``.
+    """
     if not resources.get("limits") and not resources.get("requests"):
         return
     try:
@@ -88,17 +93,18 @@ def _pod_level_resources(spec: Manifest, resources: Manifest) -> None:
         allowed = aggregate_container_limits(pod)
     except (msgspec.ValidationError, QuantityError):
         return  # validation names the field
-    limits = resources.get("limits")
-    for name, amount in allowed.items():
-        if name.startswith("hugepages-") and name not in (limits or ()):
-            if limits is None:
-                limits = resources["limits"] = {}
-            limits[name] = str(amount)
+    limits = dict(resources.get("limits") or ())
     requests = dict(resources.get("requests") or ())
+    for name, amount in allowed.items():
+        if name.startswith("hugepages-") and name not in requests:
+            limits.setdefault(name, str(amount))
+    if not limits:
+        return
+    resources["limits"] = limits
     for name, amount in asked.items():
         if name in ("cpu", "memory"):
             requests.setdefault(name, str(amount))
-    for name, value in (limits or {}).items():
+    for name, value in limits.items():
         if is_supported_pod_level_resource(name):
             requests.setdefault(name, value)
     if requests:
@@ -244,7 +250,7 @@ def _round_up(amounts: dict[str, Any]) -> None:
 
 
 def _volume(volume: Manifest) -> None:
-    if len(volume) <= 1 and "name" in volume:
+    if not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
         return
     for field in ("secret", "configMap", "downwardAPI", "projected"):

@@ -30,6 +30,43 @@ def test_pod_level_requests_default_to_those_of_the_containers():
     }
 
 
+@pytest.mark.parametrize(
+    ("stated", "stored"),
+    [
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1"}}),
+        (
+            {"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}},
+            {
+                "requests": {"cpu": "2", "memory": "64Mi", "hugepages-2Mi": "4Mi"},
+                "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"},
+            },
+        ),
+    ],
+    ids=["requests-alone", "limits-too"],
+)
+def test_a_pods_own_requests_are_filled_in_where_it_has_limits(stated, stored):
+    """What it does not state counts as the containers' sum all the same."""
+    huge = {"hugepages-2Mi": "4Mi"} if "limits" in stated else {}
+    resources = {"requests": {"memory": "64Mi", **huge}, "limits": huge}
+    manifest = pod({"containers": [_container(resources=resources)], "resources": stated})
+    assert create(manifest).manifest["spec"]["resources"] == stored
+
+
+def test_a_pods_own_request_of_huge_pages_does_not_become_a_limit():
+    """Which limit it means is not guessed: the request is refused without one."""
+    containers = [_container(resources={"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}})]
+    own = {"requests": {"hugepages-2Mi": "4Mi", "cpu": "1"}}
+    with pytest.raises(Invalid) as refused:
+        create(pod({"containers": containers, "resources": own}))
+    assert [error.field for error in refused.value.errors] == ["spec.resources.limits"]
+
+
+def test_a_nameless_volume_is_an_empty_directory_too():
+    with pytest.raises(Invalid) as refused:
+        create(pod({"containers": [_container()], "volumes": [{}]}))
+    assert [error.field for error in refused.value.errors] == ["spec.volumes[0].name"]
+
+
 def test_a_pod_in_the_hosts_network_takes_host_ports():
     containers = [_container(ports=[{"containerPort": 80}])]
     admitted = create(pod({"hostNetwork": True, "containers": containers})).manifest

@@ -2,6 +2,7 @@
 
 import pytest
 
+from clusterstate.admission.validation.spec_diff import spec_diff
 from clusterstate.objects.errors import Invalid
 from tests.admission.context import create, pod
 
@@ -100,6 +101,52 @@ def test_a_topology_key_is_required(affinity):
 def test_wrong_tolerations_are_refused(toleration, field):
     """R116-R118, R122."""
     assert list(_errors(pod({"tolerations": [toleration]}))) == [f"spec.tolerations[0].{field}"]
+
+
+ENOUGH = {"hugepages-2Mi": "4Mi", "cpu": "1"}
+LESS = {"hugepages-2Mi": "2Mi", "cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("own", "errors"),
+    [
+        ({"requests": {"memory": "64Mi"}}, {}),
+        (
+            {"requests": {"cpu": "500m"}},
+            {"requests[cpu]": "must be greater than or equal to aggregate container requests of 1"},
+        ),
+        ({"requests": ENOUGH, "limits": ENOUGH}, {}),
+        (
+            {"requests": LESS, "limits": LESS},
+            {
+                f"{what}[hugepages-2Mi]": (
+                    f"must be greater than or equal to aggregate container {what} of 4Mi"
+                )
+                for what in ("requests", "limits")
+            },
+        ),
+    ],
+    ids=["unstated", "cpu", "huge", "huge-pages"],
+)
+def test_what_a_pod_states_for_itself_covers_its_containers(own, errors):
+    """What it leaves out is the containers' own matter."""
+    half = {"limits": {"hugepages-2Mi": "2Mi", "cpu": "500m"}}
+    containers = [{"name": name, "image": "i", "resources": half} for name in ("one", "two")]
+    found = _errors(pod({"containers": containers, "resources": own}))
+    assert found == {f"spec.resources.{field}": detail for field, detail in errors.items()}
+
+
+def test_processes_are_shared_in_the_pod_or_on_the_host():
+    """Whether or not the pod has a security context of its own."""
+    for context in ({}, {"runAsUser": 1000}):
+        spec = {"hostPID": True, "shareProcessNamespace": True, "securityContext": context}
+        assert list(_errors(pod(spec))) == ["spec.securityContext.shareProcessNamespace"]
+
+
+def test_a_diff_of_specs_is_spelled_like_the_api_servers():
+    """The letters that Go's encoder escapes in text, and no others."""
+    specs = [{"containers": [{"name": name, "command": ["a && b > ö"]}]} for name in "ab"]
+    assert '"a \\u0026\\u0026 b \\u003e ö"' in spec_diff(*specs)
 
 
 def test_a_taint_is_named_once():

@@ -17,14 +17,22 @@ from clusterstate.admission.validation.resources import (
 )
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import ZERO, QuantityError
-from clusterstate.objects.resources import aggregate_container_requests
+from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.resources import (
+    HUGE_PAGES_PREFIX,
+    ResourceList,
+    aggregate_container_limits,
+    aggregate_container_requests,
+)
 
 
 def validate_pod_resources(
     spec: Manifest, path: str, claim_names: Collection[str], options: PodOptions
 ) -> Errors:
-    """Return what is wrong with ``spec.resources``: it must cover all containers together."""
+    """Return what is wrong with ``spec.resources``: what it states must cover the containers.
+
+    Together they must fit its requests and its limits of huge pages, each alone its other limits.
+    """
     if (spec.get("os") or {}).get("name") == "windows":
         return [forbidden(path, "may not be set for a windows pod")]
     resources = spec["resources"]
@@ -42,16 +50,14 @@ def validate_pod_resources(
     limits = resources.get("limits") or {}
     requests = resources.get("requests") or {}
     try:
-        asked = aggregate_container_requests(msgspec.convert({"spec": spec}, Pod))
+        pod = msgspec.convert({"spec": spec}, Pod)
+        asked = aggregate_container_requests(pod)
+        allowed = aggregate_container_limits(pod)
     except (msgspec.ValidationError, QuantityError):
         return errors  # the containers' own validation names the field
-    for name, amount in asked.items():
-        if not is_pod_level_resource(name):
-            continue
-        granted = (parse(requests[name]) if name in requests else None) or ZERO
-        if amount > granted:
-            detail = f"must be greater than or equal to aggregate container requests of {amount}"
-            errors.append(invalid(f"{path}.requests[{name}]", str(granted), detail))
+    huge_pages = {n: amount for n, amount in allowed.items() if n.startswith(HUGE_PAGES_PREFIX)}
+    errors += _not_covered(requests, asked, f"{path}.requests", "requests")
+    errors += _not_covered(limits, huge_pages, f"{path}.limits", "limits")
     for index, container in enumerate(spec.get("containers") or ()):
         own = (container.get("resources") or {}).get("limits") or {}
         for name, value in own.items():
@@ -62,4 +68,15 @@ def validate_pod_resources(
             at = f"{path}.containers[{index}][{name}].limits"
             detail = f"must be less than or equal to pod limits of {limit}"
             errors.append(invalid(at, str(amount_of_container), detail))
+    return errors
+
+
+def _not_covered(stated: Manifest, together: ResourceList, path: str, what: str) -> Errors:
+    """Return where the pod states less than its containers come to; unstated is nothing wrong."""
+    errors: Errors = []
+    for name, amount in together.items():
+        granted: Quantity | None = parse(stated[name]) if name in stated else None
+        if granted is not None and is_pod_level_resource(name) and amount > granted:
+            detail = f"must be greater than or equal to aggregate container {what} of {amount}"
+            errors.append(invalid(f"{path}[{name}]", str(granted), detail))
     return errors

@@ -183,7 +183,7 @@ def _only_additions(new: Manifest, old: Manifest) -> bool:
         return False
     for field in fields:
         before = old.get(field) or []
-        if before and (new.get(field) or [])[: len(before)] != before:
+        if before and not semantically_equal((new.get(field) or [])[: len(before)], before):
             return False
     return True
 

@@ -180,9 +180,9 @@ def validate_pod_spec(
     errors += _enum(get("dnsPolicy"), _DNS_POLICIES, f"{path}.dnsPolicy")
     if node_selector := get("nodeSelector"):
         errors += validate_labels(node_selector, f"{path}.nodeSelector")
-    if context := get("securityContext"):
-        at = f"{path}.securityContext"
-        errors += security.validate_pod_security_context(context, spec, at, options)
+    errors += security.validate_pod_security_context(
+        get("securityContext") or {}, spec, f"{path}.securityContext", options
+    )
     if affinity := get("affinity"):
         errors += scheduling.validate_affinity(
             affinity,

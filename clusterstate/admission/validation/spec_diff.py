@@ -163,8 +163,13 @@ def spec_diff(old: Manifest, new: Manifest) -> str:
     return "".join(list(difflib.unified_diff(before, after, n=3))[2:])
 
 
+# What Go's encoder writes as escapes inside strings; all other letters stand as they are.
+_ESCAPED: Final = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
 def _lines(spec: Manifest) -> list[str]:
-    return [f"{line}\n" for line in json.dumps(_internal(spec), indent=1).split("\n")]
+    text = json.dumps(_internal(spec), indent=1, ensure_ascii=False).translate(_ESCAPED)
+    return [f"{line}\n" for line in text.split("\n")]
 
 
 def _internal(spec: Manifest) -> dict[str, Any]:
