@@ -143,6 +143,29 @@ def test_processes_are_shared_in_the_pod_or_on_the_host():
         assert list(_errors(pod(spec))) == ["spec.securityContext.shareProcessNamespace"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"scopes": ["BestEffort", "NotBestEffort"]}, "spec.scopes"),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [
+                        {"scopeName": scope, "operator": "Exists"}
+                        for scope in ("Terminating", "NotTerminating")
+                    ]
+                }
+            },
+            "spec.scopeSelector.matchExpressions",
+        ),
+    ],
+    ids=["scopes", "selector"],
+)
+def test_scopes_that_exclude_each_other_are_refused_where_they_stand(spec, field):
+    quota = {"metadata": {"name": "quota", "namespace": "default"}, "spec": spec}
+    assert _errors(quota, kind="ResourceQuota") == {field: "conflicting scopes"}
+
+
 def test_a_diff_of_specs_is_spelled_like_the_api_servers():
     """The letters that Go's encoder escapes in text, and no others."""
     specs = [{"containers": [{"name": name, "command": ["a && b > ö"]}]} for name in "ab"]

@@ -125,7 +125,7 @@ def check(case: dict[str, Any]) -> str | None:
         return difference(case["result"], {"name": name, "value": value})
     user = case.get("user") or {}
     request = Request(
-        kind=_KINDS[case["resource"]],
+        kind=_KINDS.get(case["resource"], case["resource"]),
         operation=case["operation"],
         manifest=copy.deepcopy(case.get("object")) or {},
         old=case.get("oldObject"),

@@ -201,9 +201,9 @@ def _valid_for(scope: str, resource: str) -> bool:
     return True
 
 
-def _conflicting(scopes: set[str], shown: object) -> Errors:
+def _conflicting(scopes: set[str], path: str, shown: object) -> Errors:
     return [
-        invalid("spec.scopes", shown, "conflicting scopes")
+        invalid(path, shown, "conflicting scopes")
         for pair in (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
         if scopes.issuperset(pair)
     ]
@@ -219,7 +219,7 @@ def _scopes(spec: Manifest) -> Errors:
             if is_standard_quota_resource(resource) and not _valid_for(scope, resource):
                 detail = "unsupported scope applied to resource"
                 errors.append(invalid("spec.scopes", scopes, detail))
-    return errors + _conflicting(set(scopes), scopes)
+    return errors + _conflicting(set(scopes), "spec.scopes", scopes)
 
 
 def _scope_selector(spec: Manifest) -> Errors:
@@ -262,4 +262,4 @@ def _scope_selector(spec: Manifest) -> Errors:
         else:
             errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
         scopes.add(scope)
-    return errors + _conflicting(scopes, spec.get("scopes"))
+    return errors + _conflicting(scopes, path, spec.get("scopes"))
