@@ -20,6 +20,8 @@ _OPTIONS = {
     "skipPodLevelResources": "skip_pod_level_resources",
     "skipContainerLevelResources": "skip_container_level_resources",
 }
+# Always on here, where it is a feature gate of Kubernetes that is on by default.
+_ALWAYS = frozenset({"inPlacePodLevelResourcesVerticalScalingEnabled"})
 
 
 def check(case: dict[str, Any]) -> str | None:
@@ -33,7 +35,7 @@ def check(case: dict[str, Any]) -> str | None:
             settings["non_missing_container_requests"] = resources.parse_resources(value)
         elif name in _OPTIONS:
             settings[_OPTIONS[name]] = value
-        else:
+        elif name not in _ALWAYS:
             return f"unknown option {name!r}"
     pod = msgspec.convert(case["pod"], Pod)
     options = resources.PodResourcesOptions(**settings)
