@@ -5,6 +5,7 @@ cover and ports clash often. All strategies give manifests (JSON objects); ``clu
 worlds.
 """
 
+import copy
 import os
 from typing import Any
 
@@ -413,6 +414,197 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 5, most_pods: int = 6) -> Man
     world["replicaSets"] = draw(st.lists(replica_sets, max_size=1))
     world["pdbs"] = draw(st.lists(budgets, max_size=1))
     return world
+
+
+# Twists: what the strategies above never give --------------------------------------------------
+
+_NUMBERS = ("", "0", "010", "1.5", "-3", "9223372036854775807", "9223372036854775808")
+_AMOUNTS = ("0.25", "1e1", "1E1", ".5", "3u", "100n", "12e-1", "2500m", "1Ki", "0.5Gi", "1T", "0")
+_MORE_RESOURCES = (
+    "hugepages-2Mi",
+    "example.com/disk",
+    "ephemeral-storage",
+    "cpu",
+    "memory",
+    "pods",
+)
+_MORE_PORTS: tuple[Manifest, ...] = (
+    {"containerPort": 80},
+    {"containerPort": 80, "hostPort": 80, "protocol": "SCTP"},
+    {"containerPort": 80, "hostPort": 80, "hostIP": "::"},
+    {"containerPort": 81, "hostPort": 80, "hostIP": "10.0.0.1"},
+)
+_MORE_IMAGES = ("app@sha256:" + "a" * 64, "localhost:5000/app", "localhost:5000/app:v1", "")
+
+
+def _some_pod(draw: st.DrawFn, case: Manifest) -> Manifest:
+    placed = case.get("pods") or []
+    return draw(st.sampled_from([case["pod"], case["pod"], *placed]))
+
+
+def _some_container(draw: st.DrawFn, case: Manifest) -> Manifest:
+    spec = _some_pod(draw, case)["spec"]
+    container: Manifest = draw(
+        st.sampled_from([*spec["containers"], *spec.get("initContainers", [])])
+    )
+    return container
+
+
+def _some_node(draw: st.DrawFn, case: Manifest) -> Manifest:
+    node: Manifest = draw(st.sampled_from(case["nodes"]))
+    return node
+
+
+def _label_another_way(draw: st.DrawFn, case: Manifest) -> None:
+    thing = draw(st.sampled_from([case["pod"], *case["nodes"]]))
+    key = draw(st.sampled_from((*KEYS, ZONE, "rack")))
+    thing["metadata"].setdefault("labels", {})[key] = draw(st.sampled_from(_NUMBERS))
+
+
+def _compare_another_number(draw: st.DrawFn, case: Manifest) -> None:
+    affinity = case["pod"]["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    expression = {
+        "key": draw(names),
+        "operator": draw(st.sampled_from(("Gt", "Lt"))),
+        "values": [draw(st.sampled_from(_NUMBERS))],
+    }
+    preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred.append({"weight": 7, "preference": {"matchExpressions": [expression]}})
+
+
+def _ask_another_amount(draw: st.DrawFn, case: Manifest) -> None:
+    asked = _some_container(draw, case).setdefault("resources", {}).setdefault("requests", {})
+    asked[draw(st.sampled_from(_MORE_RESOURCES))] = draw(st.sampled_from(_AMOUNTS))
+
+
+def _have_another_amount(draw: st.DrawFn, case: Manifest) -> None:
+    has = _some_node(draw, case)["status"].setdefault("allocatable", {})
+    has[draw(st.sampled_from(_MORE_RESOURCES))] = draw(st.sampled_from(_AMOUNTS))
+
+
+def _have_nothing(draw: st.DrawFn, case: Manifest) -> None:
+    _some_node(draw, case)["status"].pop("allocatable", None)
+
+
+def _limit_alone(draw: st.DrawFn, case: Manifest) -> None:
+    own = case["pod"]["spec"].setdefault("resources", {})
+    own["limits"] = {"cpu": "2"}
+
+
+def _taint_again(draw: st.DrawFn, case: Manifest) -> None:
+    listed = _some_node(draw, case).setdefault("spec", {}).setdefault("taints", [])
+    value = draw(st.sampled_from(_NUMBERS))
+    effect = draw(st.sampled_from(EFFECTS))
+    listed.append(_without_empty({"key": "gpu", "value": value, "effect": effect}))
+
+
+def _tolerate_by_number(draw: st.DrawFn, case: Manifest) -> None:
+    _taint_again(draw, case)
+    case["featureGates"] = {"TaintTolerationComparisonOperators": draw(st.booleans())}
+    toleration = {
+        "key": "gpu",
+        "operator": draw(st.sampled_from(("Lt", "Gt"))),
+        "value": draw(st.sampled_from(_NUMBERS)),
+        "effect": draw(st.sampled_from(("", *EFFECTS))),
+    }
+    case["pod"]["spec"].setdefault("tolerations", []).append(_without_empty(toleration))
+
+
+def _open_another_port(draw: st.DrawFn, case: Manifest) -> None:
+    _some_container(draw, case).setdefault("ports", []).append(
+        dict(draw(st.sampled_from(_MORE_PORTS)))
+    )
+
+
+def _name_a_node(draw: st.DrawFn, case: Manifest) -> None:
+    names_of_nodes = [node["metadata"]["name"] for node in case["nodes"]]
+    case["pod"]["spec"]["nodeName"] = draw(st.sampled_from([*names_of_nodes, "elsewhere"]))
+
+
+def _run_another_image(draw: st.DrawFn, case: Manifest) -> None:
+    _some_container(draw, case)["image"] = draw(st.sampled_from(_MORE_IMAGES))
+
+
+def _have_another_image(draw: st.DrawFn, case: Manifest) -> None:
+    listed = _some_node(draw, case)["status"].setdefault("images", [])
+    several = draw(st.lists(st.sampled_from((*_MORE_IMAGES, "app:latest", "app:v1")), max_size=3))
+    listed.append({"names": several, "sizeBytes": draw(st.sampled_from((0, 1, 10**9, 10**12)))})
+
+
+def _say_it_twice(draw: st.DrawFn, case: Manifest) -> None:
+    spec = _some_pod(draw, case)["spec"]
+    affinity = spec.get("affinity") or {}
+    lists = [spec.get("tolerations"), spec.get("topologySpreadConstraints")]
+    for kind in affinity.values():
+        for part in kind.values():
+            lists.append(part if isinstance(part, list) else part.get("nodeSelectorTerms"))
+    listed = draw(st.sampled_from([one for one in lists if one] or [[{}]]))
+    listed.append(listed[0])
+
+
+def _spread_widely(draw: st.DrawFn, case: Manifest) -> None:
+    for constraint in case["pod"]["spec"].get("topologySpreadConstraints") or ():
+        constraint["maxSkew"] = draw(st.sampled_from((1, 2**31 - 1)))
+        if constraint["whenUnsatisfiable"] == "DoNotSchedule":
+            constraint["minDomains"] = draw(st.sampled_from((1, 4, 100)))
+
+
+def _belong_to_another_kind(draw: st.DrawFn, case: Manifest) -> None:
+    member, version, kind = draw(
+        st.sampled_from(
+            (
+                ("replicationControllers", "v1", "ReplicationController"),
+                ("statefulSets", "apps/v1", "StatefulSet"),
+                ("replicaSets", "extensions/v1beta1", "ReplicaSet"),
+            )
+        )
+    )
+    own = draw(st.dictionaries(names, values, max_size=1))
+    selector = own if kind == "ReplicationController" else {"matchLabels": own}
+    meta = case["pod"]["metadata"]
+    meta["ownerReferences"] = [
+        {"apiVersion": version, "kind": kind, "name": "one", "controller": True}
+    ]
+    namespace = draw(st.sampled_from((meta["namespace"], *NAMESPACES)))
+    case.setdefault(member, []).append(
+        {"metadata": {"name": "one", "namespace": namespace}, "spec": {"selector": selector}}
+    )
+
+
+_TWISTS = (
+    _label_another_way,
+    _compare_another_number,
+    _ask_another_amount,
+    _have_another_amount,
+    _have_nothing,
+    _limit_alone,
+    _taint_again,
+    _tolerate_by_number,
+    _open_another_port,
+    _name_a_node,
+    _run_another_image,
+    _have_another_image,
+    _say_it_twice,
+    _spread_widely,
+    _belong_to_another_kind,
+)
+
+
+@st.composite
+def twisted(draw: st.DrawFn, case: Manifest) -> Manifest:
+    """Return a case with up to three things that the strategies above never give.
+
+    Numbers as text, amounts in other notations, taints and tolerations that compare, ports on other
+    addresses, images with several names, entries that stand twice, owners of other kinds.
+
+    Args:
+        draw: Hypothesis.
+        case: a world with the ``pod`` that is to be placed; it is not changed.
+    """
+    case = copy.deepcopy(case)
+    for twist in draw(st.lists(st.sampled_from(_TWISTS), max_size=3)):
+        twist(draw, case)
+    return case
 
 
 def happenings(

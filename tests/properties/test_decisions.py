@@ -20,7 +20,7 @@ from tests.reference.scheduler import (
     default_rules,
     schedule,
 )
-from tests.strategies import Manifest, by_chance, clusters, pods
+from tests.strategies import Manifest, by_chance, clusters, pods, twisted
 
 worlds = clusters(most_nodes=7, most_pods=8)
 incoming = pods()
@@ -31,10 +31,12 @@ def _case(world: Manifest, pod: Manifest, **more: Any) -> Manifest:
 
 
 @by_chance
-@given(worlds, incoming)
-def test_the_engine_decides_as_the_plain_scheduler(world: Manifest, pod: Manifest) -> None:
+@given(worlds, incoming, st.data())
+def test_the_engine_decides_as_the_plain_scheduler(
+    world: Manifest, pod: Manifest, data: st.DataObject
+) -> None:
     """Feasible and rejected nodes with reasons, scores by plugin, totals, the best, the message."""
-    case = _case(world, pod)
+    case = data.draw(twisted(_case(world, pod)))
     plain = area_schedule.run_reference(case)
     decided = harness.run_schedule_case(case)
     del plain["preFilterMsg"], decided["preFilterMsg"]

@@ -18,6 +18,7 @@ from tests.strategies import (
     node_affinities,
     pods,
     spread_constraints,
+    twisted,
 )
 
 _weights = st.integers(1, 5)
@@ -104,7 +105,8 @@ FILTERS = [name for name in ARGS if "filter" in BUILT_IN[name].points]
 SCORES = [name for name in ARGS if "score" in BUILT_IN[name].points]
 
 
-def _agree(case: Manifest) -> None:
+def _agree(case: Manifest, data: st.DataObject) -> None:
+    case = data.draw(twisted(case))
     plain: dict[str, Any] = plugin_cases.run_reference(case)
     vectorised = harness.run_plugin_case(case)
     assert differences(plain, vectorised) == []
@@ -118,7 +120,7 @@ def test_filter_agrees_with_the_plain_rule(plugin: str, data: st.DataObject) -> 
     case |= {"plugin": plugin, "kind": "filter", "pod": data.draw(pods()), "expect": {}}
     case["args"] = data.draw(ARGS[plugin])
     case["expect"]["preFilter"] = {}
-    _agree(case)
+    _agree(case, data)
 
 
 @pytest.mark.parametrize("plugin", SCORES)
@@ -132,4 +134,4 @@ def test_score_agrees_with_the_plain_rule(plugin: str, data: st.DataObject) -> N
     case["candidates"] = data.draw(
         st.one_of(st.just(names), st.lists(st.sampled_from(names), min_size=1, unique=True))
     )
-    _agree(case)
+    _agree(case, data)
