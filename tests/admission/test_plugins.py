@@ -96,6 +96,28 @@ def test_who_asks_for_a_device_tolerates_its_taint():
     assert not any(t["key"] == "cpu" for t in tolerations)
 
 
+@pytest.mark.parametrize(
+    ("own", "added"),
+    [
+        ({"key": "example.com/fpga", "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": "example.com/fpga", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "example.com/fpga", "value": "a", "effect": "NoSchedule"}, True),
+    ],
+    ids=["same", "every-effect", "everything", "a-value"],
+)
+def test_the_toleration_for_a_device_is_added_unless_the_pod_has_that_very_one(own, added):
+    """R125: what covers the taint in another way is no reason to leave it out."""
+    containers = [{"name": "a", "image": "b", "resources": {"limits": {"example.com/fpga": "1"}}}]
+    known = Known(extended_resource_toleration=True)
+    manifest = pod({"containers": containers, "tolerations": [own]})
+    found = create(manifest, known).manifest["spec"]["tolerations"]
+    device = {"key": "example.com/fpga", "operator": "Exists", "effect": "NoSchedule"}
+    assert found[0] == own
+    assert found.count(device) == 1
+    assert (device in found[1:]) is added
+
+
 def test_a_dedicated_namespace_goes_to_its_nodes_and_nowhere_else():
     """R124: toleration and node affinity, in every term of the pod's own affinity."""
     namespace = {
