@@ -10,7 +10,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
-from scheduling.answers.why import described
+from scheduling.answers.why import described, stored_pod
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP
 from scheduling.simulation.groups import BLOCKED, Group, grouped, most_common
@@ -71,9 +71,13 @@ def _remedies(present: Present, pods: list[Waiting], group: Group) -> list[Manif
     framework = present.framework(group.scheduler_name)
     if group.state != BLOCKED or framework is None or members.verdicts is None:
         return []
-    first = present.to_place(pods[members.pods[0]])
+    pod = pods[members.pods[0]]
     question = Question(
-        first, present.queue(group.scheduler_name, pods), priorities(), present.world.go_on
+        present.to_place(pod),
+        present.queue(group.scheduler_name, pods),
+        priorities(),
+        present.world.go_on,
+        stored_pod(pod.namespace, pod.name),
     )
     try:
         found = remedies(present.snapshot, framework, question, members.verdicts)

@@ -21,7 +21,7 @@ from clusterstate.decisions import Record
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import not_found
+from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.waiting import Subject, subject
 from scheduling.answers import replay
 from scheduling.answers.live import World
@@ -161,10 +161,17 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
         status["preemption"] = preemption(decision)
         if asked.remedies:
             queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
-            question = Question(to_place, queue, priorities(), present.world.go_on)
+            stored = stored_pod(asked.namespace, asked.name)
+            question = Question(to_place, queue, priorities(), present.world.go_on, stored)
             found = remedies(snapshot, framework, question, verdicts)
             status["remedies"] = [described(one) for one in found]
     return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
+
+
+def stored_pod(namespace: str, name: str) -> Manifest | None:
+    """Return the manifest of a pod, ``None`` if it is gone by now. Queries once."""
+    text = find_object("Pod", namespace, name)
+    return None if text is None else decode_object(text)
 
 
 def described(remedy: Remedy) -> Manifest:

@@ -4,7 +4,7 @@ An edit is a guess. Whether it helps is found out by running the filters on what
 (``remedies``), never from here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -69,6 +69,65 @@ def patch(before: Thing, after: Thing) -> Manifest:
         amounts = _changed(old["status"]["allocatable"], new["status"]["allocatable"])
         if amounts:
             found["status"] = {"allocatable": amounts}
+    return found
+
+
+def patch_of(stored: Manifest, way: Sequence[PodEdit]) -> Manifest | None:
+    """Return what edits change of a pod as it is stored; ``None`` where it has nothing of the sort.
+
+    A merge patch replaces lists as a whole: containers, ports and terms come with all that they
+    have in the manifest, of which a ``Pod`` knows what matters to scheduling.
+    """
+    before = msgspec.convert(stored, Pod)
+    after: Pod | None = before
+    for edit in way:
+        after = None if after is None else edit.change(after)
+    if after is None:
+        return None
+    found = patch(before, after)
+    spec = found.get("spec") or {}
+    old, new = (msgspec.to_builtins(one)["spec"] for one in (before, after))
+    for name in spec:
+        if name in stored["spec"] and new[name] not in _NOTHING:
+            whole = _carried_over(stored["spec"][name], old[name], new[name])
+            was = stored["spec"][name]
+            spec[name] = _differs(was, whole) if isinstance(was, dict) else whole
+    return found
+
+
+def _carried_over(stored: Any, old: Any, new: Any) -> Any:
+    """Return a stored value changed as ``old`` was to ``new``, the parts of it that are known."""
+    if old == new:
+        return stored
+    if isinstance(new, dict) and isinstance(old, dict) and isinstance(stored, dict):
+        names = (*stored, *(name for name in new if name not in stored))
+        found = {
+            name: _carried_over(stored.get(name), old.get(name), new[name])
+            if name in new
+            else stored[name]
+            for name in names
+            if name in new or name not in old
+        }
+        return {name: one for name, one in found.items() if name in stored or one not in _NOTHING}
+    if isinstance(new, list | tuple) and isinstance(old, list | tuple) and stored:
+        if len(new) == len(old):
+            return [_carried_over(*parts) for parts in zip(stored, old, new, strict=True)]
+        return [
+            stored[old.index(one)] if one in old else _pruned(one) for one in new
+        ]  # some were dropped, or one was added
+    return _pruned(new)
+
+
+def _differs(stored: Manifest, whole: Manifest) -> Manifest:
+    """Return the merge patch from one value to another."""
+    found: Manifest = {name: None for name in stored if name not in whole}
+    for name, one in whole.items():
+        was = stored.get(name)
+        if isinstance(one, dict) and isinstance(was, dict):
+            if inner := _differs(was, one):
+                found[name] = inner
+        elif one != was:
+            found[name] = None if one in _NOTHING else one
     return found
 
 

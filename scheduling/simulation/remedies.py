@@ -87,6 +87,7 @@ class Question(msgspec.Struct, frozen=True):
 
     ``waiting``: pods of the same profile in the order of the queue, ``pod`` among them.
     ``priorities``: values and names of priority classes that the pod might be given, ascending.
+    ``stored``: the pod's manifest, of which ``pod`` has what matters to scheduling; for patches.
     ``go_on`` raises when it takes too long.
     """
 
@@ -94,6 +95,7 @@ class Question(msgspec.Struct, frozen=True):
     waiting: Sequence[PodToPlace] = ()
     priorities: Sequence[tuple[int, str]] = ()
     go_on: Callable[[], None] = lambda: None
+    stored: Manifest | None = None
 
 
 def remedies(
@@ -199,7 +201,7 @@ class Trial:
                     names=(nomination.node_name,),
                     frees=1,
                     of=1,
-                    patch=edits.patch(self._info.pod, pod),
+                    patch=self._patch([edit], pod),
                     preempts=len(nomination.victims),
                 )
                 return
@@ -225,8 +227,14 @@ class Trial:
             names=self._names(rows),
             frees=max(self.placed(changed) - self._placed_anyway(self._mine), 0),
             of=len(changed),
-            patch=edits.patch(self._info.pod, pod),
+            patch=self._patch(way, pod),
         )
+
+    def _patch(self, way: Sequence[PodEdit], pod: Pod) -> Manifest:
+        """Return what a way changes as a merge patch: of the manifest, where that is known."""
+        stored = self._question.stored
+        found = None if stored is None else edits.patch_of(stored, way)
+        return edits.patch(self._info.pod, pod) if found is None else found
 
     def _on_nodes(self, steps: Sequence[NodeEdit], rows: Rows) -> Remedy | None:
         snapshot = self._snapshot

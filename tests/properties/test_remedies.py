@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from clusterstate.objects import scheduling_class
 from scheduling.engine import fast_lane, row_program
 from scheduling.engine.cycle import Options, schedule_batch
 from scheduling.simulation.remedies import Question, Trial, remedies
@@ -28,21 +29,59 @@ def merged(manifest: Any, patch: Any) -> Any:
     return found
 
 
+def detailed(pod: Manifest) -> Manifest:
+    """Return the pod with what scheduling does not look at, and a template still needs."""
+    spec = dict(pod["spec"])
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            spec[field] = [
+                {
+                    **one, "name": f"{field}-{number}", "command": ["run", str(number)],
+                    "env": [{"name": "A", "value": str(number)}],
+                    "ports": [
+                        {**port, "name": f"port-{at}", "containerPort": 8000 + at}
+                        for at, port in enumerate([*one.get("ports", ()), {}])
+                    ],
+                }
+                for number, one in enumerate(spec[field])
+            ]  # fmt: skip
+    return {**pod, "spec": {**spec, "serviceAccountName": "somebody"}}
+
+
+def without_sense(pod: Manifest) -> Manifest:
+    """Return what scheduling does not look at of a pod."""
+    spec = {**pod["spec"]}
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            spec[field] = [
+                {
+                    **{key: one[key] for key in ("name", "command", "env")},
+                    "ports": [(port["name"], port["containerPort"]) for port in one["ports"]],
+                }
+                for one in spec[field]
+            ]
+    kept = ("containers", "initContainers", "serviceAccountName")
+    return {key: spec[key] for key in kept if key in spec}
+
+
 @by_chance
 @given(clusters(most_nodes=5, most_pods=6), pods())
 def test_a_remedy_applied_for_real_lets_the_pod_in(world: Manifest, pod: Manifest) -> None:
     """The patch goes into the manifests; a cluster that is built anew then places the pod there."""
     snapshot = harness.build_snapshot(world)
     framework = harness.kubernetes_framework()
-    first = harness.to_place(snapshot, read_pod({"pod": pod}))
+    pod = detailed(pod)
+    first = harness.to_place(snapshot, read_pod({"pod": scheduling_class.reduce(pod)}))
     verdicts = judge(snapshot, framework, first)
     if len(verdicts.feasible):
         return
-    found = remedies(snapshot, framework, Question(first, [first], [(1000, "high")]), verdicts)
+    question = Question(first, [first], [(1000, "high")], stored=pod)
+    found = remedies(snapshot, framework, question, verdicts)
     event(f"{len(found)} remedies")
     for remedy in found:
         if remedy.target == "Pod":
             changed, after = merged(pod, remedy.patch), world
+            assert without_sense(changed) == without_sense(pod), remedy
         else:
             changed = pod
             nodes = [
