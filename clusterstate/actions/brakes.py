@@ -3,7 +3,8 @@
 Two look at them. The timers' loop counts all pods that are due (``settle``). An eviction that a
 client or a plan asks for is judged when it is asked (``admit``), and refused like by a disruption
 budget, so that ``kubectl drain`` tries again until somebody approved. What was asked for is kept
-for a minute: it counts while the loop looks, so a brake stands as long as anybody still asks.
+for a minute: it counts while the loop looks, so a brake stands as long as anybody still asks. So is
+what timers evicted (``note_evicted``), or pods that are gone at once would never count together.
 """
 
 import math
@@ -295,6 +296,47 @@ def _others(scope: str, name: str, now: datetime) -> tuple[int, int]:
 
 def _note(asked: Asked, now: datetime) -> None:
     sql.run(_ASK, (asked.uid, now, asked.zone, asked.namespace, asked.owner))
+
+
+_WHOSE: Final = f"""
+    SELECT p.uid, coalesce(n.labels ->> '{ZONE_LABEL}', ''), p.namespace, {{owner}}
+    FROM pod p LEFT JOIN node n ON n.name = p.node_name {{document}}
+    WHERE p.id = ANY(%s) ORDER BY p.id
+"""
+_OWNED: Final = {
+    "owner": f"coalesce({owner_of('p', 'd')}, '')",
+    "document": "JOIN document d ON d.id = p.document_id",
+}
+_NOTE: Final = """
+    INSERT INTO asked_eviction (pod_uid, at, zone, namespace, owner)
+    SELECT uid, %s::timestamptz, zone, namespace, owner
+    FROM unnest(%s, %s, %s, %s) AS i(uid, zone, namespace, owner)
+    ON CONFLICT (pod_uid) DO NOTHING
+"""
+
+
+def to_note(pod_ids: Sequence[int]) -> list[Asked]:
+    """Return the scopes of pods that timers evict now, for ``note_evicted``.
+
+    Queries once, not at all where nothing is limited.
+    """
+    limited = limits()
+    if not limited or not pod_ids:
+        return []
+    parts = _OWNED if OWNER in limited else {"owner": "''", "document": ""}
+    return [Asked(*row) for row in sql.fetch(_WHOSE.format(**parts), (sql.Int8s(pod_ids),))]
+
+
+def note_evicted(gone: Sequence[Asked], *, now: datetime) -> None:
+    """Let pods that timers evicted count for a minute, also when they are gone by then.
+
+    Outside of the transaction that evicted them: a client that asks for one of them notes it before
+    it locks the pod, so each would wait for the other. What was noted before stays. One statement.
+    """
+    if gone:
+        columns = zip(*((one.uid, one.zone, one.namespace, one.owner) for one in gone), strict=True)
+        uids, *texts = columns
+        sql.run(_NOTE, (now, sql.Uuids(list(uids)), *(sql.Texts(list(one)) for one in texts)))
 
 
 def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:

@@ -272,11 +272,13 @@ def fire_taints(
         stale = sorted((held - set(evicted)) | _gone(absent))
         if stale:
             replan(TAINT, plans, pod_ids=stale)
+        gone = brakes.to_note(evicted)
         approved = brakes.approvals_of(evicted, now=now) if going else {}
         for why in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):
             some = [pod_id for pod_id in evicted if approved.get(pod_id) == why]
             with acting(msgspec.structs.replace(current(), cause=why) if why else current()):
                 _evict(some, [timers[pod_id][1] for pod_id in some], now)
+    brakes.note_evicted(gone, now=now)
     news = [
         Occurrence(
             kind="Pod",
@@ -420,6 +422,7 @@ def fire_executions(
                         _drop(pod_id)
                         changed += 1
                         continue
+                    gone = brakes.to_note([pod_id])
                     why = brakes.approvals_of([pod_id], now=now).get(pod_id)
                     with acting(msgspec.structs.replace(current(), cause=why)):
                         evict_pod(
@@ -445,6 +448,7 @@ def fire_executions(
                 changed += 1
                 continue
             _drop(pod_id, all_causes=True)
+        brakes.note_evicted(gone, now=now)
         evicted.append(pod_id)
         due.append(due_at)
         news.append(

@@ -60,9 +60,9 @@ class BrakeApproval(models.Model):
 
 
 class AskedEviction(models.Model):
-    """A pod whose eviction a client or a plan asked for lately, granted or not.
+    """A pod that a timer evicted, or whose eviction was asked for lately, granted or not.
 
-    The brake counts it for a minute after it was asked for last, also when the pod is gone.
+    The brake counts it for a minute after that, also when the pod is gone.
     ``owner`` is the name that the brake of its controller would have, empty where it has none.
     """
 

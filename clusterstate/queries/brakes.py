@@ -17,7 +17,7 @@ ZONE, NAMESPACE, OWNER = "zone", "namespace", "owner"
 HELD, APPROVED = "Held", "Approved"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 COUNTED_FOR: Final = timedelta(seconds=60)
-"""So far ahead timers count as leaving, and so long an eviction that was asked for counts."""
+"""So far ahead timers count as leaving, and so long an eviction counts after it."""
 _OFF: Final = 100.0
 
 
@@ -145,7 +145,8 @@ ORDER BY 2
 def shares(now: datetime, *, least: int) -> list[Share]:
     """Return the zones, namespaces and owners of which so many pods leave within a minute.
 
-    Pods that leave for a taint, that are due, and whose eviction was asked for in the last minute.
+    Pods that leave for a taint, that are due, and those that were evicted, or whose eviction was
+    asked for, in the last minute.
     Owners only where they are limited. Queries once or twice, all pods.
     """
     window = (now + COUNTED_FOR, now - COUNTED_FOR)

@@ -11,6 +11,7 @@ from clusterstate.objects.kinds import KINDS
 from clusterstate.queries import provenance, trail
 from clusterstate.queries.brakes import brakes, count_asked, limits
 from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen, waiting_timers
+from clusterstate.queries.lists import list_page
 from scheduling.answers import questions
 from scheduling.controllers.evictions import brake, firing, timers
 from tests.clock import after
@@ -75,6 +76,38 @@ def test_less_than_the_share_leaves_at_once(zones, settings):
     set_taints("a0", taint(), now=after(1))
     assert evict(2) == 10
     assert brakes() == []
+
+
+@pytest.mark.parametrize("scope", ["ZONE", "NAMESPACE", "OWNER"])
+@pytest.mark.parametrize("cause", ["taint", "label"])
+def test_pods_that_are_gone_at_once_count_together_for_a_minute(settings, scope, cause):
+    """Nodes lose their pods one after the other, none of which stays long enough to be seen."""
+    setattr(settings, f"BRAKE_{scope}_PERCENT", 40)
+    settings.BRAKE_LEAST = 5
+    settings.REQUIRED_DURING_EXECUTION_RATE = 0
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingRequiredDuringExecution": terms}}
+    for node in range(10):
+        make_node(f"n{node}", labels={ZONE: "a", "disk": "ssd"})
+        for pod in range(2):
+            make_pod(
+                f"p{node}-{pod}", f"n{node}", affinity=required, metadata=owned("web"),
+                terminationGracePeriodSeconds=0,
+            )  # fmt: skip
+    left = 0
+    for node in range(10):
+        if cause == "taint":
+            set_taints(f"n{node}", taint(), now=after(node))
+        else:
+            set_labels(f"n{node}", now=after(node), **{ZONE: "a"})
+        left += evict(node + 0.5)
+        assert len(list_page("Pod").items) == 20 - left
+    assert left == 8
+    (held,) = brakes()
+    assert (held.scope, held.state, held.leaving, held.total) == (scope.lower(), "Held", 20, 20)
+    actions.approve(held.key, by="somebody", now=after(20))
+    assert evict(21) == 12
+    assert count_asked(after(21 - 60)) == 20
 
 
 def test_a_brake_ends_with_its_cause(zones):

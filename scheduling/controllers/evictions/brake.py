@@ -2,10 +2,11 @@
 
 Any cause: taints by hand or by the node controller, labels, pressure, and what clients and plans
 ask for (``clusterstate.actions.brakes`` judges these at once). After the timers were brought up to
-date, the pods that leave or are due within a minute are counted by zone, namespace and owner. Where
-they are more than ``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or ``..._OWNER`` percent, and at least
-``STOWAGE_BRAKE_LEAST``, a brake is set: a row. As long as it stands none of these pods is evicted,
-until somebody approves it, or the cause is gone. At 100 percent, the default, nothing is counted.
+date, the pods that leave, left in the last minute or are due within the next one are counted by
+zone, namespace and owner. Where they are more than ``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or
+``..._OWNER`` percent, and at least ``STOWAGE_BRAKE_LEAST``, a brake is set: a row. As long as it
+stands none of these pods is evicted, until somebody approves it, or the cause is gone. At 100
+percent, the default, nothing is counted.
 
 ``STOWAGE_ZONE_EVICTION_RATE`` lets so many pods of each zone go in a second, whatever the cause
 (``clusterstate.actions.paces``). A zone that has none left is held back until the next one.
