@@ -66,7 +66,7 @@ def _given(request: HttpRequest, text: str) -> Manifest:
     metadata = {"name": request.POST.get("name", "").strip()}
     return {
         "apiVersion": own.API_VERSION,
-        "kind": api_canaries.KIND,
+        "kind": api_canaries.KIND.name,
         "metadata": metadata,
         "spec": spec,
     }

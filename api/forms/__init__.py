@@ -8,7 +8,8 @@
     negotiation                which parser reads a body, which renderer writes the answer
     replies                    what views answer with, before a renderer writes it
     renderers                  the forms of an answer: JSON, YAML, protobuf, Table, a page
-    tables, stored_tables      rows and columns as ``kubectl get`` prints them
+    tables, stored_tables,
+    own_tables                 rows and columns as ``kubectl get`` prints them
     cells                      the cells of tables
     pages                      an API path as a page, for a person with a browser
     other_forms                paths under which objects have another form than the stored one

@@ -8,7 +8,7 @@ v1.36. The clock is an argument.
 from collections.abc import Iterable
 from datetime import datetime
 
-from api.forms import stored_tables
+from api.forms import own_tables, stored_tables
 from api.forms.cells import (
     AGE,
     CONTAINERS,
@@ -26,9 +26,7 @@ from api.forms.cells import (
     containers_of,
     created,
     format_selector,
-    human_duration,
     name_of,
-    parse_time,
 )
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -338,66 +336,6 @@ def _anything(item: Manifest, now: datetime) -> Cells:
     return [name_of(item), item["metadata"].get("creationTimestamp")]
 
 
-def _waiting_pod(item: Manifest, now: datetime) -> Cells:
-    waits = item["status"]["waitingFor"]
-    due = parse_time(waits[0]["dueAt"]) if waits else None
-    left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
-    plugins = ",".join(one["plugin"] for one in waits)
-    return [name_of(item), item["spec"]["nodeName"], plugins or NONE, left, created(item, now)]
-
-
-def _eviction(item: Manifest, now: datetime) -> Cells:
-    spec, status = item["spec"], item["status"]
-    taint = spec.get("taint") or {}
-    due, landing = parse_time(status.get("dueAt")), status.get("landing") or {}
-    return [
-        name_of(item),
-        spec.get("nodeName", ""),
-        spec.get("cause", ""),
-        f"{taint['key']}:{taint['effect']}" if taint else NONE,
-        UNKNOWN if due is None else human_duration(max(0.0, (due - now).total_seconds())),
-        status.get("dueAt", ""),
-        status.get("blockedBy") or NONE,
-        landing.get("nodeName") or (landing and "nowhere") or NONE,
-    ]
-
-
-def _selection(item: Manifest, now: datetime) -> Cells:
-    status = item["status"]
-    named = [f"{one['kind'].lower()}.{one['name']} ({one['shared']})" for one in status["overlaps"]]
-    more = status["overlapping"] - len(named)
-    return [
-        name_of(item),
-        status.get("pods", 0),
-        status.get("nodes", NONE),
-        ", ".join([*named, f"{more} more"] if more else named) or NONE,
-        item["spec"]["selector"] or NONE,
-    ]
-
-
-def _headroom(item: Manifest, now: datetime) -> Cells:
-    status = item["status"]
-    told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
-    fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
-    return [name_of(item), fits, status["nodeCount"], "; ".join(told) or NONE]
-
-
-def _waiting_group(item: Manifest, now: datetime) -> Cells:
-    status = item["status"]
-    told = [
-        f"{', '.join(one['reasons'])} ({one['most']})" if one["most"] else ", ".join(one["reasons"])
-        for one in status["blockers"]
-    ]
-    return [
-        name_of(item),
-        status["pods"],
-        status["state"],
-        "; ".join(told) or NONE,
-        status["oldest"],
-        created(item, now),
-    ]
-
-
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
 _BINDING = Printer(
     [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
@@ -407,6 +345,7 @@ _ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
 
 PRINTERS: dict[str, Printer] = {
     **stored_tables.PRINTERS,
+    **own_tables.PRINTERS,
     "Pod": Printer(
         [
             NAME,
@@ -510,24 +449,6 @@ PRINTERS: dict[str, Printer] = {
     "Lease": Printer([NAME, *columns_of("Holder"), AGE], _lease),
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
-    "WaitingPod": Printer(
-        [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
-    ),
-    "Headroom": Printer([NAME, *columns_of("Fits", "Nodes:integer", "Next Blocked By")], _headroom),
-    "WaitingGroup": Printer(
-        [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
-        _waiting_group,
-    ),
-    "Selection": Printer(
-        [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection
-    ),
-    "Eviction": Printer(
-        [
-            NAME,
-            *columns_of("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
-        ],
-        _eviction,
-    ),
 }
 
 

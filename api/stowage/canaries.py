@@ -15,7 +15,8 @@ from rest_framework.response import Response
 
 from api import clock
 from api.access import outgoing
-from api.forms import replies, wire
+from api.forms import renderers, replies, wire
+from api.forms.replies import Made
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -25,11 +26,14 @@ from clusterstate.actions import scheduler_configuration
 from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.canaries import PLURAL, StoredCanary, find_canary, latest_canaries
 from scheduling.answers import advisor
 
-KIND: Final = "Canary"
+KIND: Final = Kind(
+    name="Canary", group=GROUP, plural=PLURAL, singular="canary", wire_type=msgspec.Struct
+)
 _LONGEST: Final = 7 * 86400 - 60
 """Seconds that a report looks back at most: what a comparison may."""
 
@@ -54,16 +58,17 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     spec: Spec
     metadata: Metadata = Metadata()
-    kind: str = KIND
+    kind: str = KIND.name
     api_version: str = own.API_VERSION
 
 
 class CanariesViewSet(OwnViewSet):
     """Configurations on trial."""
 
-    kind = KIND
+    kind = KIND.name
     resource = PLURAL
     asks = True
+    renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to canaries; to change what is in force also that to do so."""
@@ -86,13 +91,11 @@ class CanariesViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return the latest hundred, the newest first."""
         items = [manifest(one) for one in latest_canaries()]
-        return replies.reply(
-            {"apiVersion": own.API_VERSION, "kind": "CanaryList", "metadata": {}, "items": items}
-        )
+        return replies.reply(Made(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return one."""
-        return replies.reply(manifest(find_canary(name)))
+        return replies.reply(Made(KIND, [manifest(find_canary(name))], {}, alone=True))
 
     def create(self, request: Request) -> Response:
         """Check a configuration and keep it on trial; advice comes as warnings."""
@@ -137,8 +140,8 @@ def made(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
         body = msgspec.convert(document, Body)
     except msgspec.ValidationError as error:
         raise BadRequest(f"Canary cannot be handled: {error}") from None
-    if body.kind != KIND or body.api_version != own.API_VERSION:
-        raise BadRequest(f"the body must be a {KIND} of {own.API_VERSION}")
+    if body.kind != KIND.name or body.api_version != own.API_VERSION:
+        raise BadRequest(f"the body must be a {KIND.name} of {own.API_VERSION}")
     outgoing.require_extenders(by, document)
     spec = body.spec
     text, warnings = scheduler_configuration.check(spec.configuration)
@@ -193,7 +196,7 @@ def manifest(canary: StoredCanary) -> Manifest:
         metadata["annotations"] = {f"{GROUP}/created-by": canary.created_by}
     return {
         "apiVersion": own.API_VERSION,
-        "kind": KIND,
+        "kind": KIND.name,
         "metadata": metadata,
         "spec": {
             "configuration": canary.configuration(),

@@ -18,7 +18,8 @@ from rest_framework.response import Response
 from api import routes
 from api.access import auth
 from api.access.impersonation import claim_of_headers
-from api.forms import errors, failures, replies, wire
+from api.forms import errors, failures, renderers, replies, wire
+from api.forms.replies import Made
 from api.kinds import own
 from api.kinds.own import OwnViewSet
 from api.requests import Request
@@ -30,10 +31,18 @@ from api.streaming.watch import Client, OnThread
 from clusterstate import arrow
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, StatusError
+from clusterstate.objects.kind import Kind
 from clusterstate.queries import decision_search
 from clusterstate.queries.decision_search import Chosen, Found, Page, Search
 
 EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
+KIND: Final = Kind(
+    name="Decision",
+    group=own.GROUP,
+    plural="decisions",
+    singular="decision",
+    wire_type=msgspec.Struct,
+)
 _MANY: Final = 100
 MOST: Final = 1000
 _AT_ONCE: Final = 5000
@@ -79,8 +88,9 @@ def _needs(namespace: str) -> Attributes:
 class DecisionSearchViewSet(OwnViewSet):
     """Decisions about any pods, the newest first."""
 
-    resource = "decisions"
-    kind = "Decision"
+    resource = KIND.plural
+    kind = KIND.name
+    renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get decisions of pods, in the namespace that is asked about."""
@@ -95,14 +105,9 @@ class DecisionSearchViewSet(OwnViewSet):
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
         found = decision_search.search(read(query), limit=limit, before=before)
-        return replies.reply(
-            {
-                "kind": "DecisionList",
-                "apiVersion": own.API_VERSION,
-                "metadata": {"continue": str(found.more)} if found.more else {},
-                "items": [one.manifest() for one in found.items],
-            }
-        )
+        metadata = {"continue": str(found.more)} if found.more else {}
+        items = [{"metadata": {"name": str(one.id)}, **one.manifest()} for one in found.items]
+        return replies.reply(Made(KIND, items, metadata))
 
 
 # Export ------------------------------------------------------------------------------------------

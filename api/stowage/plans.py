@@ -6,7 +6,7 @@ otherwise it answers 409 with the new plan and with what differs.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rest_framework.decorators import action
@@ -14,7 +14,8 @@ from rest_framework.response import Response
 
 from api import clock
 from api.access import outgoing
-from api.forms import replies, wire
+from api.forms import renderers, replies, wire
+from api.forms.replies import Made
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -26,16 +27,19 @@ from clusterstate.admission.request import User
 from clusterstate.objects import causes
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import brakes
 from clusterstate.queries.brakes import Brake
 from clusterstate.queries.plans import (
+    DROPPED,
     HAS_FAILED,
     HEAD,
     HELD,
     IS_DONE,
     PLURAL,
+    TO_DO,
     StoredPlan,
     find_plan,
     latest_plans,
@@ -43,6 +47,12 @@ from clusterstate.queries.plans import (
 )
 from scheduling.answers import advisor
 
+KIND: Final = Kind(
+    name="Plan", group=GROUP, plural=PLURAL, singular="plan", wire_type=msgspec.Struct
+)
+BRAKE: Final = Kind(
+    name="Brake", group=GROUP, plural="brakes", singular="brake", wire_type=msgspec.Struct
+)
 _MANY = 100
 _MOST_TOLD = 100
 LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"
@@ -53,9 +63,10 @@ _OPERATIONS = ("apply", "pause", "resume", "cancel", "undo")
 class PlansViewSet(OwnViewSet):
     """Plans and their operations."""
 
-    kind = "Plan"
+    kind = KIND.name
     resource = PLURAL
     asks = True
+    renderer_classes = renderers.OF_OBJECTS
     foretold: Manifest
 
     def wants(self, request: Request) -> Iterable[Attributes]:
@@ -76,9 +87,7 @@ class PlansViewSet(OwnViewSet):
         """Return the latest plans, without what they foretold in detail."""
         limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
         items = [manifest(one, brief=True) for one in latest_plans(limit=min(limit, _MANY))]
-        return replies.reply(
-            {"apiVersion": own.API_VERSION, "kind": "PlanList", "metadata": {}, "items": items}
-        )
+        return replies.reply(Made(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return a plan, and how far it is carried out.
@@ -87,7 +96,8 @@ class PlansViewSet(OwnViewSet):
         """
         lists = Attributes(verb="list", resource="pods")
         may = authorizer.decide(self.user, lists).allowed
-        return replies.reply(manifest(find_plan(name), brief=not may, named=may))
+        told = manifest(find_plan(name), brief=not may, named=may)
+        return replies.reply(Made(KIND, [told], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
@@ -359,6 +369,8 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
     status = dict(outcome)
     if brief:
         status = {key: outcome[key] for key in HEAD if key in outcome}
+    else:
+        status["steps"] = _steps(plan)
     operation: Manifest = {
         "state": plan.state,
         "steps": len(plan.progress),
@@ -385,11 +397,27 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
     }
 
 
+_STATES: Final = {
+    TO_DO: "ToDo", IS_DONE: "Done", HELD: "Held", HAS_FAILED: "Failed", DROPPED: "Dropped"
+}  # fmt: skip
+
+
+def _steps(plan: StoredPlan) -> list[Manifest]:
+    """Return what carrying a plan out does, and of one that was applied what became of each."""
+    steps = plan.to_do()
+    if plan.applied_at is None:
+        return steps
+    return [
+        {**step, "state": _STATES[state]} for step, state in zip(steps, plan.progress, strict=True)
+    ]
+
+
 class BrakesViewSet(OwnViewSet):
     """Zones, namespaces and owners whose pods are held back, because too many would leave."""
 
-    kind = "Brake"
-    resource = "brakes"
+    kind = BRAKE.name
+    resource = BRAKE.plural
+    renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to read them, or to approve one."""
@@ -405,9 +433,7 @@ class BrakesViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return a BrakeList."""
         items = [_brake(one) for one in brakes.brakes()]
-        return replies.reply(
-            {"apiVersion": own.API_VERSION, "kind": "BrakeList", "metadata": {}, "items": items}
-        )
+        return replies.reply(Made(BRAKE, items, {}))
 
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, name: str) -> Response:

@@ -17,7 +17,8 @@ from rest_framework.response import Response
 from api import clock
 from api.access import auth
 from api.access.notice_rights import rights_for
-from api.forms import errors, replies, wire
+from api.forms import errors, renderers, replies, wire
+from api.forms.replies import Made
 from api.kinds import own
 from api.kinds.own import OwnViewSet
 from api.requests import Request
@@ -29,6 +30,7 @@ from clusterstate.admission.request import User
 from clusterstate.objects import labels, webhook_targets
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Expired
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.webhook_targets import Allowed
@@ -36,7 +38,9 @@ from clusterstate.queries import webhooks as queries
 from clusterstate.queries.notices import CHANGE, TYPES
 from clusterstate.queries.webhooks import Delivery, Webhook
 
-KIND: Final = "Webhook"
+KIND: Final = Kind(
+    name="Webhook", group=own.GROUP, plural="webhooks", singular="webhook", wire_type=msgspec.Struct
+)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9.-]{0,253}", re.ASCII)
 _LONGEST_SECRET: Final = 1024
@@ -70,7 +74,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     metadata: Metadata = Metadata()
     spec: Spec
-    kind: str = KIND
+    kind: str = KIND.name
     api_version: str = own.API_VERSION
 
 
@@ -85,8 +89,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class WebhooksViewSet(OwnViewSet):
     """Subscriptions to events, what came of their deliveries, and delivering again."""
 
-    kind = KIND
-    resource = "webhooks"
+    kind = KIND.name
+    resource = KIND.plural
+    renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to it; what it tells of is judged when that is read."""
@@ -102,13 +107,12 @@ class WebhooksViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return all of them by name."""
         items = [_shown(one, self.user) for one in queries.every()]
-        return replies.reply(
-            {"kind": "WebhookList", "apiVersion": own.API_VERSION, "metadata": {}, "items": items}
-        )
+        return replies.reply(Made(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return one."""
-        return replies.reply(_shown(webhooks.get(name), self.user))
+        shown = _shown(webhooks.get(name), self.user)
+        return replies.reply(Made(KIND, [shown], {}, alone=True))
 
     def create(self, request: Request) -> Response:
         """Make one; without a secret it gets one, which only this answer tells."""
@@ -234,7 +238,7 @@ def _read(data: Any) -> Body:
     try:
         return msgspec.convert(data, Body)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{KIND} cannot be handled: {error}") from None
+        raise BadRequest(f"{KIND.name} cannot be handled: {error}") from None
 
 
 def _stored(spec: Spec) -> Manifest:
@@ -262,7 +266,7 @@ def _shown(one: Webhook, user: User) -> Manifest:
         status["nextTry"] = format_time(one.next_at)
     return {
         "apiVersion": own.API_VERSION,
-        "kind": KIND,
+        "kind": KIND.name,
         "metadata": {
             "name": one.name,
             "uid": one.uid,

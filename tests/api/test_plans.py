@@ -1,5 +1,7 @@
 """Plans over HTTP: foretold, applied, paused, cancelled, taken back, finished after a kill."""
 
+from collections import Counter
+
 import pytest
 from django.db import transaction
 
@@ -89,6 +91,29 @@ def test_a_drain_is_foretold_and_changes_nothing(cluster):
     dry = post(cluster, DRAIN, dryRun="All")
     assert dry["status"]["summary"] == plan["status"]["summary"]
     assert len(cluster.get(PLANS).ok()["items"]) == 1
+
+
+def test_a_plan_tells_its_steps_and_what_became_of_each(cluster):
+    foreseen = post(cluster, DRAIN, dryRun="All")["status"]["steps"]
+    plan = post(cluster, DRAIN)
+    assert plan["status"]["steps"] == foreseen
+    assert foreseen[0]["subject"] == "node n1"
+    assert len(foreseen) == 41
+
+    def states():
+        told = cluster.get(f"{PLANS}/{plan['metadata']['name']}").ok()["status"]["steps"]
+        assert [{**one, "state": None} for one in told] == [
+            {**one, "state": None} for one in foreseen
+        ]
+        return Counter(one["state"] for one in told)
+
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"], batches=1)
+    assert states() == {"Done": operations.BATCH, "ToDo": 41 - operations.BATCH}
+    act(cluster, plan, "cancel").ok(201)
+    assert states() == {"Done": operations.BATCH, "Dropped": 41 - operations.BATCH}
+    (listed,) = cluster.get(PLANS).ok()["items"]
+    assert "steps" not in listed["status"]
 
 
 def test_an_applied_drain_goes_on_where_a_killed_worker_left_it(cluster):
@@ -311,7 +336,7 @@ def test_an_import_and_a_scale_are_carried_out_and_replicas_taken_back(cluster):
 
 
 def test_operations_take_turns_and_one_that_fails_as_a_whole_is_set_aside(cluster, monkeypatch):
-    """A drain of forty pods, a plan whose row cannot be read any more, and a small plan."""
+    """A drain of forty pods, a plan whose step cannot be read any more, and a small plan."""
     large, broken, small = plans_ = [
         post(cluster, change)
         for change in (
@@ -322,7 +347,7 @@ def test_operations_take_turns_and_one_that_fails_as_a_whole_is_set_aside(cluste
     ]
     for plan in plans_:
         act(cluster, plan, "apply").ok(201)
-    sql.run("UPDATE plan SET steps = '{' WHERE name = %s", (broken["metadata"]["name"],))
+    sql.run("UPDATE plan SET steps = '[{}]' WHERE name = %s", (broken["metadata"]["name"],))
     monkeypatch.setattr(operations, "_ROUND_SECONDS", 600.0)  # also on a slow machine
     turns = iter([False] * 3 + [True] * 9)
     operations.run(lambda: after(1), stopping=lambda: next(turns))
