@@ -102,6 +102,7 @@ def run(
                     logger.warning("scheduler_takes_over", seconds=seconds, news=news)
                 elif not scheduler.mirror.loaded:
                     scheduler.load(clock())
+                    collector.calm()
             # A clock that is set must not silence the news: these moments are monotonic.
             end = time.monotonic() + longest
             busy_at = told_at = time.monotonic()

@@ -17,7 +17,7 @@ from typing import cast
 
 import structlog
 
-from clusterstate import collector, heartbeats, shards, sql
+from clusterstate import heartbeats, shards, sql
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
@@ -166,10 +166,9 @@ class Scheduler:
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
-        """Build the warm state from the rows."""
+        """Build the warm state from the rows. A process then calms its collector."""
         self.mirror.load(now)
         self.begin(now)
-        collector.calm()
 
     def begin(self, now: float) -> None:
         """Take over what only the scheduler that works looks after; the mirror is up to date."""

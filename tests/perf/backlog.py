@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate import sql, wake
+from clusterstate import collector, sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
 from scheduling.engine import deciding
@@ -61,6 +61,7 @@ def _turn(
     waiters = [_named(waiting_pod(number), f"turn-{turn}-{number}") for number in range(waiting)]
     if not scheduler.mirror.loaded:
         scheduler.load(time.time())
+        collector.calm()  # as the scheduling worker does
     with wake.without_scheduler():
         for first in range(0, waiting, _LIST):
             create_pods(waiters[first : first + _LIST], now=_now())
