@@ -11,7 +11,7 @@ from django.db import connection
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
-from clusterstate import memory
+from clusterstate import collector, memory
 from tests import distribution, emptying
 from tests.live import Service, shared
 
@@ -26,6 +26,12 @@ settings.load_profile("any-machine")
 
 
 emptying.install()
+django_settings.PASSWORD_HASHERS = ["tests.passwords.FewTurns"]
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector pass by six thousand tests and all modules, as a loaded service does."""
+    collector.calm()
 
 
 @pytest.fixture(autouse=True)

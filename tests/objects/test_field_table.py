@@ -5,6 +5,7 @@ A new field in the generated types belongs nowhere until `field_table` or `silen
 
 import re
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -93,6 +94,7 @@ def test_code_that_acts_names_the_fields_that_are_acted_upon():
     assert unnamed == []
 
 
+@cache
 def example(struct: type[msgspec.Struct], wanted: tuple[str, str], depth: int = 8) -> Any:
     """Return the smallest object of a type in which a field is set, ``None`` if none can be."""
     if struct.__name__ == wanted[0]:
