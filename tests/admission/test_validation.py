@@ -181,6 +181,27 @@ def test_a_taint_is_named_once():
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("", []),
+        ('[{"key": "k", "effect": "NoSchedule"}]', []),
+        ('[{"key": "k", "effect": "Never"}]', [".{}[0].effect"]),
+        (
+            '[{"key": "k", "effect": "NoSchedule"}, {"key": "k", "effect": "NoSchedule"}]',
+            [".{}[1]"],
+        ),
+        ("none", [""]),
+    ],
+    ids=["empty", "right", "effect", "twice", "not-json"],
+)
+def test_taints_in_the_annotation_of_former_times_are_checked_as_well(text, fields):
+    name = "scheduler.alpha.kubernetes.io/taints"
+    node = {"metadata": {"name": "n", "annotations": {name: text}}}
+    paths = [f"metadata.annotations{field.format(name)}" for field in fields]
+    assert list(_errors(node, "Node")) == paths
+
+
 @pytest.mark.parametrize("field", ["nodeSelector", "tolerations"])
 def test_a_runtime_class_is_checked_like_a_pod(field):
     """R42, R45, R56: exact pairs and tolerations, nothing softer."""

@@ -24,10 +24,12 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.resources import validate_quantity
 from clusterstate.admission.validation.scheduling import validate_taints
+from clusterstate.objects import wire_types
 from clusterstate.objects.meta import Manifest, prepare
 from clusterstate.objects.reading import read_embedded
 
 AVOID_PODS: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+TAINTS_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/taints"
 _FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Za-z0-9]+)*")
 _FEATURE_LENGTH: Final = 253
 
@@ -100,7 +102,23 @@ prepare(_AvoidPods)
 
 
 def _annotations(meta: Manifest, path: str) -> Errors:
-    text = (meta.get("annotations") or {}).get(AVOID_PODS)
+    annotations = meta.get("annotations") or {}
+    errors = _taints_annotation(annotations.get(TAINTS_ANNOTATION), path)
+    return errors + _avoid_pods_annotation(annotations.get(AVOID_PODS), path)
+
+
+def _taints_annotation(text: str | None, path: str) -> Errors:
+    """Return what is wrong with taints where they stood before they were a field."""
+    if not text:
+        return []
+    try:
+        taints = read_embedded(text, list[wire_types.Taint] | None)
+    except ValueError as error:
+        return [invalid(path, TAINTS_ANNOTATION, str(error))]
+    return validate_taints(taints or [], f"{path}.{TAINTS_ANNOTATION}")
+
+
+def _avoid_pods_annotation(text: str | None, path: str) -> Errors:
     if not text:
         return []
     try:
