@@ -17,6 +17,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from clusterstate.objects import shapes
+from clusterstate.objects.addresses import is_for_others
 from clusterstate.objects.shapes import Shape
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -110,6 +111,17 @@ def chosen(name: str, known: Sequence[str]) -> frozenset[str]:
     return frozenset(
         word for word in known if (word in given or "*" in given) and f"-{word}" not in given
     )
+
+
+def address(name: str) -> str:
+    """Return an IP address under which other hosts reach this one; empty when unset."""
+    value = text(name)
+    if value and not is_for_others(value):
+        raise ImproperlyConfigured(
+            f"{name} must be an IP address under which other hosts can reach this one, such as"
+            f" 10.0.0.7, but it is {value!r}."
+        )
+    return value and str(ipaddress.ip_address(value))
 
 
 def networks(name: str) -> list[str]:

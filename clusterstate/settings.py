@@ -22,6 +22,8 @@ STATE_DIR = (
 )
 HOST = environment.text("STOWAGE_HOST", "127.0.0.1")  # the https server's; http is loopback only
 HTTPS_PORT = environment.integer("STOWAGE_HTTPS_PORT", 8443, at_least=1, at_most=65535)
+# Under which address programs elsewhere reach the https server; `manage.py up` finds it out.
+ADVERTISE_ADDRESS = environment.address("STOWAGE_ADVERTISE_ADDRESS")
 HTTP_PORT = environment.integer("STOWAGE_HTTP_PORT", 8080, at_least=1, at_most=65535)
 
 # --- Behaviour ------------------------------------------------------------------------------------

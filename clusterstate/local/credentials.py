@@ -6,6 +6,7 @@ so clients keep trusting it. The kubeconfig is written again when a port or the 
 """
 
 import base64
+import contextlib
 import ipaddress
 import secrets
 import socket
@@ -19,10 +20,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from clusterstate import private_files
+from clusterstate.objects.addresses import FIRST, is_for_others
 
 _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 397  # what browsers accept
 _RENEW_DAYS = 30
+_ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses that are never this host's: those of documentation."""
+_SERVICE_NAMES = tuple(
+    f"kubernetes{rest}" for rest in ("", ".default", ".default.svc", ".default.svc.cluster.local")
+)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -98,14 +105,17 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def alternative_names(host: str) -> x509.SubjectAlternativeName:
+def alternative_names(host: str, advertised: str = "") -> x509.SubjectAlternativeName:
     """Return the names and addresses a client may call the server by.
 
-    host is where https listens; a wildcard address adds nothing.
+    host is where https listens; a wildcard address adds nothing. advertised is the address that
+    Endpoints ``kubernetes`` name, empty where there are none. The Service's is one of them.
     """
     machine = socket.gethostname()
-    names = dict.fromkeys(["localhost", machine, "stowage"])
-    addresses = dict.fromkeys([ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")])
+    names = dict.fromkeys(["localhost", machine, "stowage", *_SERVICE_NAMES])
+    addresses = dict.fromkeys(
+        ipaddress.ip_address(one) for one in ("127.0.0.1", "::1", FIRST, advertised) if one
+    )
     try:
         given = ipaddress.ip_address(host)
     except ValueError:
@@ -121,11 +131,16 @@ def alternative_names(host: str) -> x509.SubjectAlternativeName:
     )
 
 
-def ensure_certificate(state: Path, *, host: str, now: datetime) -> tuple[Path, Path]:
-    """Return the server's certificate chain and key files, made or renewed when needed."""
+def ensure_certificate(
+    state: Path, *, host: str, advertised: str = "", now: datetime
+) -> tuple[Path, Path]:
+    """Return the server's certificate chain and key files, made or renewed when needed.
+
+    It is for ``alternative_names(host, advertised)``.
+    """
     certificate_file, key_file = state / "tls.crt", state / "tls.key"
     authority, authority_key = _authority(state, now)
-    wanted = alternative_names(host)
+    wanted = alternative_names(host, advertised)
     if pair := _pair(certificate_file, key_file):
         found = pair[0]
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -182,6 +197,25 @@ def kubeconfig(*, server: str, authority: bytes, token: str, user: str = "admin"
         },
         sort_keys=False,
     )
+
+
+def advertised(host: str) -> str:
+    """Return the address of this host for others, where a server listens on ``host``.
+
+    It is ``host`` itself if that is such an address, else the one that packets to other networks
+    leave from; empty where there is none. Sends nothing. As kube-apiserver's
+    ``--advertise-address`` when it is not given: ``ResolveBindAddress`` of
+    apimachinery/pkg/util/net/interface.go, v1.36.
+    """
+    if is_for_others(host):
+        return str(ipaddress.ip_address(host))
+    for family, elsewhere in _ELSEWHERE:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.connect((elsewhere, 9))
+            found = str(one.getsockname()[0])
+            if is_for_others(found):
+                return found
+    return ""
 
 
 def reachable_host(host: str) -> str:

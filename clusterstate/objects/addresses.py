@@ -28,6 +28,23 @@ _OF_TYPES: Final = {
 """Fields that only these types have."""
 
 
+def is_for_others(text: str) -> bool:
+    """Return whether this is an IP address under which other hosts can reach something.
+
+    No Endpoints may name others: pkg/apis/core/validation/validation.go ``ValidateEndpointIP``.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not (
+        address.is_loopback
+        or address.is_unspecified
+        or address.is_link_local
+        or address.is_multicast
+    )
+
+
 def has_address(spec: Manifest) -> bool:
     """Return whether a Service of this spec has a cluster IP of its own."""
     return _is_addressed(spec) and spec.get("clusterIP") != HEADLESS

@@ -9,6 +9,7 @@ from clusterstate import lineage, sql
 from clusterstate.objects.kinds import KINDS
 
 _AUTHORITY_KEY: Final = "ca.crt"
+_KEPT: Final = ("ServiceAccount", "ConfigMap", "Service", "Endpoints", "EndpointSlice")
 
 
 class Belongings(msgspec.Struct, frozen=True):
@@ -54,7 +55,9 @@ def belongings(
 
 
 def namespaces_with_changes(cursor: int, mark: int, names: Sequence[str]) -> list[str] | None:
-    """Return namespaces that changed, or in which accounts, maps or Services ``names`` did.
+    """Return namespaces that changed, or in which objects called ``names`` did.
+
+    Looked at are accounts, ConfigMaps, Services and their endpoints.
 
     ``None``: no longer known. Queries up to twice, by index.
     """
@@ -66,7 +69,7 @@ def namespaces_with_changes(cursor: int, mark: int, names: Sequence[str]) -> lis
         f" AND (kind = {KINDS['Namespace'].code} OR kind = ANY(%s) AND name = ANY(%s))",
         (
             cursor, mark,
-            sql.Int4s([KINDS[one].code for one in ("ServiceAccount", "ConfigMap", "Service")]),
+            sql.Int4s([KINDS[one].code for one in _KEPT]),
             sql.Texts(list(names)),
         ),
     )  # fmt: skip

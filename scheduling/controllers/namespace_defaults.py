@@ -2,16 +2,20 @@
 
 Each namespace has the ServiceAccount ``default`` and the ConfigMap ``kube-root-ca.crt`` with the
 certificate authority of this service; ``default`` has the Service ``kubernetes``, under which
-programs look for the API. Clients wait for these before they do anything. Rules:
+programs look for the API, and its Endpoints and EndpointSlice with the address of the https server.
+Clients wait for these before they do anything. Rules:
 pkg/controller/serviceaccount/serviceaccounts_controller.go,
-pkg/controller/certificates/rootcacertpublisher/publisher.go and
-pkg/controlplane/controller/kubernetesservice/controller.go, v1.36.
+pkg/controller/certificates/rootcacertpublisher/publisher.go,
+pkg/controlplane/controller/kubernetesservice/controller.go and
+pkg/controlplane/reconcilers/endpointsadapter.go, v1.36.
 
 They are made by a follower of the log, so that creating a namespace, or a pod, waits for none of
 them. Where this service has no certificate authority of its own, because something before it ends
-TLS, there is no ConfigMap.
+TLS, there is no ConfigMap; where nobody said under which address it is reached
+(``STOWAGE_ADVERTISE_ADDRESS``), there are no Endpoints.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -27,6 +31,7 @@ from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import Belongings, belongings, namespaces_with_changes
+from clusterstate.queries.objects import decode_object, find_object
 
 logger = structlog.get_logger(__name__)
 
@@ -39,8 +44,10 @@ _NOTE: Final = (
     " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
     " guaranteed across distributions of Kubernetes clusters."
 )
-_published: list[str] = []
-"""The certificate authority with which this process last looked at all namespaces."""
+_ENDPOINTS: Final = "Endpoints"
+_SLICE: Final = "EndpointSlice"
+_published: list[tuple[str, str]] = []
+"""The certificate authority and the address with which this process last looked everywhere."""
 memory.when_replaced(_published.clear)
 
 
@@ -53,7 +60,8 @@ def follow(now: datetime) -> int:
     """Make what namespaces lack; return how many objects were made or changed."""
     cursor, mark = controller_state.cursor(NAME), changes.watermark()
     authority = _authority()
-    everywhere = cursor is None or _published != [authority]
+    published = (authority, settings.ADVERTISE_ADDRESS)
+    everywhere = cursor is None or _published != [published]
     if not everywhere and cursor is not None and mark <= cursor:
         return 0
     names = None
@@ -73,7 +81,7 @@ def follow(now: datetime) -> int:
         if made:
             logger.info("namespaces_completed", objects=made)
     controller_state.set_cursor(NAME, mark)
-    _published[:] = [authority]
+    _published[:] = [published]
     return made
 
 
@@ -108,6 +116,9 @@ def _complete(one: Belongings, authority: str, now: datetime) -> int:
         made += _publish(one.namespace, authority, now)
     if one.namespace == "default" and not one.has_service:
         made += _create("Service", one.namespace, _service(), now)
+    if one.namespace == "default" and settings.ADVERTISE_ADDRESS:
+        made += _keep(_ENDPOINTS, _endpoints(settings.ADVERTISE_ADDRESS), now)
+        made += _keep(_SLICE, _slice(settings.ADVERTISE_ADDRESS), now)
     return made
 
 
@@ -133,6 +144,57 @@ def _service() -> Manifest:
         },
         "spec": {"type": "ClusterIP", "clusterIP": FIRST, "ports": [port]},
     }
+
+
+def _endpoints(address: str) -> Manifest:
+    """Return the Endpoints of the API; no slice is made of them, since they have one."""
+    return {
+        "metadata": {
+            "name": SERVICE,
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": address}], "ports": [_port()]}],
+    }
+
+
+def _slice(address: str) -> Manifest:
+    """Return the EndpointSlice of the API."""
+    return {
+        "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
+        "addressType": f"IPv{ipaddress.ip_address(address).version}",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [_port()],
+    }
+
+
+def _port() -> Manifest:
+    return {"name": "https", "port": settings.HTTPS_PORT, "protocol": "TCP"}
+
+
+def _keep(kind: str, wanted: Manifest, now: datetime) -> int:
+    """Make an object of namespace ``default``, or put it right; return how many writes it took.
+
+    Labels and annotations of others stay. Queries once where nothing is to be done.
+    """
+    item = find_object(kind, "default", SERVICE)
+    if item is None:
+        return _create(kind, "default", wanted, now)
+
+    def change(old: Manifest) -> Manifest:
+        metadata = old["metadata"]
+        labels = {**metadata.get("labels", {}), **wanted["metadata"]["labels"]}
+        return {**old, **wanted, "metadata": {**metadata, "labels": labels}}
+
+    present = decode_object(item)
+    if change(present) == present:
+        return 0
+    try:
+        if present.get("addressType") != wanted.get("addressType"):  # it cannot be changed
+            objects.delete(kind, "default", SERVICE, now=now)
+            return _create(kind, "default", wanted, now)
+        return int(objects.update(kind, "default", SERVICE, change, now=now).changed)
+    except NotFound:
+        return 0
 
 
 def _create(kind: str, namespace: str, manifest: Manifest, now: datetime) -> int:

@@ -4,8 +4,10 @@ import pytest
 
 from clusterstate import sql
 from clusterstate.actions import namespaces, objects
+from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager, namespace_defaults
+from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.namespace_defaults import ACCOUNT, AUTHORITY, SERVICE
 from tests.clock import NOW
 
@@ -86,6 +88,75 @@ def test_a_namespace_that_goes_away_gets_nothing_any_more():
     assert found("ServiceAccount", "team", ACCOUNT) is None
     assert namespaces.finish_deletion("team", now=NOW)
     assert sql.fetch("SELECT count(*) FROM generic_object WHERE namespace = 'team'") == [(0,)]
+
+
+@pytest.fixture
+def advertised(settings):
+    def advertise(address):
+        settings.ADVERTISE_ADDRESS, settings.HTTPS_PORT = address, 6443
+        namespace_defaults.follow(NOW)
+
+    return advertise
+
+
+def where():
+    """Return where Endpoints and the EndpointSlice say that the API is, and the latter's type."""
+    endpoints = found("Endpoints", "default", SERVICE)
+    one = found("EndpointSlice", "default", SERVICE)
+    assert one["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
+    assert endpoints["subsets"][0]["ports"] == one["ports"]
+    (subset,), (endpoint,) = endpoints["subsets"], one["endpoints"]
+    assert endpoint["conditions"]["ready"]
+    assert [each["ip"] for each in subset["addresses"]] == endpoint["addresses"]
+    ports = [(port["name"], port["port"]) for port in one["ports"]]
+    return endpoint["addresses"], ports, one["addressType"]
+
+
+def test_the_service_of_the_api_has_endpoints_that_name_its_address(advertised):
+    advertised("10.1.2.3")
+    assert where() == (["10.1.2.3"], [("https", 6443)], "IPv4")
+    assert namespace_defaults.follow(NOW) == 0
+    endpoints.follow(NOW)
+    slices = sql.fetch(
+        "SELECT name FROM generic_object WHERE namespace = 'default' AND kind = %s",
+        (KINDS["EndpointSlice"].code,),
+    )
+    assert slices == [(SERVICE,)], "no slice shows the Endpoints a second time"
+    assert namespace_defaults.follow(NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "family"), [("10.1.2.4", "IPv4"), ("2001:db8::7", "IPv6")], ids=["IPv4", "IPv6"]
+)
+def test_another_address_takes_the_place_of_the_one_before(advertised, address, family):
+    advertised("10.1.2.3")
+    advertised(address)
+    assert where() == ([address], [("https", 6443)], family)
+    assert namespace_defaults.follow(NOW) == 0
+
+
+def test_endpoints_of_the_api_that_are_changed_or_deleted_come_back(advertised):
+    advertised("10.1.2.3")
+    objects.delete("EndpointSlice", "default", SERVICE, now=NOW)
+    objects.update(
+        "Endpoints", "default", SERVICE,
+        lambda old: {
+            **old,
+            "metadata": {**old["metadata"], "labels": {"mine": "1"}},
+            "subsets": [],
+        }, now=NOW,
+    )  # fmt: skip
+    assert namespace_defaults.follow(NOW) == 2
+    assert where() == (["10.1.2.3"], [("https", 6443)], "IPv4")
+    labels = found("Endpoints", "default", SERVICE)["metadata"]["labels"]
+    assert labels == {"mine": "1", "endpointslice.kubernetes.io/skip-mirror": "true"}
+
+
+def test_without_an_address_there_are_no_endpoints_of_the_api(settings):
+    settings.ADVERTISE_ADDRESS = ""
+    namespace_defaults.follow(NOW)
+    assert found("Endpoints", "default", SERVICE) is None
+    assert found("EndpointSlice", "default", SERVICE) is None
 
 
 def test_the_manager_runs_it_when_something_was_written():

@@ -1,5 +1,7 @@
 """What the first start makes: private, made once, and accepted by real clients."""
 
+import ipaddress
+import socket
 import ssl
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from cryptography import x509
 
 from clusterstate import private_files
 from clusterstate.local import credentials
+from clusterstate.objects.addresses import is_for_others
 from tests.clock import NOW
 
 
@@ -118,6 +121,28 @@ def test_a_wildcard_address_is_no_name() -> None:
     assert "stowage.example" in credentials.alternative_names(
         "stowage.example"
     ).get_values_for_type(x509.DNSName)
+
+
+def test_the_certificate_is_for_the_service_kubernetes_and_its_endpoints() -> None:
+    names = credentials.alternative_names("127.0.0.1", "10.1.2.3")
+    addresses = {str(one) for one in names.get_values_for_type(x509.IPAddress)}
+    assert {"10.96.0.1", "10.1.2.3"} <= addresses
+    assert "kubernetes.default.svc" in names.get_values_for_type(x509.DNSName)
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "2001:db8:0::7"])
+def test_a_server_at_an_address_of_its_own_is_advertised_there(host: str) -> None:
+    assert credentials.advertised(host) == str(ipaddress.ip_address(host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "localhost"])
+def test_elsewhere_a_server_is_advertised_at_an_address_of_the_host_or_at_none(host: str) -> None:
+    found = credentials.advertised(host)
+    assert not found or is_for_others(found)
+    if found:  # a socket may be bound to an address of this host alone
+        family = socket.AF_INET6 if ":" in found else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.bind((found, 0))
 
 
 def test_the_kubeconfig_names_server_authority_and_token() -> None:

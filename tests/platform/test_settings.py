@@ -20,6 +20,8 @@ VARIABLES = sorted(set(re.findall(r'"((?:STOWAGE_\w+)|DATABASE_URL|REDIS_URL)"',
 BAD_VALUES = [
     ("STOWAGE_HTTP_PORT", "http", "STOWAGE_HTTP_PORT must be a whole number"),
     ("STOWAGE_HTTPS_PORT", "70000", "STOWAGE_HTTPS_PORT must be between 1 and 65535"),
+    ("STOWAGE_ADVERTISE_ADDRESS", "127.0.0.1", "STOWAGE_ADVERTISE_ADDRESS must be an IP address"),
+    ("STOWAGE_ADVERTISE_ADDRESS", "host.example", "STOWAGE_ADVERTISE_ADDRESS must be an IP add"),
     ("STOWAGE_DEBUG", "maybe", "STOWAGE_DEBUG must be true or false"),
     ("STOWAGE_LOG_LEVEL", "LOUD", "STOWAGE_LOG_LEVEL must be one of DEBUG, INFO"),
     ("STOWAGE_CONTROLLERS", "*,-deploy", "STOWAGE_CONTROLLERS may name deployment, replicaset"),

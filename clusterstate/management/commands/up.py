@@ -94,10 +94,12 @@ class _Start:
         self._lock = lock
         self._began = time.monotonic()
         self._certificate_at = self._began + _CERTIFICATE_EVERY_SECONDS
+        self._advertised = settings.ADVERTISE_ADDRESS or credentials.advertised(settings.HOST)
         self._environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
             "STOWAGE_STATE": str(state),
+            "STOWAGE_ADVERTISE_ADDRESS": self._advertised,
             "DATABASE_URL": os.environ.get("DATABASE_URL") or places.postgres_url(state),
             "REDIS_URL": settings.REDIS_URL,
             "PYTHONUNBUFFERED": "1",
@@ -122,9 +124,7 @@ class _Start:
             say("first start: everything it makes lies in " + str(self._state))
         with self._step("keys and certificate"):
             private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
-            certificate, key = credentials.ensure_certificate(
-                self._state, host=settings.HOST, now=now
-            )
+            certificate, key = self._ensure_certificate(now)
         if not os.environ.get("DATABASE_URL"):
             self._serve(embedded.Postgres(self._state), parts.DATABASE, "PostgreSQL")
         if not os.environ.get("REDIS_URL"):
@@ -232,6 +232,11 @@ class _Start:
 
         self._supervisor.start(Child(name=part.name, stage=part.stage, spawn=spawn, beats=True))
 
+    def _ensure_certificate(self, now: datetime) -> tuple[Path, Path]:
+        return credentials.ensure_certificate(
+            self._state, host=settings.HOST, advertised=self._advertised, now=now
+        )
+
     def _look_after_certificate(self) -> None:
         """Renew the certificate in good time; the server that shows it starts again with it."""
         if time.monotonic() < self._certificate_at:
@@ -239,7 +244,7 @@ class _Start:
         self._certificate_at = time.monotonic() + _CERTIFICATE_EVERY_SECONDS
         before = self._certificate.read_bytes() if self._certificate.exists() else b""
         now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
-        credentials.ensure_certificate(self._state, host=settings.HOST, now=now)
+        self._ensure_certificate(now)
         if self._certificate.read_bytes() != before:
             self._supervisor.say("the certificate was renewed: https starts again with it")
             self._supervisor.restart("https")
