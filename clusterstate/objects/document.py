@@ -48,7 +48,9 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
 
     ``scheduled_at`` is when PodScheduled became true; ``unschedulable`` is the whole PodScheduled
     condition as JSON text while it is not true. A true condition that says more than its time sets
-    both, and the text is given out: the agent of a node reports ``observedGeneration`` there.
+    both, and the text is given out. A condition without ``observedGeneration`` is of the pod as the
+    document has it, and is given out with its ``metadata.generation``: who decides need not read
+    that, and an update of the spec leaves the condition with the generation that it was made for.
     """
 
     node_name: str = ""
@@ -178,17 +180,14 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
     for condition in status.pop("conditions", None) or ():
         if condition.get("type") == LEAVING:
             continue  # given out with the pod, and maybe sent back
-        if condition.get("type") != "PodScheduled":
-            found = None if eviction is not None else _eviction(metadata, condition)
-            if found is None:
-                others.append(condition)
-            else:
-                eviction = found
-        elif condition.get("status") == "True" and condition.get("lastTransitionTime"):
-            scheduled_at = parse_time(condition["lastTransitionTime"])
-            unschedulable = _beyond_time(condition, scheduled_at)
+        if condition.get("type") == "PodScheduled":
+            scheduled_at, unschedulable = _scheduled(condition, metadata)
+            continue
+        found = None if eviction is not None else _eviction(metadata, condition)
+        if found is None:
+            others.append(condition)
         else:
-            scheduled_at, unschedulable = None, _json(condition)
+            eviction = found
     if eviction is not None:
         del metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]
     if others:
@@ -209,6 +208,20 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
         else EMPTY
     )
     return "{" + SLOT + _json(spec)[1:], status_text, overlay
+
+
+def _scheduled(condition: Manifest, metadata: Manifest) -> tuple[datetime | None, str | None]:
+    """Return a PodScheduled condition as an ``Overlay`` has it: since when it is true; its text.
+
+    That it was made for the pod as it is now is not said.
+    """
+    generation = metadata.get("generation")
+    if type(generation) is int and condition.get("observedGeneration") == generation:
+        condition = {key: value for key, value in condition.items() if key != "observedGeneration"}
+    if condition.get("status") == "True" and condition.get("lastTransitionTime"):
+        since = parse_time(condition["lastTransitionTime"])
+        return since, _beyond_time(condition, since)
+    return None, _json(condition)
 
 
 def _beyond_time(condition: Manifest, since: datetime) -> str | None:
@@ -244,19 +257,54 @@ def _split_conditions(status: Manifest, others: list[Any]) -> tuple[str, str]:
     return '{"conditions":[', f"{listed[1:]}{comma}{members}}}"
 
 
-def scheduled_condition(overlay: Overlay) -> str:
-    """Return the PodScheduled condition as JSON text; empty if the pod was not looked at yet."""
+def _scheduled_condition(overlay: Overlay, head: str) -> str:
+    """Return the PodScheduled condition as JSON text; empty if the pod was not looked at yet.
+
+    ``head`` is the document up to the slot in its metadata. A member's name is followed by its
+    value only outside of texts, in which quotes have a backslash before them.
+    """
     if overlay.unschedulable is not None:
-        return overlay.unschedulable
+        said = overlay.unschedulable
+        if _OBSERVED in said or (observed := _generation(head)) == "":
+            return said
+        return f"{said[:-1]},{_OBSERVED}{observed}}}"
     if overlay.scheduled_at is None:
         return ""
-    return _true_since(overlay.scheduled_at)
+    if _FIRST in head:  # nearly always, and a third of the time
+        return _true_at_first(overlay.scheduled_at)
+    return _true_since(overlay.scheduled_at, _generation(head))
+
+
+_OBSERVED: Final = '"observedGeneration":'
+_COUNTED: Final = '"generation":'
+_FIRST: Final = f"{_COUNTED}1,"
+
+
+def _generation(head: str) -> str:
+    """Return the digits of ``metadata.generation``, empty if there is none.
+
+    The first number of this name is it: annotations, which come before, are texts, and so are the
+    members in front of metadata.
+    """
+    at = head.find(_COUNTED)
+    while at >= 0:
+        at += len(_COUNTED)
+        if head[at].isdecimal():
+            return head[at : head.index(",", at)]
+        at = head.find(_COUNTED, at)
+    return ""
 
 
 @lru_cache(maxsize=4096)
-def _true_since(moment: datetime) -> str:
+def _true_at_first(moment: datetime) -> str:
+    return _true_since(moment, "1")
+
+
+@lru_cache(maxsize=4096)
+def _true_since(moment: datetime, generation: str) -> str:
+    observed = f"{_OBSERVED}{generation}," if generation else ""
     since = format_time(moment)
-    return f'{{"lastTransitionTime":"{since}","status":"True","type":"PodScheduled"}}'
+    return f'{{"lastTransitionTime":"{since}",{observed}"status":"True","type":"PodScheduled"}}'
 
 
 @lru_cache(maxsize=4096)
@@ -306,7 +354,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     node = ""
     if overlay.node_name:
         node = _node_member(overlay.node_name) + ("" if status[0] == "}" else ",")
-    condition = scheduled_condition(overlay)
+    condition = _scheduled_condition(overlay, head)
     deletion = ""
     if overlay.eviction is not None:
         if ending.IN_TEXT in text:

@@ -287,6 +287,7 @@ STORED_KINDS: Final = (
         group="storage.k8s.io",
         namespaced=False,
         strategy=StatusAloneStrategy(),
+        new_status={"attached": False},
         subresources=("status",),
         returns_deleted=True,
         not_done="nothing here attaches volumes to nodes",

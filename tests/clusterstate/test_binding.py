@@ -63,6 +63,7 @@ def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
             "type": "PodScheduled",
             "status": "True",
             "lastTransitionTime": moment(),
+            "observedGeneration": 1,
         }
     ]
 

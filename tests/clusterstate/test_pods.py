@@ -519,6 +519,7 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
             "reason": "Unschedulable",
             "message": '0/3 nodes are available: 3 "tight".',
             "lastTransitionTime": moment(),
+            "observedGeneration": 1,
         }
     ]
     (row,) = load_pending()
@@ -542,6 +543,40 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
     assert set_unschedulable([other], now=later)
     condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
     assert condition["lastTransitionTime"] == moment()
+
+
+def test_a_refusal_and_a_bind_name_the_generation_that_they_were_decided_for() -> None:
+    """Rule: CalculatePodConditionObservedGeneration, pkg/api/v1/pod/util.go, v1.36."""
+    pod_id = new_pod("a")
+    create_node("n1")
+    refusal = Unschedulable(pod_id=pod_id, message="0/1 nodes are available.")
+
+    def seen() -> tuple[int, str, int]:
+        found = manifest("Pod", "default", "a")
+        (condition,) = found["status"]["conditions"]
+        generation = found["metadata"]["generation"]
+        return generation, condition["status"], condition["observedGeneration"]
+
+    def tolerate(key: str) -> None:
+        one = {"key": key, "operator": "Exists"}
+
+        def change(old: dict[str, Any]) -> dict[str, Any]:
+            tolerations = [*old["spec"].get("tolerations", ()), one]
+            return {**old, "spec": {**old["spec"], "tolerations": tolerations}}
+
+        objects.update("Pod", "default", "a", change, now=NOW)
+
+    assert set_unschedulable([refusal], now=NOW)
+    assert seen() == (1, "False", 1)
+    tolerate("first")
+    assert seen() == (2, "False", 1), "nobody has looked at the change yet"
+    assert set_unschedulable([refusal], now=NOW), "the same words are of another generation"
+    assert seen() == (2, "False", 2)
+    assert set_unschedulable([refusal], now=NOW) == []
+    assert bind(pod_id, "n1")
+    assert seen() == (2, "True", 2)
+    tolerate("second")
+    assert seen() == (3, "True", 2)
 
 
 def test_a_nomination_is_shown_and_cleared() -> None:

@@ -22,6 +22,12 @@ JSON = st.recursive(
 )
 OBJECTS = st.dictionaries(TEXTS.filter(lambda k: k not in ("nodeName", "conditions")), JSON)
 METADATA = OBJECTS.filter(lambda m: "resourceVersion" not in m)
+ANNOTATIONS = st.dictionaries(
+    TEXTS | st.sampled_from(["generation", '"generation":7,']),
+    TEXTS | st.just('"generation":8,'),
+    max_size=3,
+)
+GENERATIONS = st.integers(1, 4)
 TIMES = st.datetimes(YEAR_2000, YEAR_2100, timezones=st.just(UTC)).map(
     lambda t: t.replace(microsecond=0)
 )
@@ -46,10 +52,14 @@ SCHEDULED = (
             "observedGeneration": generation,
         },
         TIMES,
-        st.integers(1, 2**53),
+        st.integers(1, 2**53) | GENERATIONS,
     )
     | st.builds(
-        lambda m: {"type": "PodScheduled", "status": "False", "message": m, "reason": "X"}, TEXTS
+        lambda m: {"type": "PodScheduled", "status": "False", "message": m, "reason": "X"},
+        TEXTS | st.just('"observedGeneration":9,'),
+    )
+    | st.builds(
+        lambda g: {"type": "PodScheduled", "status": "False", "observedGeneration": g}, GENERATIONS
     )
 )
 
@@ -84,6 +94,32 @@ def test_a_pod_comes_back_as_it_went_in_with_the_revision(pod, revision):
     assert again["metadata"].pop("resourceVersion") == str(revision)
     assert again == pod
     assert document.encode("Pod", again) == (text, overlay)
+
+
+@settings(max_examples=100)
+@given(pods(), ANNOTATIONS, GENERATIONS, st.integers(1, 2**62))
+def test_a_condition_names_the_generation_that_it_was_made_for(
+    pod, annotations, generation, revision
+):
+    """One that names none is of the pod as it stands."""
+    pod["metadata"] = {"annotations": annotations, "generation": generation, "name": "p"}
+    text, overlay = document.encode("Pod", pod)
+    again = document.decode(text, revision, overlay)
+    assert document.encode("Pod", again) == (text, overlay)
+    for one in pod["status"].get("conditions", []):
+        if one["type"] == "PodScheduled":
+            one.setdefault("observedGeneration", generation)
+    pod["metadata"]["resourceVersion"] = str(revision)
+    assert again == pod
+
+    grown = {**again, "metadata": {**again["metadata"], "generation": generation + 1}}
+    kept = document.decode(*_at(document.encode("Pod", grown), revision))
+    assert kept["status"] == again["status"], "a change of the spec leaves the condition"
+
+
+def _at(encoded, revision):
+    text, overlay = encoded
+    return text, revision, overlay
 
 
 @settings(max_examples=50)
