@@ -1,13 +1,16 @@
 """What the agents of hollow nodes report of pods, and when."""
 
 import asyncio
+import copy
 import ipaddress
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
+from clusterstate.local.hollow.connection import Connection
 from clusterstate.local.hollow.fleet import Fleet
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -425,6 +428,44 @@ def test_a_pod_that_is_not_understood_is_left_alone_and_the_others_are_not(monke
         assert fleet._work.qsize() == 1, "of the good one something is to be reported"
 
     asyncio.run(see_both())
+
+
+def test_a_pod_that_failed_meanwhile_is_not_reported_to_run():
+    """Whoever binds a pod past the scheduler has it refused a moment later (OutOfcpu)."""
+    stored = pod(nodeName="n-00000")
+    stored["metadata"] |= {"namespace": "default", "resourceVersion": "2"}
+    stored["status"] = {"phase": "Failed", "reason": "OutOfcpu"}
+    answered = []
+
+    async def serve(reader, writer):
+        """Take a change as the API does: of the version that it names, or else of any."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length:")[2].partition("\r\n")[0])
+        change = json.loads(await reader.readexactly(length))
+        if change["metadata"].get("resourceVersion", "2") == "2":
+            stored["status"].update(change["status"])
+        answered.append(409 if stored["status"]["phase"] == "Failed" else 200)
+        writer.write(f"HTTP/1.1 {answered[-1]} X\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        await writer.drain()
+        writer.close()
+
+    async def attend() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        fleet = Fleet(
+            lambda: Connection(f"http://127.0.0.1:{port}", "t", None), count=1, prefix="n",
+            allocatable={}, zones=1, period=10.0, connections=1, stop_seconds=0.0, seed=1,
+            say=print,
+        )  # fmt: skip
+        seen = copy.deepcopy(stored)
+        seen["metadata"]["resourceVersion"], seen["status"] = "1", {"phase": "Pending"}
+        seen["spec"]["nodeName"] = fleet.names[0]
+        await fleet._act(seen)
+        server.close()
+
+    asyncio.run(attend())
+    assert answered == [409]
+    assert stored["status"]["phase"] == "Failed"
 
 
 def test_what_somebody_else_reported_is_put_right():

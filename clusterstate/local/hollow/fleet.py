@@ -391,7 +391,9 @@ class Fleet:
         if status is None:
             return
         starts = pod["status"].get("phase") == "Pending" and status.get("phase") == "Running"
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        # Of the pod as it was seen: it may have been refused meanwhile, and has failed.
+        seen = {one: pod["metadata"][one] for one in ("uid", "resourceVersion")}
+        body = {"metadata": seen, "status": status}
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:
             self.started += starts
