@@ -1,9 +1,9 @@
 """The same load in JSON and in protobuf, on a whole service: what the form costs.
 
 Clients in a process of their own create pods, one in each request, over some connections as fast as
-they are answered; then they read them one by one, and list them. Each round does so in both forms,
-in turns, so that a machine that becomes slower does not count against one of them. In protobuf
-bodies are sent and answers are taken in protobuf alone, as a program in Go may ask.
+they are answered; then they read them one by one, list them, and delete them one by one. Each round
+does so in both forms, in turns, so that a machine that becomes slower does not count against one of
+them. In protobuf bodies are sent and answers are taken in protobuf alone, as a Go program may ask.
 """
 
 import asyncio
@@ -57,7 +57,6 @@ def compare(
                 ).result()
                 for what, figures in found.items():
                     times.setdefault((form, what), []).append(figures)
-                service.client().call("DELETE", f"{_PODS}?gracePeriodSeconds=0")
     results: list[dict[str, Any]] = []
     for (form, what), all_rounds in times.items():
         middle = {
@@ -77,7 +76,7 @@ def compare(
 def _load(
     url: str, token: str, form: str, prefix: str, pods: int, connections: int
 ) -> dict[str, dict[str, float]]:
-    """Create, read and list pods; return figures by what was done."""
+    """Create, read, list and delete pods; return figures by what was done."""
     return asyncio.run(_loaded(url, token, form, prefix, pods, connections))
 
 
@@ -89,10 +88,13 @@ async def _loaded(
     create = [_request("POST", _PODS, token, form, _body(one, form)) for one in manifests]
     read = [_request("GET", f"{_PODS}/{name}", token, form) for name in names]
     listing = [_request("GET", _PODS, token, form)] * _LISTS
+    now = "?gracePeriodSeconds=0"
+    delete = [_request("DELETE", f"{_PODS}/{name}{now}", token, form) for name in names]
     return {
         "create": await _closed_loop(url, create, connections),
         "get": await _closed_loop(url, read, connections),
         "list": await _closed_loop(url, listing, 1),
+        "delete": await _closed_loop(url, delete, connections),
     }
 
 

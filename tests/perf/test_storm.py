@@ -44,10 +44,11 @@ def test_a_burst_and_a_storm_are_answered_in_full(service: Scratch) -> None:
 
 def test_both_forms_are_measured(service: Scratch) -> None:
     found = forms.compare(service, pods=20, connections=2, rounds=1, say=quiet)
+    done = ("create", "get", "list", "delete")
     assert [(one["form"], one["what"]) for one in found[:-1]] == [
-        (form, what) for form in (forms.JSON, forms.PROTOBUF) for what in ("create", "get", "list")
+        (form, what) for form in (forms.JSON, forms.PROTOBUF) for what in done
     ]
-    assert set(found[-1]) == {"what", "create", "get", "list"}
+    assert set(found[-1]) == {"what", *done}
     assert all(one["answer_bytes"] > 100 for one in found[:-1])
 
 
