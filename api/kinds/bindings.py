@@ -51,6 +51,7 @@ def bind(value: Any, namespace: str, name: str, user: User) -> Response:
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
         annotations=metadata.get("annotations"),
+        labels=metadata.get("labels"),
         now=clock.now(),
         user=user,
     )

@@ -369,6 +369,24 @@ def test_binding_sets_the_node_and_a_second_one_conflicts(api):
     api.post(f"{PODS}/p/binding", {"kind": "Binding"}).fails(400, "BadRequest")
 
 
+def test_a_pod_takes_over_the_labels_and_annotations_of_its_binding(api):
+    """Rule: registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36."""
+    api.post(NODES, node()).ok(201)
+    api.post(PODS, pod(labels={"app": "web", "a": "old"})).ok(201)
+    one = binding("p", "n")
+    one["metadata"] |= {"labels": {"a": "new", "zone": "z"}, "annotations": {"why": "so"}}
+    wrong = {**one, "metadata": {**one["metadata"], "labels": {"no label": "x"}}}
+    status = api.post(f"{PODS}/p/binding", wrong).fails(422, "Invalid")
+    assert status["details"]["causes"][0]["field"] == "metadata.labels"
+    api.post(f"{PODS}/p/binding", one).ok(201)
+    found = api.get(f"{PODS}/p").ok()["metadata"]
+    assert found["labels"] == {"app": "web", "a": "new", "zone": "z"}
+    assert found["annotations"] == {"why": "so"}
+    listed = api.get(f"{PODS}?labelSelector=zone=z,a=new").ok()["items"]
+    assert [item["metadata"]["name"] for item in listed] == ["p"]
+    assert api.get(f"{PODS}?labelSelector=a=old").ok()["items"] == []
+
+
 def test_bindings_can_be_posted_to_their_collection(api):
     api.post(NODES, node()).ok(201)
     api.post(PODS, pod()).ok(201)

@@ -34,9 +34,10 @@ from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.admission.request import CREATE, NOBODY, User
+from clusterstate.admission.validation.metadata import validate_annotations, validate_labels
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
-from clusterstate.objects.errors import Conflict
+from clusterstate.objects.errors import Conflict, Invalid
 from clusterstate.objects.footprint import Footprint
 
 
@@ -287,16 +288,24 @@ def bind_pod(
     uid: str = "",
     resource_version: str = "",
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     dry_run: bool = False,
 ) -> int:
     """Bind one pod as a client's Binding says, whatever room the node has; return the revision.
 
-    The placement lock comes before the row lock: a batch that holds the first waits for the second.
+    ``annotations`` and ``labels`` are the Binding's: the pod has them from now on, in place of its
+    own (registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36). The placement lock comes
+    before the row lock: a batch that holds the first waits for the second.
 
     Raises:
         NotFound: there is no such pod.
         Conflict: it is bound already, is being deleted, is gated, or is another one than meant.
+        Invalid: its labels or annotations are.
     """
+    errors = validate_labels(labels or {}, "metadata.labels")
+    errors += validate_annotations(annotations or {}, "metadata.annotations")
+    if errors:
+        raise Invalid("Binding", name, errors)
     what = f'pods/binding "{name}"'
 
     def refuse(why: str) -> Conflict:
@@ -329,11 +338,10 @@ def bind_pod(
         new = {**old, "metadata": dict(old["metadata"]), "spec": dict(old["spec"])}
         new["status"] = {**(old.get("status") or {})}
         new["status"].pop("nominatedNodeName", None)
-        if annotations:
-            new["metadata"]["annotations"] = {
-                **(new["metadata"].get("annotations") or {}),
-                **annotations,
-            }
+        for members, given in (("annotations", annotations), ("labels", labels)):
+            if given:
+                own = new["metadata"].get(members) or {}
+                new["metadata"][members] = {**own, **given}
         text, overlay = document.encode("Pod", new)
         overlay = Overlay(node_name=node_name, scheduled_at=now)
         revision = write_version(row, new, text, overlay, now=now, place=True)
