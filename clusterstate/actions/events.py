@@ -14,13 +14,13 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import actors, admission, catalogue, changes, sql
-from clusterstate.actions import object_meta, transactions
-from clusterstate.actions.deletion import Deletion
+from clusterstate.actions import deletion, object_meta, transactions
+from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.stored import Deleted, Row, Stored
-from clusterstate.actions.writing import Writer
-from clusterstate.admission.request import CREATE, NOBODY, UPDATE, User
+from clusterstate.actions.writing import Writer, judge_deletion
+from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
-from clusterstate.objects.errors import NotFound, StatusError
+from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.managed_fields import Manager
@@ -253,23 +253,31 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
     return Stored(document.compose(text, row[0]), row[0], admitted.warnings, metadata["uid"])
 
 
-class _Locked(msgspec.Struct):
-    id: int
-    document_id: int | None
-    revision: int
-    item: bytes
-
-
-def _lock(namespace: str, name: str) -> _Locked:
-    found = sql.fetch_one(
-        "SELECT id, document_id, revision FROM event WHERE namespace = %s AND name = %s"
-        " FOR NO KEY UPDATE",
-        (namespace, name),
-    )
-    if found is None:
-        raise not_found(EVENT, name)
-    id_, document_id, revision = found
-    return _Locked(id_, document_id, revision, get_object(EVENT, namespace, name))
+def _lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
+    """Lock the events that there are; ``document_id`` is 0 for those without a document."""
+    rows = []
+    for namespace, name in sorted(keys):
+        found = sql.fetch_one(
+            "SELECT id, document_id, revision FROM event WHERE namespace = %s AND name = %s"
+            " FOR NO KEY UPDATE",
+            (namespace, name),
+        )
+        if found is None:
+            continue
+        id_, document_id, revision = found
+        manifest = decode_object(get_object(EVENT, namespace, name))
+        rows.append(
+            Row(
+                id=id_,
+                uid=manifest["metadata"]["uid"],
+                namespace=namespace,
+                name=name,
+                document_id=document_id or 0,
+                revision=revision,
+                text=document.encode("Event", manifest)[0],
+            )
+        )
+    return rows
 
 
 _UPDATE = f"""
@@ -311,66 +319,62 @@ def update_event(
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
     """
-    locked = _lock(namespace, name)
-    old = decode_object(locked.item)
-    new = object_meta.merge_update(EVENT, old, change(decode_object(locked.item)), "")
+    found = _lock([(namespace, name)])
+    if not found:
+        raise not_found(EVENT, name)
+    (row,) = found
+    row.actor = user.actor
+    old = row.manifest()
+    new = object_meta.merge_update(EVENT, old, change(row.manifest()), "")
     admitted = admission.admit("Event", UPDATE, new, old, "", catalogue.current(), user)
     new = admitted.manifest
     text, _ = document.encode("Event", new)
-    uid = old["metadata"]["uid"]
-    if text == document.encode("Event", old)[0]:
-        return Stored(locked.item, locked.revision, admitted.warnings, uid, changed=False)
-    row = sql.fetch_one(
+    if text == row.text:
+        return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
+    if new["metadata"].get("deletionTimestamp") and not EVENT.strategy.is_kept(new):
+        revision = _remove(row, now)
+    else:
+        revision = _write(row, new, text, now)
+    changes.announce(revision, ("Event",))
+    return Stored(document.compose(text, revision), revision, admitted.warnings, row.uid)
+
+
+def _write(row: Row, new: Manifest, text: str, now: datetime) -> int:
+    """Write a new version of a locked event; return its revision."""
+    document_id = row.document_id or None
+    found = sql.fetch_one(
         _UPDATE,
         [
-            *actors.gate(user.actor),
-            text,
-            *_columns(new, now),
-            locked.id,
-            locked.document_id,
-            locked.document_id,
-            now,
-            namespace,
-            name,
-            locked.document_id,
-            locked.revision,
+            *actors.gate(row.actor), text, *_columns(new, now), row.id, document_id, document_id,
+            now, row.namespace, row.name, document_id, row.revision,
         ],
-    )
-    assert row is not None  # the row is locked
-    changes.announce(row[0], ("Event",))
-    return Stored(document.compose(text, row[0]), row[0], admitted.warnings, uid)
+    )  # fmt: skip
+    assert found is not None  # the row is locked
+    revision: int = found[0]
+    return revision
 
 
-def delete_event(namespace: str, name: str, *, now: datetime, user: User = NOBODY) -> Deleted:
-    """Remove an event. The log keeps its last state as a document.
+def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[Deleted | StatusError]:
+    """Remove events, or begin to where finalizers keep them; return the results, in order.
 
-    Raises:
-        NotFound: there is none.
+    The log keeps the last state of each as a document.
     """
-    with transaction.atomic():
-        locked = _lock(namespace, name)
-        manifest = decode_object(locked.item)
-        text, _ = document.encode("Event", manifest)
-        document_id = locked.document_id
-        if document_id is None:
-            found = sql.fetch_one(
-                "INSERT INTO document (text) VALUES (%s::text) RETURNING id", (text,)
-            )
-            assert found is not None
-            document_id = found[0]
-        row = Row(
-            id=locked.id,
-            uid=manifest["metadata"]["uid"],
-            namespace=namespace,
-            name=name,
-            document_id=document_id,
-            revision=locked.revision,
-            text=text,
-            actor=user.actor,
-        )
-        revision = _remove(row, now)
-        changes.announce(revision, ("Event",))
-    return Deleted(document.compose(text, revision), revision, row.uid, gone=True)
+    context = catalogue.current()
+
+    def judge(row: Row, one: Deletion) -> Outcome:
+        return judge_deletion(EVENT, row, one, context, now)
+
+    def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+        return [
+            _write(row, one.manifest, one.text, now)
+            for row, one in outcomes
+            if one.manifest is not None
+        ]
+
+    def remove(rows: Sequence[Row]) -> list[int]:
+        return [_remove(row, now) for row in rows]
+
+    return deletion.delete_each(EVENT, wanted, lock=_lock, judge=judge, write=write, remove=remove)
 
 
 _DELETE = f"""
@@ -392,11 +396,19 @@ _DELETE = f"""
 
 
 def _remove(row: Row, now: datetime) -> int:
+    """Remove a locked event; return the revision. The service's own gets its document now."""
+    document_id = row.document_id
+    if not document_id:
+        made = sql.fetch_one(
+            "INSERT INTO document (text) VALUES (%s::text) RETURNING id", (row.text,)
+        )
+        assert made is not None
+        document_id = made[0]
     found = sql.fetch_one(
         _DELETE,
         (
-            *actors.gate(row.actor), row.id, row.document_id, now, row.namespace, row.name,
-            row.document_id, row.document_id, row.revision,
+            *actors.gate(row.actor), row.id, document_id, now, row.namespace, row.name,
+            document_id, document_id, row.revision,
         ),
     )  # fmt: skip
     assert found is not None  # the row is locked
@@ -443,13 +455,6 @@ class EventWriter(Writer):
     def delete_each(
         self, kind: Kind, wanted: Sequence[Deletion], now: datetime
     ) -> list[Deleted | StatusError]:
-        """See ``delete_event``; one by one, in one transaction."""
+        """Delete events, or begin to, in one transaction; see ``Writer.delete_each``."""
         with transaction.atomic():
-            return [_delete_or_fail(one, now) for one in wanted]
-
-
-def _delete_or_fail(wanted: Deletion, now: datetime) -> Deleted | StatusError:
-    try:
-        return delete_event(wanted.namespace, wanted.name, now=now, user=wanted.user)
-    except NotFound as error:
-        return error
+            return _delete_each(wanted, now)

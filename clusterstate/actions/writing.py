@@ -333,7 +333,7 @@ class Writer:
             return stored_rows.lock_rows(kind, keys)
 
         def judge(row: Row, one: Deletion) -> Outcome:
-            return _judge_deletion(kind, row, one, context, now)
+            return judge_deletion(kind, row, one, context, now)
 
         def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
             return [
@@ -387,7 +387,7 @@ def _charge(
     return charges
 
 
-def _judge_deletion(
+def judge_deletion(
     kind: Kind, row: Row, wanted: Deletion, context: admission.Context, now: datetime
 ) -> Outcome:
     """Return what becomes of a locked object, not a pod, that is to be deleted.

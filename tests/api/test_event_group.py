@@ -74,6 +74,31 @@ def test_events_of_the_service_itself_are_shown(api):
     assert item["deprecatedSource"] == {"component": "default-scheduler"}
 
 
+@pytest.mark.parametrize("path", [CORE, NEWER])
+def test_an_event_with_finalizers_stays_until_they_are_gone(api, path):
+    kept = newer()
+    kept["metadata"]["finalizers"] = ["example.org/reader", "example.org/copy"]
+    api.post(NEWER, kept).ok(201)
+    api.post(NEWER, newer("other")).ok(201)
+    left = api.delete(f"{path}/e").ok()
+    assert left["metadata"]["deletionTimestamp"]
+    assert api.delete(path).ok()
+    first = api.patch(f"{path}/e", {"metadata": {"finalizers": ["example.org/copy"]}}).ok()
+    assert first["metadata"]["deletionTimestamp"] == left["metadata"]["deletionTimestamp"]
+    assert [one["metadata"]["name"] for one in api.get(path).ok()["items"]] == ["e"]
+    api.patch(f"{path}/e", {"metadata": {"finalizers": None}}).ok()
+    assert api.get(path).ok()["items"] == []
+
+
+def test_an_event_is_deleted_as_the_one_that_was_meant(api):
+    made = api.post(NEWER, newer()).ok(201)
+    for meant in ({"uid": "another"}, {"resourceVersion": "1"}):
+        api.delete(f"{CORE}/e", {"preconditions": meant}).fails(409, "Conflict")
+    right = {one: made["metadata"][one] for one in ("uid", "resourceVersion")}
+    assert api.delete(f"{CORE}/e", {"preconditions": right}).ok()["status"] == "Success"
+    api.get(f"{CORE}/e").fails(404, "NotFound")
+
+
 def test_selectors_and_patches_use_its_names(api):
     api.post(NEWER, newer()).ok(201)
     api.post(NEWER, newer("f", reason="Other")).ok(201)
