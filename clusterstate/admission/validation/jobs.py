@@ -106,10 +106,61 @@ def _job(new: Manifest, old: Manifest | None) -> Errors:
         )
         if not follows:
             errors.append(invalid("spec.completions", spec.get("completions"), IMMUTABLE))
-    started = (old.get("status") or {}).get("startTime")
-    if started or not before.get("suspend"):
-        errors += validate_immutable(spec.get("template"), before.get("template"), "spec.template")
+    template = before.get("template")
+    if _may_be_redirected(before, old.get("status") or {}):
+        template = _redirected(template or {}, spec.get("template") or {})
+    errors += validate_immutable(spec.get("template"), template, "spec.template")
     return errors
+
+
+def _may_be_redirected(spec: Manifest, status: Manifest) -> bool:
+    """Return whether a Job has no pods, and gets none before somebody resumes it.
+
+    Rule: ``validationOptionsForJob`` in pkg/registry/batch/job/strategy.go, v1.36, with
+    MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs.
+    """
+    if not spec.get("suspend") or status.get("active"):
+        return False
+    return not status.get("startTime") or any(
+        one.get("type") == "Suspended" and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
+
+
+def _redirected(template: Manifest, wanted: Manifest) -> Manifest:
+    """Return a pod template with what ``wanted`` says of where its pods go and what they ask for.
+
+    Nothing else of a Job's template can change. Rule: ``validatePodTemplateUpdate``.
+    """
+    spec, other = template.get("spec") or {}, wanted.get("spec") or {}
+    spec = _taking(spec, other, ("nodeSelector", "tolerations", "schedulingGates"))
+    affinity, of_other = spec.get("affinity"), other.get("affinity")
+    taken = _taking(affinity or {}, of_other or {}, ("nodeAffinity",))
+    if taken or of_other is not None:
+        spec["affinity"] = taken
+    else:
+        spec.pop("affinity", None)
+    for field in ("containers", "initContainers"):
+        mine, others = spec.get(field) or [], other.get(field) or []
+        if mine and len(mine) == len(others):
+            spec[field] = [
+                _taking(one, another, ("resources",))
+                for one, another in zip(mine, others, strict=True)
+            ]
+    found = {**template, "spec": spec}
+    metadata, of_other = template.get("metadata"), wanted.get("metadata")
+    taken = _taking(metadata or {}, of_other or {}, ("labels", "annotations"))
+    if taken or of_other is not None:
+        found["metadata"] = taken
+    else:
+        found.pop("metadata", None)
+    return found
+
+
+def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifest:
+    """Return a copy in which these fields are the other's."""
+    rest = {key: value for key, value in mine.items() if key not in fields}
+    return rest | {key: other[key] for key in fields if key in other}
 
 
 # Cron jobs ------------------------------------------------------------------------------------
