@@ -117,6 +117,9 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
         errors += validate_immutable(
             spec.get("volumeMode"), before.get("volumeMode"), "spec.volumeMode"
         )
+        if before.get("nodeAffinity") is not None:  # MutablePVNodeAffinity is alpha
+            affinity = spec.get("nodeAffinity")
+            errors += validate_immutable(affinity, before["nodeAffinity"], "nodeAffinity")
     return errors
 
 
