@@ -292,8 +292,15 @@ def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
-    """A node with the topology keys of all affinity terms came, or its labels changed."""
-    return _has_keys(event.new, [term.topology_key for term in _affinity_terms(pod)])
+    """A node came that is in a domain of an affinity term, or the labels of one changed.
+
+    A label that changes takes pods out of a domain, or brings them into one, and may so help on any
+    other node: by the terms of this pod, and by the anti-affinity of others, which is not known.
+    """
+    if isinstance(event.old, Node):
+        return True
+    keys = [term.topology_key for term in _affinity_terms(pod)]
+    return not keys or any(_has_keys(event.new, [key]) for key in keys)
 
 
 def _affinity_namespaces(pod: Pod, _event: ClusterEvent) -> bool:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterstate.objects.matching import (
@@ -14,7 +14,11 @@ from clusterstate.objects.pod import Pod
 from scheduling.framework.documents import default_configuration, load
 from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node
 from scheduling.plugins.queueing_hints import registrations
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.inter_pod_affinity import InterPodAffinity
 from tests.reference.node_affinity import required_match
+from tests.reference.pod_topology_spread import PodTopologySpread
+from tests.reference.rule import SKIPPED
 
 ALL = registrations(default_configuration().profiles[0])
 
@@ -78,6 +82,13 @@ NEAR_STORE = {
     }
 }
 NOT_NEAR_STORE = {"podAntiAffinity": NEAR_STORE["podAffinity"]}
+RACK = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "rack"}
+[ZONE] = NEAR_STORE["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+IN_RACK = {
+    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [RACK]}, **NOT_NEAR_STORE,
+}  # fmt: skip
+IN_BOTH = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [RACK, ZONE]}}
+ZONE_A, ZONE_B = (node(labels={"zone": one}) for one in ("a", "b"))
 SPREAD = [
     {
         "maxSkew": 1,
@@ -169,6 +180,16 @@ PORT = [{"hostPort": 80}]
         ("InterPodAffinity", pod(WEB), went(pod(affinity=NOT_NEAR_STORE)), False),
         ("InterPodAffinity", pod(affinity=NEAR_STORE), came(node(labels={"zone": "a"})), True),
         ("InterPodAffinity", pod(affinity=NEAR_STORE), came(node()), False),
+        ("InterPodAffinity", pod(affinity=IN_RACK), came(node(labels={"zone": "a"})), False),
+        ("InterPodAffinity", pod(affinity=IN_BOTH), came(node(labels={"zone": "a"})), True),
+        # a store leaves the zone, on a node without racks; this pod fits on another node then
+        (
+            "InterPodAffinity",
+            pod(affinity=IN_RACK),
+            changed(ZONE_A, node(labels={"zone": "b"})),
+            True,
+        ),
+        ("InterPodAffinity", pod(affinity=IN_BOTH), changed(node(), ZONE_A), True),
         # spreading
         ("PodTopologySpread", pod(topologySpreadConstraints=SPREAD), came(pod(WEB)), True),
         ("PodTopologySpread", pod(topologySpreadConstraints=SPREAD), went(pod(WEB)), True),
@@ -275,3 +296,102 @@ def test_a_change_of_a_node_that_makes_a_pod_fit_always_wakes_it(target, old, ne
     # Whichever plugin was the first to reject, its hint hears of the change.
     for plugin in before:
         assert wakes(plugin, target, changed(old, new))
+
+
+# --- pods in domains ------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["zone", "rack"])
+LABELS = st.sampled_from([WEB, STORE, {}])
+PLACES = st.sampled_from(
+    [{}, {"zone": "a"}, {"zone": "b"}, {"rack": "a"}, {"zone": "a", "rack": "a"},
+     {"zone": "b", "rack": "a"}]
+)  # fmt: skip
+TERMS = st.lists(
+    st.builds(
+        lambda app, key: {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key},
+        st.sampled_from(["web", "store"]),
+        KEYS,
+    ),
+    max_size=2,
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+WITH_TERMS = st.builds(
+    lambda labels, near, away: pod(
+        labels,
+        affinity={
+            "podAffinity": {REQUIRED: near}, "podAntiAffinity": {REQUIRED: away},
+        },
+    ),
+    LABELS,
+    TERMS,
+    TERMS,
+)  # fmt: skip
+SPREADING = st.builds(
+    lambda labels, keys, app: pod(
+        labels,
+        topologySpreadConstraints=[
+            {**SPREAD[0], "topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+            for key in keys
+        ],
+    ),
+    LABELS,
+    st.lists(KEYS, min_size=1, max_size=2, unique=True),
+    st.sampled_from(["web", "store"]),
+)
+
+
+@st.composite
+def happenings(draw, pods):
+    """Two clusters, and the event between them: a node or a pod came, went or was relabelled."""
+    names = ["m", "n", "o"]
+    nodes = [
+        PlacedNode(node(name, draw(PLACES)), tuple(draw(st.lists(pods, max_size=2))))
+        for name in names
+    ]
+    place = draw(st.integers(0, 2))
+    one, rest = nodes[place], nodes[:place] + nodes[place + 1 :]
+    what = draw(st.sampled_from(["node changes", "node", "pod changes", "pod"]))
+    if what == "node changes":
+        other = PlacedNode(node(one.name, draw(PLACES)), one.pods)
+        return Cluster(tuple(nodes)), Cluster((*rest, other)), changed(one.node, other.node)
+    backwards = draw(st.booleans())
+    if what == "node":
+        alone = PlacedNode(one.node)
+        before, after = Cluster(tuple(rest)), Cluster((*rest, alone))
+        if backwards:
+            return after, before, went(one.node)
+        return before, after, came(one.node)
+    some = draw(pods)
+    before, after = Cluster(tuple(nodes)), Cluster((*rest, one.with_pod(some)))
+    if what == "pod":
+        return (after, before, went(some)) if backwards else (before, after, came(some))
+    relabelled = msgspec.convert(
+        {**msgspec.to_builtins(some), "metadata": {"namespace": "default", "labels": draw(LABELS)}},
+        Pod,
+    )
+    return after, Cluster((*rest, one.with_pod(relabelled))), changed(some, relabelled)
+
+
+def fits_on(rule, target, cluster):
+    begun = rule.pre_filter(target, cluster)
+    return {
+        one.name
+        for one in cluster.nodes
+        if begun.verdict == SKIPPED
+        or (begun.verdict.success and rule.filter(begun.state, target, one).success)
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "targets"),
+    [(InterPodAffinity(), WITH_TERMS), (PodTopologySpread(), SPREADING)],
+    ids=["InterPodAffinity", "PodTopologySpread"],
+)
+@settings(max_examples=400)
+@given(data=st.data())
+def test_what_lets_a_pod_into_a_domain_always_wakes_it(rule, targets, data):
+    target = data.draw(targets)
+    before, after, event = data.draw(happenings(WITH_TERMS))
+    # It may not fit on the other nodes for another reason.
+    if event.action and fits_on(rule, target, after) - fits_on(rule, target, before):
+        assert wakes(rule.name, target, event)
