@@ -470,8 +470,7 @@ class FastLane:
     def _versions(self) -> tuple[int, ...]:
         """Return what the kind of a class holds for."""
         snapshot = self._snapshot
-        versions = (snapshot.node_version, snapshot.peer_version, snapshot.workload_version)
-        return (*versions, self._generation)
+        return (snapshot.node_version, snapshot.peer_version, self._generation)
 
     def _loop(self, found: Run, ahead: _Ahead, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""

@@ -324,7 +324,6 @@ def stamp(snapshot: Snapshot, skips: tuple[str, ...], info: PodInfo) -> Hashable
         snapshot.node_version,
         snapshot.peer_version,
         snapshot.peer_stamp(info),
-        snapshot.workload_version,
         snapshot.capacity,
         snapshot.allocatable.shape[1],
         *skips,

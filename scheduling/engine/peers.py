@@ -6,13 +6,15 @@ are filed under an *anchor*, something that every pod they mean must have: a lab
 host port. So a new peer meets only the terms and counters that can mean it, and a new term only
 the peers that it can mean; nothing here takes longer because there are more classes.
 
-``stamps`` counts, for each peer, what became known that others' terms say about it: what is kept
-about a class holds as long as its peer's stamp stays.
+``stamps`` counts, for each peer, what became known that others' terms say about it, and changes of
+the services and controllers that may select it: what is kept about a class holds as long as its
+peer's stamp stays.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from scheduling.framework.reach import Anchor, anchors_of, term_anchors
+from clusterstate.objects.labels import Selector
+from scheduling.framework.reach import Anchor, anchors, anchors_of, term_anchors
 from scheduling.framework.tables import Counter
 from scheduling.framework.types import AffinityTerm, PodInfo
 
@@ -57,6 +59,7 @@ class Peers:
         self._counters_at: dict[Anchor, list[Counter]] = {}
         self._counters_about: dict[int, list[Counter]] = {}
         self._counters_of_all: list[Counter] = []
+        self._selects_namespaces = False
 
     def copy(
         self,
@@ -95,6 +98,7 @@ class Peers:
             (self._scored, info.preferred_anti_affinity),
         ):
             for term in dict.fromkeys(terms):
+                self._selects_namespaces |= not term.namespace_selector.nothing
                 carriers = known.carriers.get(term)
                 if carriers is None:
                     carriers = known.carriers[term] = []
@@ -121,6 +125,24 @@ class Peers:
                 if number not in seen and term.matches(info.namespace, info.labels, labels):
                     seen.add(number)
                     yield number
+
+    def selected_by(self, namespace: str, selector: Selector) -> Iterator[int]:
+        """Return the peers in a namespace that a selector means."""
+        seen: set[int] = set()
+        for anchor in anchors(selector, (namespace,)):
+            for number in self._at.get(anchor, ()):
+                if number not in seen and selector.matches(self.infos[number].labels):
+                    seen.add(number)
+                    yield number
+
+    def renew(self, numbers: Iterable[int]) -> None:
+        """Make what is kept about classes of these peers obsolete."""
+        for number in numbers:
+            self.stamps[number] += 1
+
+    def looked_at_namespace(self, name: str) -> bool:
+        """Return whether the labels of a namespace may have told whom some term means."""
+        return self._selects_namespaces and (name, "", "") in self._at
 
     # --- terms -----------------------------------------------------------------------------------
 

@@ -166,7 +166,6 @@ class Refusals:
             snapshot.node_version,
             snapshot.peer_stamp(info),
             snapshot.peer_version,
-            snapshot.workload_version,
         )
 
     def _strict(self, info: PodInfo, start: int) -> _Stamp:

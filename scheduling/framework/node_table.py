@@ -41,7 +41,6 @@ class NodeTable(Protocol):
     taint_sets: list[tuple[Taint, ...]]
     node_version: int
     peer_version: int
-    workload_version: int
 
     @property
     def node_count(self) -> int:

@@ -89,7 +89,6 @@ class Constraints(msgspec.Struct, frozen=True):
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
     all_keys: bool
-    workload_version: int
     hard_problem: str = ""
     soft_problem: str = ""
 
@@ -112,7 +111,8 @@ class PodTopologySpread:
     ) -> None:
         self._system = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
-        self._nothing = Constraints((), (), not self._system, 0)
+        # One object for all classes without constraints.
+        self._nothing = Constraints((), (), not self._system)
         self._empty_term = cast("EmptyTerm", empty_node_selector_term)
         self._match_label_keys = match_label_keys
         self._policies = node_inclusion_policy
@@ -126,34 +126,24 @@ class PodTopologySpread:
 
     def _constraints(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
         found = pod.memo.get(self._memo_key)
+        stamp = snapshot.peer_stamp(pod)
+        if isinstance(found, tuple) and found[0] == stamp:
+            return cast("Constraints", found[1])
         stated = pod.pod.spec.topology_spread_constraints
-        if isinstance(found, Constraints) and (
-            stated or found.workload_version == snapshot.workload_version
-        ):
-            return found
         if stated:
             hard, hard_problem = self._parsed(pod, stated, HARD)
             soft, soft_problem = self._parsed(pod, stated, SOFT)
-            wanted = Constraints(
-                hard, soft, True, snapshot.workload_version, hard_problem, soft_problem
-            )
+            wanted = Constraints(hard, soft, True, hard_problem, soft_problem)
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
             if selector is None:
-                wanted = self._no_constraints(snapshot.workload_version)
+                wanted = self._nothing
             else:
                 hard = self._compile(pod, self._defaults, HARD, selector)
                 soft = self._compile(pod, self._defaults, SOFT, selector)
-                wanted = Constraints(hard, soft, not self._system, snapshot.workload_version)
-        pod.memo[self._memo_key] = wanted
+                wanted = Constraints(hard, soft, not self._system)
+        pod.memo[self._memo_key] = stamp, wanted
         return wanted
-
-    def _no_constraints(self, version: int) -> Constraints:
-        """Return that a class has no constraints: one object for all classes, by version."""
-        nothing = self._nothing  # another thread may put one of its snapshot's version there
-        if nothing.workload_version != version:
-            nothing = self._nothing = Constraints((), (), not self._system, version)
-        return nothing
 
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str

@@ -292,11 +292,11 @@ def test_only_another_selector_of_a_service_or_controller_makes_classes_obsolete
         return str(snapshot.default_selector(info))
 
     first = set_both(1, app="a")
-    version = snapshot.workload_version
+    stamp = snapshot.peer_stamp(info)
     assert set_both(2, app="a") == first
-    assert snapshot.workload_version == version
+    assert snapshot.peer_stamp(info) == stamp
     assert set_both(3, app="b") != first
-    assert snapshot.workload_version > version
+    assert snapshot.peer_stamp(info) > stamp
     snapshot.remove_service("default", "r")
     snapshot.remove_controller("ReplicaSet", "default", "r")
     assert snapshot.default_selector(info) is None

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from clusterstate.objects.labels import Selector
 from scheduling.engine.interning import BASE_RESOURCES, is_scalar_resource
 from scheduling.engine.nominations import NO_PRIORITY
 from scheduling.engine.peers import Peers
@@ -35,6 +36,8 @@ class ClassColumns(NodeColumns):
         self._peers = Peers(self.namespace_labels)
         self._counters: dict[Hashable, Counter] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
+        # By kind, namespace and name of a controller: the peers of classes that it owns.
+        self._owned: dict[tuple[str, str, str], set[int]] = {}
         self.peer_version = 0
         self.lowest_priority = NO_PRIORITY
         """The lowest priority of all classes that were ever known."""
@@ -61,6 +64,9 @@ class ClassColumns(NodeColumns):
         info.index = len(self.classes)
         self.lowest_priority = min(self.lowest_priority, info.priority)
         info.peer = self._peers.intern(info)
+        if info.owner is not None:
+            _, kind, name = info.owner
+            self._owned.setdefault((kind, info.namespace, name), set()).add(info.peer)
         self.classes.append(info)
         self._vectors.append(vector)
         if info.index == len(self._class_priority):
@@ -122,7 +128,10 @@ class ClassColumns(NodeColumns):
         return len(self._peers.infos)
 
     def peer_stamp(self, info: PodInfo) -> int:
-        """Return a number that changes when terms about the class become known."""
+        """Return a number that changes when terms about the class become known.
+
+        It changes as well when services or controllers may select other pods with it than before.
+        """
         return self._peers.stamps[info.peer]
 
     def has_term_about(self, info: PodInfo) -> bool:
@@ -163,17 +172,28 @@ class ClassColumns(NodeColumns):
         self._peers.forget_counters()
         self.peer_version += 1
 
+    def _selects_anew(self, namespace: str, selector: Selector) -> None:
+        self._peers.renew(self._peers.selected_by(namespace, selector))
+
+    def _owns_anew(self, owner: tuple[str, str, str]) -> None:
+        self._peers.renew(self._owned.get(owner, ()))
+
     # --- namespaces ------------------------------------------------------------------------------
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Add or replace a namespace."""
         if self._namespaces.get(name) != labels:
             self._namespaces[name] = dict(labels)
-            self.forget_counters()
+            self._namespace_changed(name)
 
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace."""
         if self._namespaces.pop(name, None) is not None:
+            self._namespace_changed(name)
+
+    def _namespace_changed(self, name: str) -> None:
+        """Forget the counters if a term may have looked at the labels of the namespace."""
+        if self._peers.looked_at_namespace(name):
             self.forget_counters()
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:

@@ -26,8 +26,8 @@ _NO_SERVICES: Mapping[str, Selector] = {}
 class Workloads:
     """Selectors by owner, and budgets.
 
-    ``workload_version`` counts changes of what services and controllers select, ``budget_version``
-    those of budgets.
+    ``budget_version`` counts changes of budgets. What a service or a controller selects matters to
+    the classes that it can mean: ``_selects_anew`` and ``_owns_anew`` say which these are.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,6 @@ class Workloads:
         self._services_at: dict[tuple[str, str, str], dict[str, Selector]] = {}
         self._controllers: dict[tuple[str, str, str], Selector] = {}
         self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
-        self.workload_version = 0
         self.budget_version = 0
 
     def set_service(self, service: Service) -> None:
@@ -45,19 +44,15 @@ class Workloads:
         selector = selector_from_set(service.spec.selector)
         if self._services.get((meta.namespace, meta.name)) == selector:
             return
-        self._drop_service(meta.namespace, meta.name)
+        self.remove_service(meta.namespace, meta.name)
         self._services[meta.namespace, meta.name] = selector
         if selector.requirements:
             there = self._services_at.setdefault(_filed(meta.namespace, selector), {})
             there[meta.name] = selector
-        self.workload_version += 1
+            self._selects_anew(meta.namespace, selector)
 
     def remove_service(self, namespace: str, name: str) -> None:
-        """Remove a service."""
-        self._drop_service(namespace, name)
-        self.workload_version += 1
-
-    def _drop_service(self, namespace: str, name: str) -> None:
+        """Remove a service. Unknown: nothing happens."""
         selector = self._services.pop((namespace, name), None)
         if selector is not None and selector.requirements:
             filed = _filed(namespace, selector)
@@ -65,12 +60,19 @@ class Workloads:
             del there[name]
             if not there:
                 del self._services_at[filed]
+            self._selects_anew(namespace, selector)
+
+    def _selects_anew(self, namespace: str, selector: Selector) -> None:
+        """Note that a service came or went that selects these pods of its namespace."""
+
+    def _owns_anew(self, owner: tuple[str, str, str]) -> None:
+        """Note that the selector of a controller (kind, namespace, name) became another one."""
 
     def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
         """Add or replace a controller whose pods are spread by default.
 
         One that selects what it did before changes nothing: its status changes with each of its
-        pods, and ``workload_version`` makes what is known of all classes obsolete.
+        pods.
         """
         if isinstance(controller, ReplicationController):
             kind, selector = "ReplicationController", selector_from_set(controller.spec.selector)
@@ -81,12 +83,12 @@ class Workloads:
         if self._controllers.get(key) == selector:
             return
         self._controllers[key] = selector
-        self.workload_version += 1
+        self._owns_anew(key)
 
     def remove_controller(self, kind: str, namespace: str, name: str) -> None:
         """Remove a controller by kind (ReplicationController, ReplicaSet or StatefulSet)."""
-        self._controllers.pop((kind, namespace, name), None)
-        self.workload_version += 1
+        if self._controllers.pop((kind, namespace, name), None) is not None:
+            self._owns_anew((kind, namespace, name))
 
     def default_selector(self, pod: PodInfo) -> Selector | None:
         """Return the joined selector of a pod's services and controller, ``None`` when empty.
