@@ -53,13 +53,13 @@ class LabelColumn:
         self._single_version = -1
 
     def single(self, version: int) -> bool:
-        """Whether no two nodes share a value, as with hostnames.
+        """Whether no two nodes share a value, as with hostnames; not if no node has the label.
 
         ``version`` is the snapshot's ``node_version``.
         """
         if self._single_version != version:
             ids = self.ids[self.ids >= 0]
-            self._single = int(np.bincount(ids).max(initial=0)) <= 1
+            self._single = int(np.bincount(ids).max(initial=0)) == 1
             self._single_version = version
         return self._single
 

@@ -251,6 +251,31 @@ def test_deployments_behind_services_are_decided_by_the_loop_from_their_first_po
     assert sides.by_loop == 60
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_without_zones_programs_decide_as_the_reference_path(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshots = [Snapshot(), Snapshot()]
+    for snapshot in snapshots:
+        for number in range(4):
+            snapshot.set_service(service(number))
+        for number in range(70):
+            snapshot.set_node(make_node(f"n{number}").labelled({HOSTNAME: f"n{number}"}).build())
+    sides = Sides(snapshots, seed)
+    pods = [pod_of(number, dice) for number in range(12)]
+    for step in range(3):
+        wanted = [dice.choice(pods) for _ in range(20)]
+        sides.place(wanted, [f"default/{step}-{at}" for at in range(20)])
+    spread = [behind_service(number) for number in range(4)]
+    by_loop = sides.by_loop
+    sides.place(spread, [f"default/spread-{at}" for at in range(4)])
+    assert sides.by_loop == by_loop + 4
+    decider = sides.deciders[1]
+    assert decider is not None
+    made = {program.info: program for program in decider._lane._programs._programs}
+    infos = [sides.snapshots[1].intern(from_pod(pod)) for pod in spread]
+    assert not any(made[info].private for info in infos), "they share lines as elsewhere"
+
+
 def test_a_class_with_more_excepted_rows_than_there_is_room_for_is_decided_all_the_same() -> None:
     sides = Sides([world(300, 2, services=1), world(300, 2, services=1)], 3)
     apart = make_pod("p").asks(cpu="10m").labelled(app="app-0").away_from(HOSTNAME, app="app-0")
