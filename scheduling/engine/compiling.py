@@ -18,7 +18,7 @@ from scheduling.engine.programs import Program, Programs
 from scheduling.engine.requests import Requests
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.statements import FILTERING
+from scheduling.engine.statements import FILTERING, Stated
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
 from scheduling.framework.node_table import Rows
@@ -151,8 +151,9 @@ class Compiler:
     ) -> Iterator[tuple[PodInfo, Compiled]]:
         """Compile classes of which plugins say what they said of others, all together.
 
-        They differ from classes that were compiled before in amounts, and in what no plugin looks
-        at. Those of ``infos`` that do not are left out, and compiled one by one.
+        They differ from classes that were compiled before in amounts, in whose pods their terms
+        count, and in what no plugin looks at. Those of ``infos`` that do not are left out, and
+        compiled one by one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -168,22 +169,60 @@ class Compiler:
         alike: list[PodInfo] = []
         aspects: list[tuple[Hashable, ...]] = []
         numbers: list[int] = []
+        with_terms: list[tuple[PodInfo, Stated, Plan, bool]] = []
+        aspects_with_terms: list[tuple[Hashable, ...]] = []
         for info, of in zip(infos, zip(*said, strict=True), strict=False):
+            if None in of:
+                stated = self._stated_alike(info, of)
+                if stated is not None:
+                    with_terms.append(stated)
+                    aspects_with_terms.append(of)
+                continue
             plan = plans.known(of)
             if plan is not None:
                 alike.append(info)
                 aspects.append(of)
                 numbers.append(plan.number)
+        programs: list[Program | None] = [None] * len(alike)
+        if with_terms and stamp == self._versions():
+            alike += [info for info, _, _, _ in with_terms]
+            aspects += aspects_with_terms
+            numbers += [plan.number for _, _, plan, _ in with_terms]
+            programs += self._programs.make_alike(with_terms)
         plan_of = np.array(numbers, np.int64)
         for places, requests in self._requests.of_many(alike, aspects):
             written = np.concatenate((plan_of[places, None], requests), axis=1)
             keys, width = written.tobytes(), written.itemsize * written.shape[1]
             for at, place in enumerate(places):
-                info = alike[place]
+                info, program = alike[place], programs[place]
+                if program is None and None in aspects[place]:
+                    continue
                 made = Compiled(stamp, snapshot.peer_stamp(info))
-                made.plan = plans.plans[numbers[place]]
+                made.plan, made.program = plans.plans[numbers[place]], program
                 made.key = keys[at * width : (at + 1) * width]
                 yield info, made
+
+    def _stated_alike(
+        self, info: PodInfo, aspects: tuple[Hashable, ...]
+    ) -> tuple[PodInfo, Stated, Plan, bool] | None:
+        """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        profile = self._profile
+        asked = zip(profile.aspected, aspects, strict=True)
+        wanting: list[Plugin] = [plugin for plugin, aspect in asked if aspect is None]
+        if not all(plugin.name in profile.termed for plugin in wanting):
+            return None
+        stated = self._programs.state(info, profile.in_order(wanting))
+        if stated is None or stated.private:
+            return None
+        plan = self._plans.known(aspects, stated.keys)
+        if plan is None or plan.keyed == 0:
+            return None
+        shut_first = profile.shuts_first(plan, wanting)
+        return None if shut_first is None else (info, stated, plan, shut_first)
 
     def _only_row(
         self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]

@@ -357,17 +357,17 @@ class FastLane:
                 return
             place = place_of.get(id(info), -1)
             if place < 0:
-                is_new = not ahead.compiled and self._compiled(info, stamp) is None
-                if not self._take_in(info, stamp, held, ahead):
+                compiled = self._compiled(info, stamp)
+                if not self._take_in(info, compiled, stamp, held, ahead):
                     return
                 place = place_of[id(info)] = len(ahead.infos) - 1
-                if is_new:
+                if compiled is None and not ahead.compiled:
                     ahead.compiled = True
                     self._compile_alike([pods[at].info for at in range(number, last)], stamp)
             elif 0 <= ahead.lines[place] < ONCE:
-                compiled = info.memo[self._memo_key]
-                assert isinstance(compiled, Compiled)
-                line = self._line(compiled, held, ahead.made)
+                kept = info.memo[self._memo_key]
+                assert isinstance(kept, Compiled)
+                line = self._line(kept, held, ahead.made)
                 if line < 0:
                     return
                 ahead.lines[place] = line  # of the pod before as well
@@ -402,15 +402,21 @@ class FastLane:
                 info.memo[self._memo_key] = compiled
 
     def _take_in(
-        self, info: PodInfo, stamp: tuple[int, ...], held: set[int], ahead: _Ahead
+        self,
+        info: PodInfo,
+        compiled: Compiled | None,
+        stamp: tuple[int, ...],
+        held: set[int],
+        ahead: _Ahead,
     ) -> bool:
         """Note a class that is new to a run; False: the run ends before its pods.
+
+        ``compiled``: what ``_compiled`` says of it.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         memo_key = self._memo_key
-        compiled = self._compiled(info, stamp)
         if compiled is None:
             compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
             if compiled.stamp != stamp:

@@ -243,9 +243,11 @@ class Plans:
         plan = self._by_aspects[key] = self._make(info, keys)
         return plan
 
-    def known(self, aspects: tuple[Hashable, ...]) -> Plan | None:
-        """Return the plan of pods with these aspects and no program, ``None``: none was made."""
-        return self._by_aspects.get((aspects, None))
+    def known(
+        self, aspects: tuple[Hashable, ...], keys: tuple[tuple[str, bool], ...] | None = None
+    ) -> Plan | None:
+        """Return the plan of pods with these aspects as ``of`` does, ``None``: none was made."""
+        return self._by_aspects.get((aspects, keys))
 
     def _make(self, info: PodInfo, keys: tuple[tuple[str, bool], ...] | None) -> Plan | None:
         snapshot, profile = self._snapshot, self._profile

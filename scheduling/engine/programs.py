@@ -126,6 +126,22 @@ class _Form(msgspec.Struct, kw_only=True, eq=False):
     base: Int64
 
 
+class _Written(msgspec.Struct, kw_only=True, eq=False):
+    """What the arrays are to say of a class: ``form``, and the numbers of its counters.
+
+    ``watches``: of a private one, the counters by row, ``watched``: how many are watched.
+    ``watch_of``: which of them each term looks at, -1 for none.
+    """
+
+    form: _Form
+    counters: list[int]
+    watch_of: list[int]
+    watches: list[tuple[int, bool]]
+    watched: int
+    taken: int
+    private: bool
+
+
 class Programs:
     """The programs of one profile over one snapshot, until its nodes change."""
 
@@ -192,19 +208,61 @@ class Programs:
         Raises:
             PluginFailed: a plugin failed.
         """
-        snapshot = self._snapshot
-        versions = (snapshot.node_version, snapshot.peer_version)
-        if self.counters.versions != versions:
-            self.counters.clear()
+        self._follow_versions()
         if not stated.private:
             program = self._make(info, stated, plan, private=False, shut_first=shut_first)
             if program is None or self.sync(program):
                 return program
         return self._make(info, stated, plan, private=True, shut_first=shut_first)
 
+    def make_alike(
+        self, classes: Sequence[tuple[PodInfo, Stated, Plan, bool]]
+    ) -> list[Program | None]:
+        """Write the programs of classes of which none needs a line of its own, together.
+
+        Classes are as ``make`` takes them. ``None``: of such a one ``make`` has to say whether it
+        has a program.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        self._follow_versions()
+        made: list[Program | None] = [None] * len(classes)
+        of_form: dict[int, list[tuple[int, _Written]]] = {}
+        for at, (info, stated, plan, shut_first) in enumerate(classes):
+            written = self._to_write(info, stated, plan, private=False, shut_first=shut_first)
+            if written is not None:
+                of_form.setdefault(id(written.form), []).append((at, written))
+        for alike in of_form.values():
+            numbers = [self._place(classes[at][0]) for at, _ in alike]
+            place, first = alike[0]
+            counters = np.array([written.counters for _, written in alike], np.int64)
+            self._write(np.array(numbers), first, counters, classes[place][2])
+            for number, (at, written) in zip(numbers, alike, strict=True):
+                info, stated, _, _ = classes[at]
+                program = self._program(number, info, stated, written)
+                made[at] = program if self.sync(program) else None
+        return made
+
+    def _follow_versions(self) -> None:
+        snapshot = self._snapshot
+        if self.counters.versions != (snapshot.node_version, snapshot.peer_version):
+            self.counters.clear()
+
     def _make(
         self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
     ) -> Program | None:
+        written = self._to_write(info, stated, plan, private=private, shut_first=shut_first)
+        if written is None:
+            return None
+        number = self._place(info)
+        self._write(number, written, np.array(written.counters, np.int64), plan)
+        return self._program(number, info, stated, written)
+
+    def _to_write(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+    ) -> "_Written | None":
+        """Return what the arrays are to say of a class, ``None``: there is no room."""
         counters = [
             self.counters.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
@@ -229,19 +287,31 @@ class Programs:
         form = self._form(info, stated, plan, watch_of, shut_first=shut_first)
         if form is None:
             return None
-        number = self._place(info)
-        bases = plan.keyed
+        return _Written(
+            form=form, counters=counters, watch_of=watch_of, taken=taken, private=private,
+            watches=list(watches), watched=len(watches) if private else len(stated.watches),
+        )  # fmt: skip
+
+    def _write(self, number: int | Int64, written: "_Written", counters: Int64, plan: Plan) -> None:
+        """Write a class's numbers, or those of many of one form and plan.
+
+        Args:
+            number: of the program, or of each.
+            written: what they have in common, all but the counters.
+            counters: int64 (rules,), or (programs, rules).
+            plan: theirs.
+        """
+        form, bases, rules = written.form, plan.keyed, counters.shape[-1]
         self._reserve(
-            bases=bases, groups=bases + EXCEPTIONS, rules=len(counters), watches=len(watches)
+            bases=bases, groups=bases + EXCEPTIONS, rules=rules, watches=len(written.watches)
         )
         arrays = self._arrays
-        written = arrays["form"][number]
-        written[:] = form.form
-        written[layout.WATCHES] = len(watches) if private else len(stated.watches)
-        if counters:
-            arrays["rules"][number, : len(counters)] = form.rules
-            arrays["rules"][number, : len(counters), layout.COUNTER] = counters
-            arrays["place"][number, : len(counters), :bases] = form.place
+        arrays["form"][number] = form.form
+        arrays["form"][number, layout.WATCHES] = written.watched
+        if rules:
+            arrays["rules"][number, :rules] = form.rules
+            arrays["rules"][number, :rules, layout.COUNTER] = counters
+            arrays["place"][number, :rules, :bases] = form.place
         if form.scored:
             arrays["plan"][number, : form.scored] = form.plan
             arrays["raw"][number, : form.scored, :bases] = form.raw
@@ -250,11 +320,16 @@ class Programs:
         arrays["base"][number, :bases] = form.base
         arrays["exceptions"][number] = 0
         arrays["full"][number] = False
-        arrays["taken"][number] = taken
-        self._private_count += private - bool(arrays["private"][number])
-        arrays["private"][number] = private
-        if watches:
-            arrays["watch"][number, : len(watches)] = list(watches)
+        arrays["taken"][number] = written.taken
+        were_private = int(np.count_nonzero(arrays["private"][number]))
+        self._private_count += written.private * np.size(number) - were_private
+        arrays["private"][number] = written.private
+        if written.watches:
+            arrays["watch"][number, : len(written.watches)] = written.watches
+
+    def _program(self, number: int, info: PodInfo, stated: Stated, written: "_Written") -> Program:
+        """Note a program that was written."""
+        form, private = written.form, written.private
         asked_again = [
             term.table.counter
             for term in stated.terms
@@ -265,11 +340,11 @@ class Programs:
             filtered_by.append(stated.counter)
         used = [
             counter
-            for counter, watch in zip(counters, watch_of, strict=True)
+            for counter, watch in zip(written.counters, written.watch_of, strict=True)
             if private or watch < 0
         ]
-        if taken >= 0:
-            used.append(taken)
+        if written.taken >= 0:
+            used.append(written.taken)
         program = self._programs[number] = Program(
             number=number,
             info=info,
@@ -457,8 +532,10 @@ class Programs:
             return True
         program.seen = -1
         arrays, number = self._arrays, program.number
-        busy = [counter.busy() for counter in program.watches]
-        if len(busy) == 1:
+        busy = [counter.busy() for counter in program.watches] if now else []
+        if not busy:
+            rows = _NOWHERE
+        elif len(busy) == 1:
             rows = busy[0][0]
         else:
             rows = np.unique(np.concatenate([_NOWHERE, *[there for there, _ in busy]]))

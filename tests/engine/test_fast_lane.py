@@ -303,7 +303,8 @@ def test_classes_that_are_compiled_together_come_to_what_each_does_alone(
     stamp = compiler._versions()
     for info, found in compiler.compile_alike(infos, stamp):
         alone = compiler.compile(info, stamp)
-        for name in Compiled.__slots__:
+        assert (found.program is None) == (alone.program is None)  # equal: ``test_programs``
+        for name in set(Compiled.__slots__) - {"program"}:
             assert getattr(found, name) == getattr(alone, name), name
 
 
@@ -327,6 +328,10 @@ def test_classes_that_differ_in_amounts_alone_are_compiled_together() -> None:
     }
     snapshot.set_service(msgspec.convert(service, Service))  # they are spread from here on
     assert not list(lane._compiler.compile_alike(infos, lane._versions()))
+    lane._compiler.compile(infos[0], lane._versions())
+    found = list(lane._compiler.compile_alike(infos, lane._versions()))
+    assert [info for info, _ in found] == [infos[at] for at in (0, 1, 2, 5)]
+    assert all(compiled.program is not None for _, compiled in found)
 
 
 def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:

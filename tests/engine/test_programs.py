@@ -276,6 +276,33 @@ def test_without_zones_programs_decide_as_the_reference_path(seed: int) -> None:
     assert not any(made[info].private for info in infos), "they share lines as elsewhere"
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_that_are_written_together_say_what_each_says_alone(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = world(20, seed)
+    infos = [snapshot.intern(from_pod(pod_of(number, dice))) for number in range(60)]
+    for number in range(40):
+        snapshot.assume(f"default/{number}", dice.choice(infos), number % 20)
+    compiler = Decider(snapshot, kubernetes_framework())._lane._compiler
+    for info in infos:
+        compiler.compile(info, compiler._versions())
+    written, stamp = compiler._programs, compiler._versions()
+    pairs = list(compiler.compile_alike(infos, stamp))
+    together = [(info, found, found.program) for info, found in pairs]
+    assert sum(program is not None for _, _, program in together) > 10
+    for info, found, program in together:
+        if program is None:
+            continue
+        before = {name: array[program.number].copy() for name, array in written._arrays.items()}
+        alone = compiler.compile(info, stamp)
+        assert alone.program is not None
+        assert (alone.plan, alone.key, alone.stamp) == (found.plan, found.key, found.stamp)
+        assert msgspec.structs.asdict(alone.program) == msgspec.structs.asdict(program)
+        for name, array in written._arrays.items():
+            assert np.array_equal(array[program.number], before[name]), name
+    assert written._private_count == np.count_nonzero(written._arrays["private"])
+
+
 def test_a_class_with_more_excepted_rows_than_there_is_room_for_is_decided_all_the_same() -> None:
     sides = Sides([world(300, 2, services=1), world(300, 2, services=1)], 3)
     apart = make_pod("p").asks(cpu="10m").labelled(app="app-0").away_from(HOSTNAME, app="app-0")
