@@ -212,12 +212,13 @@ class Table:
 
     def bump(self, row: int, weight: int) -> None:
         """Add ``weight`` for a pod on ``row``."""
-        if self.version < 0 or self._counts is None:
+        counts = self._counts
+        if self.version < 0 or counts is None:
             return
-        value = self.column.ids[row]
+        value = self.column.ids.item(row)
         # A value that is newer than the table is counted by the rebuild that its node caused.
         if 0 <= value < self.size and (self.eligible is None or self.eligible[row]):
-            self._counts[value] += weight
+            counts[value] += weight
 
     def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
         """Add ``weight`` for a pod on each of ``rows``."""
