@@ -23,6 +23,7 @@ from clusterstate.queries.canaries import (
     find_canary,
     latest_canaries,
 )
+from scheduling.answers import advisor
 
 _NUMBERS: Final = (("guardSeconds", int), ("mostFailures", int), ("slowSeconds", float))
 _BY_STATE: Final = {OBSERVING: ("switch", "cancel"), SWITCHED: ("return",)}
@@ -81,9 +82,17 @@ def _in_force() -> Manifest:
 
 @frame.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Show one: its state, what it changes; with ``report`` what it would have made of it."""
+    """Show one: its state, what it changes; with ``report`` what it would have made of it.
+
+    The page comes at once and asks for the report as a part, and how far that is meanwhile.
+    """
     frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
     canary = find_canary(name)
+    if request.GET.get("report"):
+        frame.require_all(request, _rights("report", name))
+        question = api_canaries.question(canary, pictures=True)
+        if frame.is_part(request):
+            return comparisons.part(request, question, lambda: advisor.ask("comparison", question))
     context: dict[str, Any] = {
         "canary": canary,
         "may": _may(request, canary),
@@ -94,15 +103,9 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     against = _former(canary)
     text = pages.as_yaml(canary.configuration())
     context |= {"lines": policies.difference(pages.as_yaml(against), text), "text": text}
-    status = 200
     if request.GET.get("report"):
-        frame.require_all(request, _rights("report", name))
-        try:
-            answer = api_canaries.reported(canary, pictures=True)
-            context |= comparisons.shown(answer)
-        except StatusError as error:
-            context["problems"], status = records.problems_of(error), error.code
-    return frame.page(request, "canary.html", f"Canary {name}", context, status=status)
+        context["asks"] = f"{request.path}?report=1"
+    return frame.page(request, "canary.html", f"Canary {name}", context)
 
 
 def _former(canary: StoredCanary) -> Manifest:

@@ -9,6 +9,7 @@ for its answer as a part; while that is worked out, it tells how far the advisor
 import base64
 import binascii
 import zlib
+from collections.abc import Callable
 from datetime import UTC
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -82,11 +83,19 @@ def page(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(_address(hours, chosen, text))
     if not frame.is_part(request):
         return _page(request, hours, chosen, text, {"asks": request.get_full_path()})
+    return part(request, question, lambda: _asked(request, question))
+
+
+def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest]) -> HttpResponse:
+    """Return the answer to a question as a part of a page; with ``progress`` how far it is.
+
+    ``_asking.html`` asks for both.
+    """
     if request.GET.get("progress"):
         found = advisor.progress("comparison", question)
         share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
         return frame.part(request, "_progress.html", {"progress": found, "percent": share})
-    return frame.part(request, "_comparison.html", shown(_asked(request, question)))
+    return frame.part(request, "_comparison.html", shown(answer()))
 
 
 def _posted(request: HttpRequest) -> HttpResponse:

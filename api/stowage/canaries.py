@@ -34,7 +34,7 @@ from scheduling.answers import advisor
 KIND: Final = Kind(
     name="Canary", group=GROUP, plural=PLURAL, singular="canary", wire_type=msgspec.Struct
 )
-_LONGEST: Final = 7 * 86400 - 60
+_LONGEST: Final = 7 * 86400 - 120
 """Seconds that a report looks back at most: what a comparison may."""
 
 
@@ -157,10 +157,14 @@ def made(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
     return canary, warnings
 
 
-def reported(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
-    """Return the ``Comparison`` of what happened in a trial and what would have, by an advisor."""
+def question(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
+    """Return the ``Comparison`` to ask for of a trial.
+
+    Within a minute it is the same, so that who asks how far the answer is names the same question.
+    """
     until = canary.switched_at or canary.ended_at or clock.now()
-    earliest = datetime.fromtimestamp(until.timestamp() - _LONGEST, UTC)
+    minute = until.timestamp() // 60 * 60
+    earliest = datetime.fromtimestamp(minute - _LONGEST, UTC)
     spec = {
         "since": format_time(max(canary.created_at, earliest)),
         "until": format_time(until) if canary.switched_at or canary.ended_at else "",
@@ -168,7 +172,12 @@ def reported(canary: StoredCanary, *, report: bool = False, pictures: bool = Fal
         "report": report,
         "pictures": pictures,
     }
-    found: Manifest = advisor.ask("comparison", {"spec": spec})
+    return {"spec": spec}
+
+
+def reported(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
+    """Return the ``Comparison`` of what happened in a trial and what would have, by an advisor."""
+    found: Manifest = advisor.ask("comparison", question(canary, report=report, pictures=pictures))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import time_machine
 from django.test import Client
 
 from api.console import comparisons
@@ -251,8 +252,7 @@ def test_a_canary_is_tried_reported_switched_and_returned(operator: Client, past
     assert "+ " in page
     assert "weight: 7" in page
     assert page_of in text(operator.get(CANARIES))
-    answer = operator.get(page_of, {"report": "1"})
-    assert answer.status_code in (200, 422), text(answer)[:500]
+    assert "waiting for an advisor" in text(operator.get(page_of, {"report": "1"}))
     before = decisions.configuration()
     assert before is not None
     assert operator.post(f"{page_of}act", {"what": "switch"})["Location"] == page_of
@@ -266,6 +266,45 @@ def test_a_canary_is_tried_reported_switched_and_returned(operator: Client, past
     assert 'id="confirm"' not in page
     assert operator.post(f"{page_of}act", {"what": "cancel"}).status_code == 409
     assert operator.get(f"{page_of}act").status_code == 400
+
+
+def test_a_canarys_report_comes_as_a_part_and_tells_how_far_it_is(
+    operator: Client, past: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, _ = scheduler_configuration.check({**HEAD, "profiles": [PROFILE]})
+    canaries.create(
+        name="old", document=checked, guard_seconds=60, most_failures=1, slow_seconds=1, by="x",
+        now=NOW - timedelta(days=8),
+    )  # fmt: skip
+    told: list[Any] = []
+
+    def progress(name: str, document: object) -> advisor.Progress:
+        told.append(document)
+        return advisor.Progress("playing it", 0.25)
+
+    monkeypatch.setattr(advisor, "progress", progress)
+    minute = NOW.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    parts = {"headers": {"HX-Request": "true"}}
+    with time_machine.travel(minute + timedelta(seconds=59), tick=False):
+        page = text(operator.get(f"{CANARIES}old/", {"report": "1"}))
+        (address,) = re.findall(r'hx-get="([^"]+progress=1)"', page)
+        assert "25 %: playing it" in text(operator.get(html.unescape(address), **parts))
+    asked_for: list[Any] = []
+    ask = advisor.ask
+
+    def asking(name: str, document: object) -> Any:
+        asked_for.append(document)
+        return ask(name, document)
+
+    monkeypatch.setattr(advisor, "ask", asking)
+    with time_machine.travel(minute, tick=False):
+        found = operator.get(f"{CANARIES}old/", {"report": "1"}, **parts)
+    assert found.status_code == 200, text(found)
+    assert "Figures" in text(found)
+    assert told == asked_for, "how far it is is told of the question that is asked"
+    state = text(operator.get(f"{CANARIES}old/", **parts))
+    assert "Observing" in state
+    assert "Figures" not in state, "what is read again every few seconds is the state alone"
 
 
 def test_what_is_wrong_with_a_canary_stands_on_the_page(operator: Client) -> None:
