@@ -1,4 +1,7 @@
-"""The palette (Ctrl+K): pages, nodes, pods and label queries by what was typed."""
+"""The palette (Ctrl+K): pages, kinds, nodes, pods, label queries and actions by what was typed.
+
+An action (``drain node-1``) leads to its preview; nothing is done from here.
+"""
 
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -7,11 +10,39 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from api.console import frame, kept, language
+from api.console import comparisons, frame, kept, language
 from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.queries import finding
+from clusterstate.queries.fleet import FleetNode
 
 _MOST: Final = 8
+_MOST_ACTED_ON: Final = 5
+_MOST_TOGETHER: Final = 50
+"""So many nodes are named by one address; more are chosen on the page Nodes."""
+_OF_NODES: Final = ("cordon", "uncordon", "drain", "delete")
+_OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
+"""Actions by their first word, and what the preview is asked to do."""
+_MORE: Final = (
+    frame.Place("New pod", "submit", "", Attributes("create", resource="pods")),
+    frame.Place("Plans made", "plans", "", Attributes("list", "stowage.dev", "plans")),
+    frame.Place(
+        "Who can", "who-can", "",
+        Attributes("list", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    ),
+    frame.Place(
+        "Configuration revisions", "revisions", "",
+        Attributes("get", "stowage.dev", "schedulerconfiguration"),
+    ),
+    frame.Place(
+        "Effective plugins", "plugins", "",
+        Attributes("get", "stowage.dev", "schedulerconfiguration"),
+    ),
+    frame.Place("Comparisons", "comparisons", "", comparisons.WANTS[0]),
+    frame.Place("Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")),
+)  # fmt: skip
+"""Pages that the navigation has no room for."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -26,27 +57,80 @@ class Item(msgspec.Struct, frozen=True):
 def find(request: HttpRequest) -> HttpResponse:
     """Return what the palette lists, as JSON."""
     text = request.GET.get("q", "").strip()[:200]
-    items = [*_pages(request, text), *_nodes(request, text), *_pods(request, text)]
+    acts = _actions(request, text)
+    items = [*acts, *_pages(request, text), *_nodes(request, text), *_pods(request, text)]
+    items += _kinds(request, text)
     return HttpResponse(msgspec.json.encode({"items": items}), content_type="application/json")
+
+
+def _actions(request: HttpRequest, text: str) -> list[Item]:
+    """Return what may be done to the nodes and pods that the words after the first one name."""
+    verb, _, rest = text.partition(" ")
+    verb, rest = verb.casefold(), rest.strip()
+    if not rest:
+        return []
+    base = reverse("console:change")
+    found = []
+    if verb in _OF_NODES and frame.may(request, *_right(verb)):
+        named = _named(rest)
+        if 1 < len(named) <= _MOST_TOGETHER:
+            query = urlencode([("do", verb), *(("node", one.name) for one in named)])
+            text = f"{verb} {len(named)} nodes: {rest}"
+            found.append(Item(text, "nodes, by preview", f"{base}?{query}"))
+        for one in named[:_MOST_ACTED_ON]:
+            query = urlencode({"do": verb, "node": one.name})
+            found.append(Item(f"{verb} {one.name}", "node, by preview", f"{base}?{query}"))
+    if verb in _OF_PODS and frame.may(request, "list", "pods"):
+        for space, pod in _pods_like(rest)[:_MOST_ACTED_ON]:
+            if not _may_go(request, verb, space, pod):
+                continue
+            query = urlencode({"do": _OF_PODS[verb], "pod": f"{space}/{pod}"})
+            found.append(Item(f"{verb} {space}/{pod}", "pod, by preview", f"{base}?{query}"))
+    return found
+
+
+def _may_go(request: HttpRequest, verb: str, namespace: str, name: str) -> bool:
+    about = {"namespace": namespace, "name": name}
+    if verb == "delete":
+        return frame.may(request, "delete", "pods", **about)
+    return frame.may(request, "create", "pods", subresource="eviction", **about)
+
+
+def _right(verb: str) -> tuple[str, str]:
+    return ("delete" if verb == "delete" else "patch"), "nodes"
 
 
 def _pages(request: HttpRequest, text: str) -> list[Item]:
     user = people.user_of(request.user)
     part = text.casefold()
     return [
-        Item(place.title, f"page, g {place.key}", reverse(f"console:{place.view}"))
-        for place in frame.PLACES
+        Item(
+            place.title,
+            f"page, g {place.key}" if place.key else "page",
+            reverse(f"console:{place.view}"),
+        )
+        for place in (*frame.PLACES, *(_MORE if part else ()))
         if part in place.title.casefold() and authorizer.decide(user, place.wants).allowed
+    ]
+
+
+def _kinds(request: HttpRequest, text: str) -> list[Item]:
+    user, part = people.user_of(request.user), text.casefold()
+    kinds = [one for one in ALL_KINDS if part and part in one.name.casefold()]
+    may = [
+        one
+        for one in kinds
+        if authorizer.decide(user, Attributes("list", one.group, one.plural)).allowed
+    ]
+    return [
+        Item(one.name, "kind", reverse("console:objects", args=(one.name,))) for one in may[:_MOST]
     ]
 
 
 def _nodes(request: HttpRequest, text: str) -> list[Item]:
     if not text or not frame.may(request, "list", "nodes"):
         return []
-    try:
-        found = language.matching(kept.nodes().items, text)
-    except language.QueryError:
-        return []
+    found = _named(text)
     base = reverse("console:nodes")
     items = [Item(one.name, "node", f"{base}{quote(one.name)}/") for one in found[:_MOST]]
     if len(found) > 1:
@@ -56,11 +140,24 @@ def _nodes(request: HttpRequest, text: str) -> list[Item]:
 
 
 def _pods(request: HttpRequest, text: str) -> list[Item]:
-    if len(text) < 2 or not frame.may(request, "list", "pods"):
+    if len(text) < 2 or " " in text or not frame.may(request, "list", "pods"):
         return []
-    namespace, slash, name = text.rpartition("/")
-    found = finding.pods_like(name, namespace=namespace if slash else "", limit=_MOST)
     base = reverse("console:fleet") + "pods/"
     return [
-        Item(f"{space}/{pod}", "pod", f"{base}{quote(space)}/{quote(pod)}/") for space, pod in found
+        Item(f"{space}/{pod}", "pod", f"{base}{quote(space)}/{quote(pod)}/")
+        for space, pod in _pods_like(text)
     ]
+
+
+def _named(text: str) -> list[FleetNode]:
+    """Return the nodes that a query finds, none for what is no query."""
+    try:
+        return language.matching(kept.nodes().items, text)
+    except language.QueryError:
+        return []
+
+
+def _pods_like(text: str) -> list[tuple[str, str]]:
+    """Return (namespace, name) of pods with that in their names. Queries once."""
+    namespace, slash, name = text.rpartition("/")
+    return list(finding.pods_like(name, namespace=namespace if slash else "", limit=_MOST))

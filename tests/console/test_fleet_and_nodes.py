@@ -132,6 +132,29 @@ def test_the_palette_finds_pages_nodes_and_pods(operator: Client, cluster: None)
     assert ("n1", "node") in found("n1")
     assert ("2 nodes: zone=a", "list of nodes") in found("zone=a")
     assert ("default/web-1", "pod") in found("web-1")
+    assert ("Who can", "page") in found("who")
+    assert ("ResourceQuota", "kind") in found("quota")
+
+
+def test_the_palette_leads_to_previews_of_what_may_be_done(
+    operator: Client, viewer: Client, nobody: Client, cluster: None
+) -> None:
+    def found(client: Client, query: str) -> dict[str, str]:
+        items = client.get("/console/find", {"q": query}).json()["items"]
+        return {one["text"]: one["to"] for one in items}
+
+    assert found(operator, "drain n") == {
+        "drain 3 nodes: n": "/console/change?do=drain&node=n1&node=n2&node=n3"
+    } | {f"drain n{one}": f"/console/change?do=drain&node=n{one}" for one in (1, 2, 3)}
+    assert list(found(operator, "Cordon disktype=ssd")) == ["cordon n1"]
+    evicted = found(operator, "evict web-1")["evict default/web-1"]
+    assert "Evict" in text(operator.get(evicted))
+    both = found(operator, "delete web-2")
+    assert both == {"delete default/web-2": "/console/change?do=delete-pod&pod=default%2Fweb-2"}
+    assert found(operator, "drain") == {}
+    assert found(viewer, "drain n1") == {}, "what they may not do is not offered"
+    assert found(viewer, "evict web-1") == {}
+    assert found(nobody, "evict web-1") == {}
 
 
 def test_a_sheet_takes_no_name_of_a_column_for_a_formula(operator: Client, cluster: None) -> None:
