@@ -1,5 +1,6 @@
 """The ASGI entry point: ``uvicorn api.asgi:application``."""
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
-from api.console.gate import BehindGate  # noqa: E402
+from api.console.gate import CONSOLE_NICENESS, BehindGate  # noqa: E402
 from api.server.shares import SWITCH_SECONDS  # noqa: E402
 from api.serving import Application  # noqa: E402
 from clusterstate import collector  # noqa: E402
@@ -23,6 +24,9 @@ schema.make_ready()
 application: Any = Application(_django, threads=settings.WEB_THREADS)
 if settings.PROCESS == "console":
     application = BehindGate(application)
+    # Where CPUs are short, pages that are open wait for the API's requests, and not these for them.
+    with contextlib.suppress(OSError):
+        os.nice(CONSOLE_NICENESS)
 if settings.TRUSTED_PROXIES:
     application = ProxyHeadersMiddleware(application, trusted_hosts=settings.TRUSTED_PROXIES)
 

@@ -40,6 +40,8 @@ _HOP: Final = frozenset(
         *(b"proxy-authorization", b"proxy-connection", b"content-length", b"expect"),
     }
 )
+CONSOLE_NICENESS: Final = 5
+"""How much the console's process yields to the others: it has a third of an API server's share."""
 _CONNECT_SECONDS: Final = 3.0
 FIRST_SECONDS: Final = 30.0
 """How long the console's process may take to begin an answer. A page that asks an advisor may need

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from threading import Thread
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from django.conf import settings
 
 from api.console import gate
 from tests.waiting import until
@@ -188,3 +192,19 @@ def test_a_process_that_says_nothing_is_waited_for_so_long_and_no_longer(
     assert b"The console did not answer" in body
     assert word in body
     assert (b"refresh" in body) == (method == "GET")
+
+
+def test_the_consoles_process_yields_where_cpus_are_short() -> None:
+    """Open pages ask again whenever something changes, most of all while the API is busy."""
+    code = "import os, api.asgi; print(os.nice(0))"
+    niceness = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env=os.environ | {"STOWAGE_PROCESS": process}, capture_output=True, text=True,
+                check=True, cwd=settings.BASE_DIR,
+            ).stdout
+        )
+        for process in ("http", "console")
+    ]  # fmt: skip
+    assert niceness[1] == min(niceness[0] + gate.CONSOLE_NICENESS, 19)

@@ -104,6 +104,15 @@ def test_nobody_takes_the_room_of_all_others() -> None:
     assert not follower.is_full("anna")
 
 
+def test_all_open_pages_together_ask_for_so_many_parts_a_second() -> None:
+    assert stream.pause_of(1) == 1.0, "a change of one node is seen at once, the next a second on"
+    for pages in (20, 100, stream.MOST_OPEN):
+        assert pages / stream.pause_of(pages) == stream.PARTS_PER_SECOND
+    follower = stream._Follower()
+    follower._open = 20
+    assert follower.about(7) == {"revision": 7, "pause": stream.pause_of(20)}
+
+
 def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:
     page = text(operator.get("/console/nodes/"))
     asked = f"after={changes.watermark()}"
