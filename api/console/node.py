@@ -60,6 +60,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         "timers": waiting_timers(node_name=name, limit=50, held=held_back(clock.now()))
         if sees_pods and past is None
         else [],
+        "history": ("Node", "-", name),
         "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
         "effects": EFFECTS,

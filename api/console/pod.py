@@ -109,6 +109,7 @@ class Entry(msgspec.Struct, frozen=True):
     """Something that happened to a pod, or will. ``mood``: the class of its words, may be empty.
 
     ``decision``: the id of the decision about it. ``who``: empty where it is the scheduler's.
+    ``revision``: that of the pod's change, 0 for what is none.
     """
 
     at: datetime
@@ -118,6 +119,7 @@ class Entry(msgspec.Struct, frozen=True):
     who: str = ""
     decision: str = ""
     mood: str = ""
+    revision: int = 0
 
 
 def _timers(namespace: str, name: str) -> list[Timer]:
@@ -143,23 +145,24 @@ def timeline(
         if timer.blocked_by:
             why += f", held back: {timer.blocked_by}"
         found.append(Entry(timer.due_at, "leaves", why, mood="warn"))
-    return sorted(found, key=lambda one: one.at, reverse=True)
+    # Of the same second, a pod was created before anything was decided about it.
+    return sorted(found, key=lambda one: (one.at, one.what != "created"), reverse=True)
 
 
 def _changed(step: Step) -> Entry:
     who = f"{step.actor} by {step.impersonator}" if step.impersonator else step.actor
     if step.verb == "ADDED":
-        return Entry(step.at, "created", who=who, node=step.node)
+        return Entry(step.at, "created", who=who, node=step.node, revision=step.revision)
     if step.verb == "DELETED":
-        return Entry(step.at, "gone", who=who)
+        return Entry(step.at, "gone", who=who, revision=step.revision)
     if step.node:
-        return Entry(step.at, "bound", node=step.node, who=who, mood="ok")
+        return Entry(step.at, "bound", node=step.node, who=who, mood="ok", revision=step.revision)
     if step.is_eviction or _LEAVES in step.fields:
         text = "a taint sends it away" if step.is_eviction else ""
-        return Entry(step.at, "told to leave", text, who=who, mood="warn")
+        return Entry(step.at, "told to leave", text, who=who, mood="warn", revision=step.revision)
     if any(one.startswith(_GATES) for one in step.fields):
-        return Entry(step.at, "gates changed", who=who)
-    return Entry(step.at, "changed", ", ".join(step.fields), who=who)
+        return Entry(step.at, "gates changed", who=who, revision=step.revision)
+    return Entry(step.at, "changed", ", ".join(step.fields), who=who, revision=step.revision)
 
 
 def _decided(one: Manifest, at: datetime) -> Entry:

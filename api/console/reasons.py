@@ -16,6 +16,7 @@ from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
+_MOST_ROWS: Final = 10_000
 _MOST_REMEDIES: Final = 4
 _groups: Final = Shared("waiting-groups", deadline=10.0)
 
@@ -157,21 +158,16 @@ class Row(msgspec.Struct, frozen=True):
 @frame.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
-    about = {"namespace": namespace, "name": name}
-    frame.require(request, "get", "pods", group="stowage.dev", subresource="why", **about)
-    world = request.GET.get("world", "")
-    if world not in ("", "now", "then"):
-        raise BadRequest("world: must be now or then")
-    rejected_by = request.GET.get("by", "")
-    asked = {
-        "namespace": namespace,
-        "name": name,
-        "world": world,
-        "limit": _PER_PAGE,
-        "token": request.GET.get("continue", ""),
-        "rejectedBy": rejected_by,
-    }
-    found: Manifest = advisor.ask("why", asked)
+    asked = _asked(request, namespace, name)
+    found: Manifest = advisor.ask(
+        "why",
+        {
+            **asked,
+            "limit": _PER_PAGE,
+            "token": request.GET.get("continue", ""),
+            "remedies": False,  # trying them takes ten times as long as all the rest
+        },
+    )
     status = found["status"]
     table = status.get("table") or {}
     scorers = list(table.get("scores") or {})
@@ -186,13 +182,51 @@ def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "scorers": scorers,
         "rows": _rows(table, filters, scorers),
         "count": table.get("count", 0),
-        "by": rejected_by,
-        "world": world,
+        "by": asked["rejectedBy"],
+        "world": asked["world"],
+        "asks_for_help": status["world"] == "now" and not status["nodes"]["feasible"],
+        "columns": "?" + urlencode({"world": asked["world"], "by": asked["rejectedBy"]}),
         "after": "?" + urlencode({**request.GET.dict(), "continue": following})
         if following
         else "",
     }
     return frame.page(request, "why.html", f"Why: {namespace}/{name}", context)
+
+
+@frame.shown
+def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """Return every node of the page's table in columns, as JSON, the first 10,000.
+
+    ``status.table`` of an ``Explanation`` (``scheduling.simulation.explanation.page``): from it the
+    page draws the rows that are on the screen, and sorts and compares without asking again.
+    """
+    asked = _asked(request, namespace, name)
+    found: Manifest = advisor.ask("why", {**asked, "limit": _MOST_ROWS, "remedies": False})
+    body = msgspec.json.encode(found["status"].get("table") or {})
+    return HttpResponse(body, content_type="application/json")
+
+
+@frame.shown
+def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """Return what would let a waiting pod in, for the page that asks for it when it is there."""
+    asked = {**_asked(request, namespace, name), "world": "now", "rejectedBy": ""}
+    found: Manifest = advisor.ask("why", {**asked, "limit": 0})
+    helps = _remedies(found["status"].get("remedies") or ())
+    return frame.part(request, "why_helps.html", {"remedies": helps})
+
+
+def _asked(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
+    """Return what the question ``why`` is asked, in so far as a page and its table ask the same.
+
+    Raises:
+        AccessDenied: the person may not ask. BadRequest: there is no such world.
+    """
+    about = {"namespace": namespace, "name": name}
+    frame.require(request, "get", "pods", group="stowage.dev", subresource="why", **about)
+    world = request.GET.get("world", "")
+    if world not in ("", "now", "then"):
+        raise BadRequest("world: must be now or then")
+    return {**about, "world": world, "rejectedBy": request.GET.get("by", "")}
 
 
 def _rows(table: Manifest, filters: list[str], scorers: list[str]) -> list[Row]:

@@ -1,6 +1,7 @@
 """What is kept: the audit log, and the objects of every served kind."""
 
 import uuid
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -9,29 +10,35 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import asked, downloads, frame, merging, then
+from api.console import asked, downloads, frame, merging, policies, then
 from api.console.then import Then
 from api.forms import bodies, pages, tables, wire
+from api.stowage.audit_view import moment
 from clusterstate.actions import objects
 from clusterstate.objects import reading
-from clusterstate.objects.errors import BadRequest, Conflict, StatusError
+from clusterstate.objects.errors import BadRequest, Conflict, NotFound, StatusError
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.queries import audit_log, overview
+from clusterstate.queries import audit_log, overview, trail
 from clusterstate.queries.audit_log import Search
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
-from clusterstate.queries.past import find_at
+from clusterstate.queries.past import find_at, has_past
 
 _PER_PAGE: Final = 100
 _AT_ONCE: Final = 2000
 _MOST_EXPORTED: Final = 50_000
+_BY_RESOURCE: Final = {(kind.group, kind.plural): kind for kind in ALL_KINDS}
 
 
 @frame.shown_then
 def audit(request: HttpRequest) -> HttpResponse:
-    """Return the audit log: by user, verb, resource, namespace, name, code or request."""
+    """Return the audit log: by who, what, object, answer, address, time or request.
+
+    A request leads to its object's page, whose history tells what each change made of it. The log
+    tells nobody of its lines: an open page asks for the newest ones every few seconds.
+    """
     frame.require(request, "list", "events", group="audit.k8s.io")
     query, past = request.GET, then.of(request)
     code = query.get("code", "")
@@ -43,17 +50,36 @@ def audit(request: HttpRequest) -> HttpResponse:
         namespace=query.get("ns", ""),
         name=query.get("name", ""),
         code=int(code) if code.isascii() and code.isdigit() and len(code) < 4 else None,
+        address=query.get("address", "").strip(),
         audit_id=_uuid(query.get("request", "")),
-        until=None if past is None else past.at,
+        since=moment(query.get("since", "").strip(), "since"),
+        until=_earlier(moment(query.get("until", "").strip(), "until"), past),
     )
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
     lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
     context = {
-        "lines": [msgspec.json.decode(line) for line in lines],
+        "lines": [_line(msgspec.json.decode(line)) for line in lines],
         "given": query,
+        "here_again": request.get_full_path(),
         "after": "?" + urlencode({**query.dict(), "before": more}) if more else "",
     }
+    if frame.is_part(request):
+        return frame.part(request, "audit_rows.html", context)
     return frame.page(request, "audit.html", "Audit", context)
+
+
+def _earlier(until: datetime | None, past: Then | None) -> datetime | None:
+    found = [one for one in (until, None if past is None else past.at) if one is not None]
+    return min(found, default=None)
+
+
+def _line(event: Manifest) -> Manifest:
+    """Return an event with the address of its object's page, empty where there is none."""
+    about = event.get("objectRef") or {}
+    kind = _BY_RESOURCE.get((about.get("apiGroup", ""), about.get("resource", "")))
+    name, namespace = about.get("name", ""), about.get("namespace", "")
+    is_known = kind is not None and name and bool(namespace) == kind.namespaced
+    return {**event, "address": _address(kind, namespace, name) if kind and is_known else ""}
 
 
 def _uuid(text: str) -> uuid.UUID | None:
@@ -187,6 +213,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "text": text,
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
+        "history": (kind.name, namespace or "-", name),
         "steps": then.steps(kind, namespace, name, past, limit=20),
         "events": overview.events_of(kind.name, namespace, name, limit=20)
         if past is None and frame.may(request, "list", "events", namespace=namespace)
@@ -199,6 +226,46 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "as_api": pages.path_of(kind, namespace, name),
     }
     return frame.page(request, "object.html", f"{kind.name} {name}", context, status=status)
+
+
+@frame.shown
+def difference(
+    request: HttpRequest, kind_name: str, namespace: str, name: str, revision: int
+) -> HttpResponse:
+    """Return what one change made of an object: its YAML before and after, line by line."""
+    kind = _kind(kind_name)
+    namespace = "" if namespace == "-" else namespace
+    frame.require(request, "get", kind.plural, group=kind.group, namespace=namespace, name=name)
+    if revision >= 1 << 62:
+        raise not_found(kind, name)
+    found = trail.trail_of(kind, namespace, name, limit=1, before=revision).steps
+    if not found or found[0].revision != revision:
+        raise NotFound(f"revision {revision} is no change of this object, or is kept no more")
+    before, after = (
+        find_at(kind, namespace, name, one) if has_past(kind) else None
+        for one in (revision - 1, revision)
+    )
+    context = {
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+        "address": _address(kind, namespace, name),
+        "step": found[0],
+        "is_kept": has_past(kind),
+        "lines": policies.difference(_told(before), _told(after)),
+        "may_audit": frame.may(request, "list", "events", group="audit.k8s.io"),
+    }
+    return frame.page(request, "difference.html", f"{kind.name} {name}: a change", context)
+
+
+def _told(text: bytes | None) -> str:
+    """Return an object as YAML, without what changes along with everything; nothing for none."""
+    if text is None:
+        return ""
+    manifest = decode_object(text)
+    left_out = ("managedFields", "resourceVersion")
+    metadata = {key: one for key, one in manifest["metadata"].items() if key not in left_out}
+    return pages.as_yaml({**manifest, "metadata": metadata})
 
 
 def _put_together(

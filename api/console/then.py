@@ -146,7 +146,7 @@ _HAS: Final = re.compile(r"(?:\?|&|&amp;)at=")
 _FORM: Final = re.compile(r'<form(?![^>]*method="(?:post|dialog)")[^>]*>')
 _PRESENT: Final = re.compile(
     r"/console/(?:sign-|account|stream|change|plans|what-if|find|evictions|policies/[a-z]"
-    r"|pods/[^/?]+/[^/?]+/(?:why|decisions))"
+    r"|pods/[^/?]+/[^/?]+/(?:why|decisions)|objects/[^/?]+/[^/?]+/[^/?]+/changes)"
 )
 """Paths that are about the present, or about a record of the past that stays as it is."""
 

@@ -54,6 +54,8 @@ urlpatterns = [
     path("pods/<str:namespace>/<str:name>/gates", pod.remove_gate, name="gates"),
     path("pods/<str:namespace>/<str:name>/permit", pod.permit, name="permit"),
     path("pods/<str:namespace>/<str:name>/why", reasons.why, name="why"),
+    path("pods/<str:namespace>/<str:name>/why/helps", reasons.why_helps, name="why-helps"),
+    path("pods/<str:namespace>/<str:name>/why/columns", reasons.why_columns, name="why-columns"),
     path(
         "pods/<str:namespace>/<str:name>/decisions/<int:number>",
         decisions.decision,
@@ -76,6 +78,11 @@ urlpatterns = [
     path("objects/<str:name>/csv", records.objects_csv, name="objects-csv"),
     path("objects/<str:name>/", records.objects_of, name="objects"),
     path("objects/<str:kind_name>/<str:namespace>/<str:name>/", records.object_of, name="object"),
+    path(
+        "objects/<str:kind_name>/<str:namespace>/<str:name>/changes/<int:revision>",
+        records.difference,
+        name="difference",
+    ),
     path("find", palette.find, name="find"),
     path("account", account.page, name="account"),
     path("sign-in/code", signing.code, name="sign-in-code"),

@@ -11,13 +11,17 @@ from clusterstate import sql
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; what is empty is not asked. ``until`` is exclusive."""
+    """What to look for; what is empty is not asked. ``until`` is exclusive.
+
+    ``address``: where a request came from, or over which proxy, as the log has it.
+    """
 
     username: str = ""
     verb: str = ""
     resource: str = ""
     namespace: str = ""
     name: str = ""
+    address: str = ""
     code: int | None = None
     audit_id: uuid.UUID | None = None
     since: datetime | None = None
@@ -32,6 +36,7 @@ _SEARCH: Final = """
       AND (%s::integer IS NULL OR code = %s::integer)
       AND (%s::timestamptz IS NULL OR at >= %s::timestamptz)
       AND (%s::timestamptz IS NULL OR at < %s::timestamptz)
+      AND (%s = '' OR position(%s IN line) > 0 AND line::jsonb -> 'sourceIPs' ? %s)
     ORDER BY id DESC LIMIT %s::bigint
 """
 _OF_REQUEST: Final = """
@@ -57,7 +62,10 @@ def search(wanted: Search, *, limit: int, before: int = 0) -> tuple[list[str], i
         words = (wanted.username, wanted.verb, wanted.resource, wanted.namespace, wanted.name)
         twice = [value for word in words for value in (word, word)]
         times = [wanted.since, wanted.since, wanted.until, wanted.until]
-        rows = sql.fetch(_SEARCH, (before, *twice, wanted.code, wanted.code, *times, limit + 1))
+        # Few lines have the address anywhere: only those are read as JSON.
+        place = [wanted.address, f'"{wanted.address}"', wanted.address]
+        asked = [before, *twice, wanted.code, wanted.code, *times, *place, limit + 1]
+        rows = sql.fetch(_SEARCH, asked)
     more = rows[limit - 1][0] if len(rows) > limit else 0
     return [row[1] for row in rows[:limit]], more
 

@@ -16,6 +16,21 @@ OF_STRANGERS = frozenset({"sign-in", "sign-in-code", "company", "company-back"})
 """What nobody sees who is signed in."""
 
 
+OF_PROGRAMS = frozenset(
+    {
+        "fleet-beside", "fleet-columns", "fleet-pace", "find", "why-columns", "why-helps",
+        "nodes-csv", "decisions-csv", "objects-csv", "plan-yaml", "what-if-yaml",
+    }
+)  # fmt: skip
+"""Parts of pages, and files: nobody reads them alone."""
+
+
+def looked_at() -> set[str]:
+    """Return the URL names of the pages that somebody sees in a browser, strangers included."""
+    assert pages() >= OF_PROGRAMS, "a name here is served no more"
+    return pages() - OF_PROGRAMS | {"sign-in", "sign-in-code"}
+
+
 def pages() -> set[str]:
     """Return the URL names of all other pages."""
     names = {one.name for one in get_resolver("api.console.urls").url_patterns}

@@ -73,6 +73,20 @@ def test_what_helps_a_group_leads_to_its_preview(operator: Client, cluster: None
     assert "disktype=nvme" in preview
 
 
+def test_what_helps_a_pod_comes_as_a_part_of_why_it_waits(
+    operator: Client, nobody: Client, cluster: None
+) -> None:
+    new_pod("picky", nodeSelector={"disktype": "nvme"})
+    page = text(operator.get("/console/pods/default/picky/why"))
+    (address,) = re.findall(r'id="helps" hx-get="([^"]+)"', page)
+    assert nobody.get(address).status_code == 403
+    part = text(operator.get(address, headers={"HX-Request": "true"}))
+    assert "frees 1 of 1" in part
+    assert "label_value=nvme" in part, "one click from its preview"
+    new_pod("easy")
+    assert 'id="helps"' not in text(operator.get("/console/pods/default/easy/why"))
+
+
 def test_without_an_advisor_the_queues_own_words_are_shown(
     operator: Client,
     waiting: None,

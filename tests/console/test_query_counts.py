@@ -28,6 +28,8 @@ from clusterstate.actions.audit_log import Line
 from clusterstate.actions.decisions import Turn
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.decisions import of_pod
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import trail
 from clusterstate.queries.brakes import Share
 from clusterstate.queries.fleet import FleetNode
 from clusterstate.queries.pods import find_pod_id
@@ -67,6 +69,8 @@ PAGES = {
     "pod": "pods/default/m0/",
     "pod, waiting": "pods/default/big-0/",
     "why": "pods/default/big-0/why",
+    "why-helps": "pods/default/big-0/why/helps",
+    "why-columns": "pods/default/big-0/why/columns",
     "decision": "pods/default/m0/decisions/{decision}",
     "decisions": "decisions/",
     "decisions-csv": "decisions/csv",
@@ -85,6 +89,7 @@ PAGES = {
     "objects": "objects/Pod/",
     "objects, nodes": "objects/Node/",
     "object": "objects/Node/-/n1/",
+    "difference": "objects/Node/-/n1/changes/{change}",
     "find": "find?q=m",
     "account": "account",
     "then: fleet": "?at={then}",
@@ -155,7 +160,10 @@ def known(operator: Client, cluster: None) -> dict[str, str]:
     brakes.settle([(Share("zone", "a", 1, 2), 0.1)], now=after(1))
     (record,) = of_pod("default", "m0", limit=1)
     plan = form_of(text(page)).split("/")[3]
-    return {"plan": plan, "then": moment(300), "decision": str(record.id)}
+    change = trail.trail_of(KINDS["Node"], "", "n1", limit=1).steps[0].revision
+    return {
+        "plan": plan, "then": moment(300), "decision": str(record.id), "change": str(change),
+    }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

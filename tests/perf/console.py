@@ -37,6 +37,8 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.decisions import of_pod
 from clusterstate.objects import document
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import trail
 from clusterstate.queries.brakes import Share
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.record import Body
@@ -65,6 +67,9 @@ PAGES = (
     f"/console/pods/default/{_POD}/",
     "/console/pods/default/wait-7/",
     "/console/pods/default/wait-7/why",
+    "/console/pods/default/wait-7/why/helps",
+    "/console/pods/default/wait-7/why/columns",
+    f"/console/pods/default/{_POD}/why/columns?world=now",
     "/console/pods/new",
     "/console/decisions/",
     "/console/waiting/",
@@ -78,6 +83,7 @@ PAGES = (
     "/console/objects/Pod/",
     "/console/objects/Node/",
     f"/console/objects/Node/-/{_NODE}/",
+    f"/console/objects/Node/-/{_NODE}/changes/{{change}}",
     "/console/find?q=copy-777",
     f"/console/change?do=cordon&node={_NODE}",
     f"/console/change?do=drain&node={_NODE}",
@@ -179,7 +185,19 @@ def _prepare(client: Client) -> dict[str, str]:
     preview = client.get(f"/console/change?do=drain&node={_NODE}").content
     found = re.search(rb'action="/console/plans/([^"/]+)/act"', gzip.decompress(preview))
     assert found, "a preview has a plan"
-    return {"plan": found.group(1).decode(), "decision": str(record.id)}
+    objects.update("Node", "", _NODE, _labelled, now=now)
+    steps = trail.trail_of(KINDS["Node"], "", _NODE, limit=1).steps
+    return {
+        "plan": found.group(1).decode(),
+        "decision": str(record.id),
+        "change": str(steps[0].revision),
+    }
+
+
+def _labelled(node: Manifest) -> Manifest:
+    metadata = node["metadata"]
+    labels = {**(metadata.get("labels") or {}), "bench": "yes"}
+    return {**node, "metadata": {**metadata, "labels": labels}}
 
 
 def _asked(

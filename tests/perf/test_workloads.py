@@ -123,5 +123,8 @@ def test_the_command_prints_one_line_for_a_trace(
 
 
 def test_every_page_of_the_console_is_measured() -> None:
-    measured = {served.name_of(path.replace("{decision}", "1")) for path in console.PAGES}
+    measured = {
+        served.name_of(path.replace("{decision}", "1").replace("{change}", "1"))
+        for path in console.PAGES
+    }
     assert measured == served.pages()

@@ -1,0 +1,126 @@
+"""What changes made of objects, and who asked for them: histories, differences, the audit log."""
+
+import json
+import re
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+
+from clusterstate.actions import audit_log, objects
+from clusterstate.actions.audit_log import Line
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import trail
+from tests.clock import NOW, moment
+from tests.clusterstate.support import new_pod
+from tests.console.conftest import text
+
+AUDIT = "/console/audit/"
+LINK = re.compile(r'href="(/console/objects/[^"]+/changes/\d+)"')
+
+
+def label(name: str, value: str) -> None:
+    def change(node: Any) -> Any:
+        labels = {**(node["metadata"].get("labels") or {}), "rack": value}
+        return {**node, "metadata": {**node["metadata"], "labels": labels}}
+
+    objects.update("Node", "", name, change, now=NOW)
+
+
+def signs(page: str) -> dict[str, str]:
+    """Return the lines that were added and removed."""
+    lines = re.findall(r'<span class="(?:ok|bad)">([+-]) ([^<]*)\n</span>', page)
+    return {line.strip(): sign for sign, line in lines}
+
+
+def test_each_change_of_an_object_shows_what_it_changed(operator: Client, cluster: None) -> None:
+    label("n1", "r1")
+    label("n1", "r2")
+    page = text(operator.get("/console/nodes/n1/"))
+    newest, before, *_ = LINK.findall(page)
+    assert signs(text(operator.get(newest))) == {"rack: r1": "-", "rack: r2": "+"}
+    assert signs(text(operator.get(before))) == {"rack: r1": "+"}
+    created = text(operator.get(LINK.findall(page)[-1]))
+    assert signs(created)["name: n1"] == "+"
+    objects.delete("Node", "", "n2", now=NOW)
+    (gone,) = trail.trail_of(KINDS["Node"], "", "n2", limit=1).steps
+    page = text(operator.get(f"/console/objects/Node/-/n2/changes/{gone.revision}"))
+    assert signs(page)["name: n2"] == "-"
+
+
+def test_a_difference_is_of_that_object_and_for_who_may_read_it(
+    operator: Client, nobody: Client, cluster: None
+) -> None:
+    label("n1", "r1")
+    (step,) = trail.trail_of(KINDS["Node"], "", "n1", limit=1).steps
+    path = f"/console/objects/Node/-/n1/changes/{step.revision}"
+    assert operator.get(path).status_code == 200
+    assert nobody.get(path).status_code == 403
+    for other in (
+        f"/console/objects/Node/-/n3/changes/{step.revision}",
+        f"/console/objects/Node/-/n1/changes/{step.revision - 1}",
+        f"/console/objects/Node/-/n1/changes/{10**30}",
+    ):
+        assert operator.get(other).status_code == 404
+    assert operator.get(f"{path}?at=10m").status_code == 400
+
+
+def test_a_pods_timeline_and_the_past_lead_to_differences(operator: Client, cluster: None) -> None:
+    new_pod("fresh")
+    (created,) = LINK.findall(text(operator.get("/console/pods/default/fresh/")))
+    assert "+ " in text(operator.get(created))
+    page = text(operator.get("/console/nodes/n1/", {"at": moment(-1)}, follow=True))
+    assert "at=" not in "".join(LINK.findall(page)), "a change stays what it is"
+
+
+def line(number: int, address: str, **about: str) -> None:
+    event = {
+        "auditID": str(uuid.UUID(int=number)), "requestURI": "/", "sourceIPs": [address],
+        "verb": "patch", "user": {"username": "ann"}, "stageTimestamp": moment(number),
+        "objectRef": about, "responseStatus": {"code": 200},
+    }  # fmt: skip
+    at = NOW + timedelta(seconds=number)
+    words = json.dumps(event)
+    name, space = about.get("name", ""), about.get("namespace", "")
+    audit_log.append(
+        [
+            Line(
+                at,
+                uuid.UUID(int=number),
+                "ann",
+                "patch",
+                about["resource"],
+                space,
+                name,
+                200,
+                words,
+            )
+        ]
+    )
+
+
+def test_the_audit_log_is_searched_by_address_and_time(operator: Client, cluster: None) -> None:
+    line(1, "10.0.0.1", resource="nodes", name="n1")
+    line(60, "10.0.0.11", resource="pods", namespace="default", name="10.0.0.1")
+    line(120, "10.0.0.1", resource="nodes", name="n2")
+
+    def found(**query: str) -> list[str]:
+        page = text(operator.get(AUDIT, query))
+        return re.findall(r'<a href="(/console/[^"]*)">[^<]*</a></td><td class="n', page)
+
+    node, pod = "/console/nodes/{}/", "/console/pods/default/10.0.0.1/"
+    assert found(user="ann") == [node.format("n2"), pod, node.format("n1")]
+    assert found(address="10.0.0.1") == [node.format("n2"), node.format("n1")]
+    assert found(address="10.0.0.11") == [pod]
+    assert found(address="10.0.0") == []
+    assert found(since=moment(30), until=moment(90)) == [pod]
+    assert operator.get(AUDIT, {"since": "soon"}).status_code == 400
+    part = text(operator.get(AUDIT, {"user": "ann"}, headers={"HX-Request": "true"}))
+    assert "<form" not in part
+    assert node.format("n2") in part
+    page = text(operator.get(AUDIT, {"address": "10.0.0.11"}))
+    assert 'hx-get="/console/audit/?address=10.0.0.11" hx-trigger="every' in page
+    assert "hx-trigger" not in text(operator.get(AUDIT, {"before": "9"}))
+    assert 'value="10.0.0.11"' in page
+    assert 'href="?address=10.0.0.11"' in page
