@@ -15,11 +15,12 @@ from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity, QuantityError
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 
-_MOST_QUOTAS: Final = 200
+_MOST_QUOTAS: Final = 200  # and of each other kind that the page lists
 _REVISIONS: Final = 50
 _POLICIES: Final = (
     ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
@@ -57,6 +58,9 @@ def page(request: HttpRequest) -> HttpResponse:
         "first": first,
         "others": others,
         "quotas": _quotas(request),
+        "runtimes": _runtimes(request),
+        "priorities": _priorities(request),
+        "budgets": _budgets(request),
         "may_see_roles": frame.may(
             request, "list", "clusterroles", group="rbac.authorization.k8s.io"
         ),
@@ -85,11 +89,8 @@ def _quotas(request: HttpRequest) -> list[Used]:
     """Return what quotas allow and what is used of it, the fullest first. Queries twice."""
     if not frame.may(request, "list", "resourcequotas"):
         return []
-    past: Then | None = then.of(request)
-    revision = None if past is None else past.revision
     found = []
-    for text in list_page("ResourceQuota", limit=_MOST_QUOTAS, at=revision).items:
-        quota = decode_object(text)
+    for quota in _all(request, "ResourceQuota"):
         metadata, status = quota["metadata"], quota.get("status") or {}
         used = status.get("used") or {}
         for resource, hard in (status.get("hard") or quota["spec"].get("hard") or {}).items():
@@ -100,6 +101,74 @@ def _quotas(request: HttpRequest) -> list[Used]:
             )
     found.sort(key=lambda one: (-one.share, one.namespace, one.name, one.resource))
     return found
+
+
+class Runtime(msgspec.Struct, frozen=True):
+    """A RuntimeClass and the nodes that its pods may use.
+
+    ``query``: these nodes in the query language of lists, empty for all; ``nodes``: how many.
+    """
+
+    name: str
+    handler: str
+    overhead: str
+    query: str
+    tolerates: str
+    nodes: int
+
+
+def _runtimes(request: HttpRequest) -> list[Runtime]:
+    """Return the runtime classes with their nodes. Queries twice, but for the nodes."""
+    if not frame.may(request, "list", "runtimeclasses", group="node.k8s.io"):
+        return []
+    classes = _all(request, "RuntimeClass")
+    # To know the nodes of a past moment takes a while: only where there is a class to tell of.
+    fleet = then.nodes(request) if classes and frame.may(request, "list", "nodes") else []
+    found = []
+    for one in classes:
+        scheduling = one.get("scheduling") or {}
+        selector: dict[str, str] = scheduling.get("nodeSelector") or {}
+        fixed = (one.get("overhead") or {}).get("podFixed") or {}
+        fits = [node for node in fleet if selector.items() <= node.labels.items()]
+        found.append(
+            Runtime(
+                one["metadata"]["name"],
+                one.get("handler", ""),
+                ", ".join(f"{amount} {resource}" for resource, amount in sorted(fixed.items())),
+                " ".join(f"{key}={value}" for key, value in sorted(selector.items())),
+                ", ".join(each.get("key") or "*" for each in scheduling.get("tolerations") or ()),
+                len(fits),
+            )
+        )
+    return found
+
+
+def _priorities(request: HttpRequest) -> list[Manifest]:
+    """Return the priority classes, the highest first. Queries twice."""
+    if not frame.may(request, "list", "priorityclasses", group="scheduling.k8s.io"):
+        return []
+    found = _all(request, "PriorityClass")
+    return sorted(found, key=lambda one: (-one.get("value", 0), one["metadata"]["name"]))
+
+
+def _budgets(request: HttpRequest) -> list[Manifest]:
+    """Return the disruption budgets, those that allow the fewest pods to leave first."""
+    if not frame.may(request, "list", "poddisruptionbudgets", group="policy"):
+        return []
+
+    def allowed(one: Manifest) -> tuple[int, str, str]:
+        metadata = one["metadata"]
+        left = (one.get("status") or {}).get("disruptionsAllowed", 0)
+        return left, metadata["namespace"], metadata["name"]
+
+    return sorted(_all(request, "PodDisruptionBudget"), key=allowed)
+
+
+def _all(request: HttpRequest, kind_name: str) -> list[Manifest]:
+    """Return the first objects of a kind, as they were then. Queries twice."""
+    past: Then | None = then.of(request)
+    at = None if past is None else past.revision
+    return [decode_object(text) for text in list_page(kind_name, limit=_MOST_QUOTAS, at=at).items]
 
 
 def _share(used: str, hard: str) -> float:

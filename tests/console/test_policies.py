@@ -12,7 +12,7 @@ from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects, scheduler_configuration
 from tests.clock import NOW
-from tests.clusterstate.support import new_pod
+from tests.clusterstate.support import create_node, new_pod
 from tests.console.conftest import text
 
 RBAC = "rbac.authorization.k8s.io"
@@ -35,6 +35,38 @@ def test_quotas_show_how_much_of_them_is_used(operator: Client) -> None:
     assert page.index("requests.cpu") < page.index("<td>pods</td>"), "the fullest first"
     assert 'class="bar full"' in page
     assert 'aria-label="95 %"' in page
+
+
+def test_runtime_classes_show_their_nodes_and_budgets_who_may_leave(
+    operator: Client, nobody: Client
+) -> None:
+    for name, labels in (("n1", {"runtime": "gvisor"}), ("n2", {})):
+        create_node(name, labels=labels)
+    sandbox = {
+        "metadata": {"name": "sandbox"},
+        "handler": "runsc",
+        "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+        "scheduling": {"nodeSelector": {"runtime": "gvisor"}, "tolerations": [{"key": "kata"}]},
+    }
+    objects.create("RuntimeClass", "", sandbox, now=NOW)
+    objects.create("RuntimeClass", "", {"metadata": {"name": "plain"}, "handler": "r"}, now=NOW)
+    urgent = {"metadata": {"name": "urgent"}, "value": 700, "preemptionPolicy": "Never"}
+    objects.create("PriorityClass", "", urgent, now=NOW)
+    tight = {"metadata": {"name": "tight"}, "spec": {"minAvailable": "80%", "selector": {}}}
+    objects.create("PodDisruptionBudget", "default", tight, now=NOW)
+    page = text(operator.get("/console/policies/"))
+    rows = dict(re.findall(r'<th scope="row"><a [^>]*>([^<]+)</a></th>(.*?)</tr>', page))
+    assert 'href="/console/nodes/?q=runtime%3Dgvisor">1</a>' in rows["sandbox"]
+    for words in ("runsc", "<td>kata</td>", "250m cpu, 120Mi memory"):
+        assert words in rows["sandbox"]
+    assert 'href="/console/nodes/">2</a>' in rows["plain"]
+    assert "any node" in rows["plain"]
+    assert '<td class="n">700</td><td>never</td>' in rows["urgent"]
+    assert "at least 80% there" in rows["default/tight"]
+    names = list(rows)
+    assert names.index("system-node-critical") < names.index("urgent"), "the highest first"
+    assert nobody.get("/console/policies/").status_code == 200
+    assert "sandbox" not in text(nobody.get("/console/policies/"))
 
 
 def role(name: str, *rules: dict[str, list[str]]) -> dict[str, Any]:
