@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from selenium.webdriver.common.by import By
@@ -16,17 +17,30 @@ from selenium.webdriver.common.keys import Keys
 
 from api import clock
 from clusterstate import catalogue
-from clusterstate.actions import brakes, canaries, objects, scheduler_configuration
+from clusterstate.actions import (
+    brakes,
+    canaries,
+    codes,
+    decisions,
+    objects,
+    scheduler_configuration,
+)
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.decisions import of_pod
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import trail
 from clusterstate.queries.brakes import Share
 from clusterstate.queries.plans import find_plan
+from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
+from scheduling.engine.record import Body, PackedRejection
 from tests.api.serve import Server
 from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser, driven
 from tests.browser.looks import LOOKS, emulate, load_axe, serious
 from tests.clock import NOW, moment
-from tests.clusterstate.support import bind, create_node, manifest, new_pod
+from tests.clusterstate.support import bind, manifest, new_pod, node
+from tests.console import served
 
 PASSWORD = "pass word 123"
 PICTURES = os.environ.get("CONSOLE_PICTURES")
@@ -39,12 +53,13 @@ OWNER = {
     "uid": "6f4e0f86-0000-4000-8000-000000000001",
     "controller": True,
 }
+BAD = {"key": "bad", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1200}
 PAGES = {
     "fleet": "/console/",
     "nodes": "/console/nodes/",
     "node": "/console/nodes/node-07/",
     "pods": "/console/pods/",
-    "pod": "/console/pods/default/web-0/",
+    "pod": "/console/pods/default/web-9/",
     "submit": "/console/pods/new",
     "submit-yaml": "/console/pods/new?by=yaml&example=spread",
     "decisions": "/console/decisions/",
@@ -53,7 +68,7 @@ PAGES = {
     "revisions": "/console/policies/revisions",
     "waiting": "/console/waiting/",
     "why": "/console/pods/default/big-0/why",
-    "drain": "/console/change?do=drain&node=node-07",
+    "drain": "/console/change?do=drain&node=node-11",
     "what-if": "/console/what-if/",
     "plans": "/console/plans/",
     "evictions": "/console/evictions/",
@@ -69,8 +84,24 @@ PAGES = {
     "scale": "/console/objects/Deployment/default/shop/",
     "objects": "/console/objects/Namespace/",
     "object": "/console/objects/Namespace/-/default/",
+    "difference": "/console/objects/Node/-/node-07/changes/{change}",
+    "decision": "/console/pods/default/web-0/decisions/{decision}",
     "audit": "/console/audit/",
+    "none": "/console/nodes/none-such/",
+    "wrong": "/console/nodes/?q=cpu%3Ewhat",
 }
+"""All pages (``served.looked_at``); names in braces are made as the test begins."""
+SIGN_IN, CODE = "/console/sign-in", "/console/sign-in/code"
+SECRET = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"
+WAITED_FOR = {
+    "fleet": "#beside table",
+    "compared": "#found table",
+    "canary": "#found table",
+    "why": "#every-node tbody[data-drawn]",
+}
+"""What a page shows last, where it asks for a part of itself."""
+REFUSED = {"none": "404", "wrong": "400"}
+"""Pages that are answered with an error, which the browser notes."""
 PICTURED = {
     "fleet", "fleet-dark", "fleet-phone", "node", "node-phone", "drain", "drain-dark", "waiting",
     "pod",
@@ -118,14 +149,18 @@ def trials() -> None:
     objects.create("Deployment", "default", shop, now=NOW)
 
 
-def owned(name: str, node: str) -> None:
-    """Create a pod that a controller would make again, on a node."""
-    assert bind(new_pod(name, cpu="700m"), node)
+def owned(name: str, node_name: str) -> None:
+    """Create a pod that a controller would make again and that runs on a node."""
+    assert bind(new_pod(name, cpu="800m", tolerations=[BAD]), node_name)
 
     def own(pod: Any) -> Any:
         return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [OWNER]}}
 
+    def run(pod: Any) -> Any:
+        return {**pod, "status": {**pod["status"], "phase": "Running"}}
+
     objects.update("Pod", "default", name, own, now=NOW)
+    objects.update("Pod", "default", name, run, subresource="status", now=NOW)
 
 
 @pytest.fixture
@@ -141,7 +176,10 @@ def cluster(server: Server) -> None:
         if number % 13 == 5:
             parts["unschedulable"] = True
         labels = {ZONE: "abc"[number % 3], "disktype": "ssd" if number % 2 else "hdd"}
-        create_node(f"node-{number:02}", labels=labels, **parts)
+        made = node(f"node-{number:02}", labels=labels, **parts)
+        conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        made["status"] |= {"conditions": conditions}
+        objects.create("Node", "", made, now=NOW)
         for _ in range(0 if parts else number % 6):
             owned(f"web-{pods}", f"node-{number:02}")
             pods += 1
@@ -162,11 +200,15 @@ def console(server: Server, cluster: None, tmp_path: Path) -> Iterator[Browser]:
     with driven(tmp_path / "profile", browser="ALL") as driver:
         found = Browser(driver, f"http://127.0.0.1:{server.port}")
         found.open("/")
-        found.fill("#id_username", "anna")
-        found.fill("#id_password", PASSWORD)
-        found.click(".sign-in button.primary")
+        sign_in(found, "anna")
         found.find("#live[data-state=live]")
         yield found
+
+
+def sign_in(console: Browser, name: str) -> None:
+    console.fill("#id_username", name)
+    console.fill("#id_password", PASSWORD)
+    console.click(".sign-in button.primary")
 
 
 def press(console: Browser, *keys: str) -> None:
@@ -186,9 +228,8 @@ def test_a_node_is_found_drained_and_seen_to_empty_by_keyboard_alone(console: Br
     assert float(console.find("#map").get_attribute("data-milliseconds") or 99) < 16
 
     press(console, Keys.CONTROL, "k")
-    console.find("#palette-input").send_keys("node-11")
-    eventually(console, lambda: "node-11" in console.find("#palette-found").text)
-    press(console, Keys.ENTER)
+    # Typed and opened at once: what is found for it counts, not what was listed before.
+    console.find("#palette-input").send_keys("node-11", Keys.ENTER)
     console.sees("Labels and taints")
     assert console.driver.current_url.endswith("/console/nodes/node-11/")
 
@@ -228,6 +269,21 @@ def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
     assert chosen.is_selected()
     objects.delete("Node", "", "node-00", now=NOW)
     console.sees("No node matches")
+    assert console.complaints() == []
+
+
+def test_a_page_that_the_browser_kept_is_live_when_it_comes_back(console: Browser) -> None:
+    console.open("/console/nodes/?q=node-00")
+    console.find("#live[data-state=live]")
+    leave = "dispatchEvent(new PageTransitionEvent(arguments[0], {persisted: true}))"
+    console.driver.execute_script(leave, "pagehide")
+    console.find("#live[data-state=connecting]")
+    assert bind(new_pod("fresh", cpu="1500m"), "node-00")
+    console.driver.execute_script(leave, "pageshow")
+    console.sees("1.5 / 4")
+    console.find("#live[data-state=live]")
+    assert bind(new_pod("more", cpu="500m"), "node-00")
+    console.sees("2 / 4")
     assert console.complaints() == []
 
 
@@ -285,34 +341,152 @@ def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
     assert [one for one in console.complaints() if "422" not in one] == []
 
 
+def test_every_node_is_scrolled_sorted_searched_and_compared(console: Browser) -> None:
+    console.open("/console/pods/default/web-0/why?world=now")
+    console.find("#every-node tbody[data-drawn='60']")
+
+    def places() -> list[str]:
+        """Return the nodes that are in the page, from the top."""
+        found = console.driver.execute_script(
+            "return [...document.querySelectorAll('#every-node tr[data-place] th')]"
+            ".map(one => one.innerText)"
+        )
+        assert isinstance(found, list)
+        return found
+
+    assert len(places()) < 60, "what is not on the screen is not in the page"
+    assert places()[0] != "node-59"
+    for _ in range(60):
+        press(console, "j")
+    (last,) = places()[-1:]
+    assert console.driver.switch_to.active_element.text == last
+    console.click("#every-node th:nth-child(2) button")
+    eventually(console, lambda: places()[0] == "node-00")
+    console.click("#every-node th:nth-child(2) button")
+    eventually(console, lambda: places()[0] == "node-59")
+    console.fill("#by-name input", "node-1")
+    console.find("#every-node tbody[data-drawn='10']")
+    eventually(console, lambda: places() == [f"node-{one}" for one in range(19, 9, -1)])
+    console.fill("#by-name input", "node-")
+    console.find("#every-node tbody[data-drawn='60']")
+    assert len(places()) > 30, "the room that is there is used again"
+    rows = console.driver.execute_script("return document.getElementById('every-node').every_row()")
+    assert [row[0] for row in rows] == ["node", *(f"node-{one:02}" for one in range(59, -1, -1))]
+    console.click("[aria-label='Pin node-49']")
+    console.sees("pin another one")
+    console.click("[aria-label='Pin node-48']")
+    console.sees("ahead by")
+    heads = console.find("#pinned thead").text
+    assert "node-49" in heads
+    assert "node-48" in heads
+    shown = console.find("#pinned tbody").text
+    assert "raw " in shown
+    assert "NodeResourcesFit" in shown
+    assert console.complaints() == []
+
+
 def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -> None:
     trials()
+    names = {"change": changed(), "decision": decided()}
     found: list[Any] = []
     for name, path in {**PAGES, "operation": operation(console)}.items():
         emulate(console)
-        console.open(path)
+        console.open(path.format_map(names))
         console.find("main")
         if name == "fleet":
             console.find("#map[data-drawn='59']")
-            console.sees("Last decisions")
-        if name == "compared":
-            console.sees("Figures")
+        if name in WAITED_FOR:
+            console.find(WAITED_FOR[name])
         if PICTURES:
             console.find("#live[data-state=live], #live[data-state=past]")
-        load_axe(console)
-        for look in LOOKS:
-            emulate(console, look)
-            keep(console, f"{name}{look}")
-            found += [(name + look, *one) for one in serious(console, look)]
-            width = console.driver.execute_script("return document.documentElement.scrollWidth")
-            if look == "-phone" and width > 390:
-                found.append((name, "wider than the screen", width))
+        found += in_every_look(console, name)
         loaded = console.driver.execute_script(
             "return performance.getEntriesByType('resource').map(one => one.name)"
         )
         found += [one for one in loaded if not one.startswith(console._address)]
+        refused = REFUSED.get(name, "no complaint")
+        found += [(name, one) for one in console.complaints() if refused not in one]
     assert found == []
-    assert console.complaints() == []
+
+
+def test_strangers_and_who_may_nothing_see_readable_pages(console: Browser) -> None:
+    cora = User.objects.create_user("cora", password=PASSWORD)
+    now = clock.now()
+    assert codes.begin(cora, SECRET, codes.code_of(SECRET, codes.step_of(now)), now=now)
+    User.objects.create_user("nils", password=PASSWORD)
+    console.driver.delete_all_cookies()
+    found = looked_over(console, "sign-in", SIGN_IN)
+    sign_in(console, "cora")
+    console.sees("Code of your app")
+    found += looked_over(console, "sign-in-code", CODE)
+    console.open(f"{SIGN_IN}?next=/console/nodes/")
+    sign_in(console, "nils")
+    console.sees("Ask an administrator")
+    found += looked_over(console, "forbidden", "/console/nodes/")
+    assert found == []
+    assert [one for one in console.complaints() if "403" not in one] == []
+
+
+def test_every_page_is_looked_at() -> None:
+    names = {"change": "1", "decision": "1"}
+    seen = {served.name_of(path.format_map(names)) for path in (*PAGES.values(), SIGN_IN, CODE)}
+    # A plan's page is looked at as the operation that ``operation`` begins.
+    assert seen | {"plan"} == served.looked_at()
+
+
+def looked_over(console: Browser, name: str, path: str) -> list[Any]:
+    """Open a page; return what is wrong with it in any look."""
+    emulate(console)
+    console.open(path)
+    console.find("main")
+    return in_every_look(console, name)
+
+
+def in_every_look(console: Browser, name: str) -> list[Any]:
+    """Return what axe finds on the page in every look, and where a phone's screen is too narrow."""
+    load_axe(console)
+    found: list[Any] = []
+    for look in LOOKS:
+        emulate(console, look)
+        keep(console, f"{name}{look}")
+        found += [(name + look, *one) for one in serious(console, look)]
+        width = console.driver.execute_script("return document.documentElement.scrollWidth")
+        if look == "-phone" and width > 390:
+            found.append((name, "wider than the screen", width))
+    return found
+
+
+def changed() -> str:
+    """Change a node; return the change's revision."""
+
+    def label(node: Any) -> Any:
+        labels = {**node["metadata"]["labels"], "rack": "r7"}
+        return {**node, "metadata": {**node["metadata"], "labels": labels}}
+
+    objects.update("Node", "", "node-07", label, now=NOW)
+    return str(trail.trail_of(KINDS["Node"], "", "node-07", limit=1).steps[0].revision)
+
+
+def decided() -> str:
+    """Record the decision about a pod; return its number."""
+    names = tuple(f"node-{number:02}" for number in range(1, 6))
+    body = Body(
+        plugins=("NodeResourcesFit", "TaintToleration"),
+        names=names,
+        columns=((91, 80, 77, 60, 31), 300),
+        rejections=(PackedRejection("TaintToleration", 3, ("untolerated taint",), 4),),
+    )
+    pod_id = find_pod_id("default", "web-0")
+    assert pod_id is not None
+    made = decisions.Made(
+        pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="default-scheduler",
+        profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name="node-01",
+        total=391, margin=11, ties=1, node_count=60, evaluated=60, feasible=56, message="",
+        body=msgspec.msgpack.encode(body),
+    )  # fmt: skip
+    decisions.record_many([made], decisions.Turn(0, 1, 1))
+    (record,) = of_pod("default", "web-0", limit=1)
+    return str(record.id)
 
 
 def operation(console: Browser) -> str:

@@ -11,8 +11,8 @@ if (window.Idiomorph) {
 // ------------------------------------------------------------------ the stream of changes
 // Each part with data-live names what it shows: kinds ("Node Pod"), or objects ("Node:node-1",
 // "Pod:default/web-1", "Pod@node-1": pods of a node). When one of them changes, the part is asked
-// for again: at once, and then once a second at most.
-const PAUSE = 1000;
+// for again: at once, and then once a second at most, less often while many pages are open.
+let pause = 1000;
 const BEHIND = 3000;
 const STALE = 12000;
 const due = new Map();
@@ -32,7 +32,7 @@ function concerns(part, changed) {
 async function refresh(part) {
   if (!part.isConnected) return;
   const last = Number(part.dataset.asked || 0);
-  const wait = last + PAUSE - Date.now();
+  const wait = last + pause - Date.now();
   if (wait > 0 || part.dataset.asking) {
     if (!due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, Math.max(wait, 50)));
     return;
@@ -63,15 +63,20 @@ function tell(state, text) {
   live.textContent = text;
 }
 
+let source = null;
 function follow() {
   if (!body.dataset.stream || !window.EventSource) return;
-  const source = new EventSource(body.dataset.stream);
-  const on = (name, handle) => source.addEventListener(name, (event) => {
+  source?.close();
+  // It goes on after what was heard last, and at first after what the page was made from.
+  const mine = new EventSource(revision ? `${body.dataset.stream.split("?")[0]}?after=${revision}` : body.dataset.stream);
+  source = mine;
+  const on = (name, handle) => mine.addEventListener(name, (event) => {
     heard = Date.now();
     const data = JSON.parse(event.data || "{}");
     if (data.revision) revision = data.revision;
+    if (data.pause) pause = data.pause * 1000;
     tell("live", "live");
-    live.title = `revision ${revision.toLocaleString("en")}`;
+    live.title = `revision ${revision.toLocaleString("en")}; while much changes, shown again every ${Math.ceil(pause / 1000)} s`;
     handle(data);
   });
   let lost = false;
@@ -79,20 +84,27 @@ function follow() {
   on("alive", () => {});
   on("change", (data) => changed(data.changed));
   on("resync", everything);
-  source.addEventListener("signed-out", () => { source.close(); tell("signed-out", "signed out"); location.assign(`${body.dataset.signIn}?next=${encodeURIComponent(location.pathname + location.search)}`); });
-  source.onerror = () => {
+  mine.addEventListener("signed-out", () => { mine.close(); tell("signed-out", "signed out"); location.assign(`${body.dataset.signIn}?next=${encodeURIComponent(location.pathname + location.search)}`); });
+  mine.onerror = () => {
+    if (mine !== source) return;
     lost = true;
     tell("reconnecting", "reconnecting");
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => { source.close(); follow(); }, 3000);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) follow(); }, 3000);
   };
-  addEventListener("pagehide", () => source.close(), { once: true });
 }
+// A page that the browser kept while another one was shown comes back without its stream.
+addEventListener("pagehide", () => { source?.close(); tell("connecting", "connecting"); });
+addEventListener("pageshow", (event) => { if (event.persisted) { follow(); everything(); } });
 // A part with data-moving inside changes by itself, without a change of the cluster that tells of it.
 setInterval(() => {
   document.querySelectorAll("[data-live]:has([data-moving])").forEach(refresh);
 }, 2000);
 setInterval(() => {
-  if (live && live.dataset.state === "live" && Date.now() - heard > STALE) tell("stale", `no news for ${Math.round((Date.now() - heard) / 1000)} s`);
+  const silent = Date.now() - heard;
+  if (!live || !["live", "stale"].includes(live.dataset.state) || silent <= STALE) return;
+  tell("stale", `no news for ${Math.round(silent / 1000)} s`);
+  // A connection that broke without a sign, as when a computer sleeps, is made anew.
+  if (silent > 3 * STALE) { heard = Date.now(); tell("reconnecting", "reconnecting"); follow(); }
 }, 2000);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) document.querySelectorAll("[data-missed]").forEach((part) => { delete part.dataset.missed; refresh(part); });
@@ -237,9 +249,11 @@ const palette = document.getElementById("palette");
 const field = document.getElementById("palette-input");
 const list = document.getElementById("palette-found");
 let asked = 0;
-function open_palette() { if (palette && !palette.open) { palette.showModal(); field.value = ""; search(); field.focus(); } }
+let found_for = null;
+let opens = false;
+function open_palette() { if (palette && !palette.open) { palette.showModal(); field.value = ""; opens = false; search(); field.focus(); } }
 async function search() {
-  const mine = ++asked;
+  const mine = ++asked, typed_in = field.value;
   const answer = await fetch(`${palette.dataset.from}?q=${encodeURIComponent(field.value)}`, { headers: { "HX-Request": "true" } });
   if (!answer.ok || mine !== asked) return;
   const found = await answer.json();
@@ -253,7 +267,10 @@ async function search() {
   }));
   if (!found.items.length) list.replaceChildren(Object.assign(document.createElement("li"), { textContent: `Nothing is called "${field.value}". Try a part of a name, or label=value.` }));
   pick(0);
+  found_for = typed_in;
+  if (opens && found_for === field.value) { opens = false; open_found(list.querySelector("[role=option]")); }
 }
+function open_found(item) { if (item) go(item.dataset.to); }
 function pick(number) {
   const items = [...list.querySelectorAll("[role=option]")];
   items.forEach((one, place) => one.setAttribute("aria-selected", String(place === number)));
@@ -263,12 +280,13 @@ function pick(number) {
 }
 if (palette) {
   let typed = 0;
-  field.addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(search, 150); });
+  field.addEventListener("input", () => { opens = false; clearTimeout(typed); typed = setTimeout(search, 150); });
   palette.addEventListener("keydown", (event) => {
     const items = [...list.querySelectorAll("[role=option]")];
     const now = items.findIndex((one) => one.getAttribute("aria-selected") === "true");
     if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); pick((now + (event.key === "ArrowDown" ? 1 : -1) + items.length) % Math.max(1, items.length)); }
-    if (event.key === "Enter") { event.preventDefault(); if (items[now]) go(items[now].dataset.to); }
+    // Who types and presses Enter at once opens what is found for that, not what was listed before.
+    if (event.key === "Enter") { event.preventDefault(); if (found_for === field.value) open_found(items[now]); else opens = true; }
   });
   list.addEventListener("click", (event) => { const item = event.target.closest("[data-to]"); if (item) go(item.dataset.to); });
 }
@@ -278,9 +296,10 @@ document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener(
 // Long lists have a file of all rows from the server; of the others what is shown can be had.
 function plain(text) { const one = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text; return /[",\n]/.test(one) ? `"${one.replaceAll('"', '""')}"` : one; }
 function offer_files() {
-  document.querySelectorAll("table[data-rows]").forEach((table) => {
+  document.querySelectorAll("table[data-rows], main .scrolls > table").forEach((table) => {
     const box = table.closest(".scrolls") || table;
-    if (box.nextElementSibling?.matches("[data-export]") || document.querySelector("a.button[href*='csv']")) return;
+    if (box.nextElementSibling?.matches("[data-export]") || table.closest(".beside") || !table.tBodies[0]?.rows.length) return;
+    if (table.closest("section")?.querySelector("a.button[href*='csv']")) return;
     const button = Object.assign(document.createElement("button"), { type: "button", className: "export", textContent: "CSV" });
     button.dataset.export = "";
     button.title = "these rows as a file";
@@ -289,7 +308,9 @@ function offer_files() {
 }
 function save(button) {
   const table = button.previousElementSibling.querySelector?.("table") || button.previousElementSibling;
-  const lines = [...table.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("th, td")].map((cell) => plain(cell.querySelector("time")?.dateTime || cell.innerText.trim().replace(/\s+/g, " "))).join(","));
+  // A table of which the page holds what is on the screen tells of all its rows.
+  const cells = table.every_row?.() || [...table.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("th, td")].map((cell) => cell.querySelector("time")?.dateTime || cell.innerText.trim().replace(/\s+/g, " ")));
+  const lines = cells.map((row) => row.map(plain).join(","));
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([lines.join("\r\n")], { type: "text/csv" })), download: `${document.title.split(" · ")[0].replace(/[^\w.-]+/g, "-")}.csv` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -30,15 +30,19 @@ function start() {
   const then = new URLSearchParams(location.search).get("at");
   const of_then = (address) => (then ? `${address}${address.includes("?") ? "&" : "?"}at=${encodeURIComponent(then)}` : address);
   const choice = () => Object.fromEntries(new FormData(form));
-  const paint = () => getComputedStyle(document.documentElement);
-  const colour = (name) => paint().getPropertyValue(name).trim();
-
-  function mix(value, by) {
-    if (value < 0) return "transparent";
+  // To ask for a style costs more than to draw a square: once for a drawing, not for each node.
+  function paints() {
+    const style = getComputedStyle(document.documentElement);
+    return Object.fromEntries(["mut", "warn", "bad", "fg", "line"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  }
+  function mixer(by) {
     const scale = dark.matches ? DARK : LIGHT;
-    const ends = by !== "age" && value >= 950;
-    if (ends) return FULL[dark.matches ? "dark" : "light"];
-    return scale[Math.min(scale.length - 1, Math.floor((value / 950) * scale.length))];
+    const full = FULL[dark.matches ? "dark" : "light"];
+    return (value) => {
+      if (value < 0) return "transparent";
+      if (by !== "age" && value >= 950) return full;
+      return scale[Math.min(scale.length - 1, Math.floor((value / 950) * scale.length))];
+    };
   }
 
   async function ask(anew) {
@@ -77,7 +81,7 @@ function start() {
   function place() {
     const width = map.clientWidth || 600;
     const room = Math.max(260, innerHeight - map.getBoundingClientRect().top - scrollY - 30) - groups.length * 26;
-    size = Math.max(7, Math.min(26, Math.floor(Math.sqrt((width * Math.max(room, 120)) / Math.max(1, nodes.size)))));
+    size = Math.max(7, Math.min(40, Math.floor(Math.sqrt((width * Math.max(room, 120)) / Math.max(1, nodes.size)))));
     if (nodes.size > 600) size = Math.min(size, 14);
     across = Math.max(1, Math.floor(width / size));
     const by_group = new Map(groups.map((group) => [group, []]));
@@ -106,18 +110,19 @@ function start() {
     const began = performance.now();
     const ratio = devicePixelRatio || 1;
     const { by } = choice();
+    const { mut, warn, bad, fg, line } = paints();
+    const mix = mixer(by);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, map.width, map.height);
     context.font = "12px system-ui, DejaVu Sans, sans-serif";
-    context.fillStyle = colour("--mut");
+    context.fillStyle = mut;
     labels.forEach(([text, y]) => context.fillText(text, 0, y));
     const s = size - 1;
-    const warn = colour("--warn"), bad = colour("--bad"), fg = colour("--fg");
     for (const { one, x, y } of places) {
       context.globalAlpha = one.dim ? 0.18 : 1;
-      context.fillStyle = mix(one.value, by);
+      context.fillStyle = mix(one.value);
       context.fillRect(x, y, s, s);
-      if (one.value < 0) { context.strokeStyle = colour("--line"); context.lineWidth = 1; context.strokeRect(x + 0.5, y + 0.5, s - 1, s - 1); }
+      if (one.value < 0) { context.strokeStyle = line; context.lineWidth = 1; context.strokeRect(x + 0.5, y + 0.5, s - 1, s - 1); }
       if (one.flags & (NOT_READY | TERMINATING)) {
         context.strokeStyle = bad; context.lineWidth = 1.4; context.beginPath();
         context.moveTo(x, y + s); context.lineTo(x + s, y); context.moveTo(x, y); context.lineTo(x + s, y + s); context.stroke();
@@ -129,14 +134,15 @@ function start() {
     context.globalAlpha = 1;
     if (at >= 0 && places[at]) { context.strokeStyle = fg; context.lineWidth = 2; context.strokeRect(places[at].x - 1, places[at].y - 1, s + 2, s + 2); }
     map.dataset.drawn = String(nodes.size);
+    map.dataset.by = by;
     map.dataset.milliseconds = (performance.now() - began).toFixed(1);
-    scale(by);
+    scale(by, mix);
   }
 
-  function scale(by) {
+  function scale(by, mix) {
     const box = document.getElementById("scale");
     const c = box.getContext("2d");
-    for (let x = 0; x < 140; x++) { c.fillStyle = mix(Math.round((x / 139) * 1000), by); c.fillRect(x, 0, 1, 10); }
+    for (let x = 0; x < 140; x++) { c.fillStyle = mix(Math.round((x / 139) * 1000)); c.fillRect(x, 0, 1, 10); }
     const [low, high] = ENDS[by] || ["empty", "full"];
     document.getElementById("scale-low").textContent = low;
     document.getElementById("scale-high").textContent = high;
@@ -202,7 +208,7 @@ function start() {
     document.getElementById("as-table").href = of_then(map.dataset.nodes + (query ? `?q=${encodeURIComponent(query)}` : ""));
   }
   let later = 0;
-  form.addEventListener("input", () => { clearTimeout(later); later = setTimeout(() => { remember(); ask(true); }, 200); });
+  for (const event of ["input", "change"]) form.addEventListener(event, () => { clearTimeout(later); later = setTimeout(() => { remember(); ask(true); }, 200); });
   // Enter goes from the search to the first node that it finds.
   form.addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(later); jumps = true; remember(); ask(true); });
   map.addEventListener("console:draw", () => ask(false));
