@@ -1,6 +1,8 @@
 """How log lines look, and how they leave the process: without ever raising, or waiting for long.
 
-The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it.
+The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it, indented. What
+cannot be printed is written as an escape: texts come from clients, and a line break or a terminal's
+command in one of them must not look like a line of ours, or do anything to who reads the log.
 
 A line that cannot be written (the disk is full, the pipe is full because its reader was stopped,
 the terminal is gone, a field cannot be formatted) is dropped and counted; the next line that can be
@@ -29,12 +31,22 @@ _AT_ONCE = select.PIPE_BUF
 
 
 def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:
-    """Return one line for a person, followed by the traceback when there is one."""
+    """Return one line for a person, followed by the traceback when there is one, indented."""
     exception = event.pop("exception", "")
     head = [str(event.pop(key, "-")) for key in ("timestamp", "level", "logger", "event")]
     fields = _FIELDS(logger, name, event)
     line = " ".join([head[0], f"{head[1]:<7}", *head[2:], *([str(fields)] if fields else [])])
-    return f"{line}\n{exception}" if exception else line
+    below = [f"  {printable(one)}" for one in str(exception).split("\n")] if exception else []
+    return "\n".join([printable(line), *below])
+
+
+def printable(text: str) -> str:
+    """Return a text with an escape in the place of each character that cannot be printed."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 class Outlet:
@@ -134,7 +146,8 @@ class StandardError(logging.Handler):
         try:
             line = self.format(record)
         except Exception as error:  # noqa: BLE001  # a field's own repr may raise anything
-            line = f"- {record.levelname} {record.name} {record.msg!s:.200} [{error!r:.200}]"
+            text = f"- {record.levelname} {record.name} {record.msg!s:.200} [{error!r:.200}]"
+            line = printable(text)
         try:
             self._descriptor()
         except (OSError, ValueError, AttributeError):

@@ -24,6 +24,31 @@ except ZeroDivisionError:
 """
 
 
+FORGED = "2026-01-01T00:00:00Z info    stowage.test forged"
+
+
+@pytest.mark.parametrize(
+    "mark", ["\n", "\r", "\r\n", "\x85", "\u2028", "\x1b[2J", "\0", "\u202e", "\ud800"]
+)
+def test_a_text_of_a_client_makes_no_line_and_moves_no_terminal(mark: str) -> None:
+    """In an event, in a field of any kind, and in what an exception says."""
+    text = f"a{mark}{FORGED}"
+
+    class Thing:
+        def __repr__(self) -> str:
+            return text
+
+    for event in ({"event": text}, {"one": text}, {"one": [text]}, {"one": Thing()}):
+        line = logs.render_text(None, "info", dict(event))
+        assert line.isprintable(), line
+        assert "forged" in line
+    told = logs.render_text(None, "error", {"event": "failed", "exception": f"ValueError: {text}"})
+    first, *below = told.split("\n")
+    assert first.endswith("failed")
+    assert all(one.isprintable() and one.startswith("  ") for one in below)
+    assert "forged" in told
+
+
 @pytest.fixture(scope="module", params=["text", "json"])
 def lines(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
     done = subprocess.run(
@@ -66,7 +91,7 @@ def test_an_exception_shows_its_traceback(lines) -> None:
         assert "ZeroDivisionError" in json.loads(failed)["exception"]
     else:
         assert failed.endswith("error   stowage.test cycle_failed")
-        assert rest[-1] == "ZeroDivisionError: division by zero"
+        assert rest[-1] == "  ZeroDivisionError: division by zero"
 
 
 STUBBORN = """
