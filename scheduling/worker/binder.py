@@ -467,15 +467,19 @@ class Binder:
         return [decision for decision in refused if not _preempts(decision)]
 
     def _preempt(self, decision: Decision, now: datetime) -> None:
-        """Delete the victims gracefully, each with the name of the pod that it makes room for."""
+        """Delete the victims gracefully.
+
+        They are told the pod's uid, and not its name, which is of a namespace that their readers
+        may know nothing of (preemption.go, v1.36). Their trail has it for who may get that pod.
+        """
         assert decision.nomination is not None
         preemptor = cast(int, decision.key)
         victims = [cast(int, record.key) for record in decision.nomination.victims]
         rows = pods_by_id([preemptor, *victims])
         if preemptor not in rows:
             return
-        name = f"{rows[preemptor].namespace}/{rows[preemptor].name}"
-        made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(rows[preemptor].uid))
+        uid = rows[preemptor].uid
+        made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))
         for pod_id in victims:
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
@@ -486,8 +490,7 @@ class Binder:
                 continue
             condition = ending.condition(
                 ending.PREEMPTED,
-                f"{decision.profile}: preempting to accommodate {name}, a pod of"
-                f" higher priority ({rows[preemptor].priority} over {row.priority})",
+                f"{decision.profile}: preempting to accommodate a higher priority pod",
             )
             try:
                 with acting(made_room):
@@ -496,9 +499,8 @@ class Binder:
                 # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
                 logger.info("victim_kept", pod=row.name, error=error.message)
                 continue
-            self._news.append(
-                (pod_id, "Normal", "Preempted", f"Preempted by {name} on node {row.node_name}")
-            )
+            text = f"Preempted by pod {uid} on node {row.node_name}"
+            self._news.append((pod_id, "Normal", "Preempted", text))
 
     # --- news ------------------------------------------------------------------------------------
 
