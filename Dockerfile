@@ -1,4 +1,4 @@
-# One image, five roles: migrate, web, scheduler, worker, beat (see docker-compose.yml).
+# One image for every role; docker-compose.yml has their commands.
 FROM python:3.13-slim AS build
 WORKDIR /app
 COPY requirements-uv.txt requirements.txt ./

@@ -69,6 +69,19 @@ def test_services_use_variables_that_the_settings_read(name: str) -> None:
     assert unknown == []
 
 
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_setting_reaches_the_containers_from_the_file_of_secrets(name: str) -> None:
+    """What compose works out itself is stated; a default beside that would hide what .env says."""
+    assert OURS[name]["env_file"] == [{"path": ".env", "required": False}]
+    assert set(OURS[name]["environment"]) <= {
+        "DATABASE_URL",
+        "REDIS_URL",
+        "STOWAGE_SECRET_KEY",
+        "STOWAGE_PROCESS",
+        "STOWAGE_CONSOLE",
+    }
+
+
 def test_background_services_check_the_heartbeat_they_write() -> None:
     for part in ("web", "console", "scheduler", "timers", "worker", "advisor", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
