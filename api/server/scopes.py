@@ -53,7 +53,10 @@ def check_url(scope: Scope) -> None:
 
 
 def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
-    """Return the WSGI environment of a request."""
+    """Return the WSGI environment of a request; ``user``: who sent it, None for who is not known.
+
+    Of a browser nobody is known yet: the view finds its session.
+    """
     server = scope.get("server") or ("localhost", 80)
     client = scope.get("client") or ("", 0)
     environ: dict[str, Any] = {
@@ -73,9 +76,10 @@ def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, An
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        auth.USER: user,
         routes.ROUTE: routes.of(scope),
     }
+    if user is not None:
+        environ[auth.USER] = user
     if (span := scope.get(tracing.KEY)) is not None:
         environ[tracing.KEY] = span
     for raw_name, raw_value in scope["headers"]:

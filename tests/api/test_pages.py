@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
@@ -130,6 +131,27 @@ def test_who_is_not_signed_in_is_led_to_the_login(cluster):
     answer = Client(HTTP_ACCEPT=BROWSER).get(f"{PODS}?limit=5")
     assert answer.status_code == 302
     assert answer["Location"].startswith("/admin/login/?next=/api/v1/namespaces/ns/pods")
+
+
+@pytest.mark.parametrize("who", ["ann", "nobody", ""])
+def test_a_web_server_answers_a_browser_as_the_views_do(server, who):
+    """It hands the request over with what it knows of the sender: of a browser, nothing."""
+    default_roles.reconcile(now=NOW)
+    browser, cookie = Client(HTTP_ACCEPT=BROWSER), {}
+    if who:
+        browser = person(who, superuser=who == "ann")
+        name = settings.SESSION_COOKIE_NAME
+        cookie = {"cookie": f"{name}={browser.cookies[name].value}"}
+    paths = ("/", "/api", "/api/v1", "/apis", "/apis/apps/v1/", NODES, PODS, f"{PODS}/none",
+             "/docs/", "/apis/stowage.dev/v1/evictions", "/admin/auth/user/")  # fmt: skip
+    for path in paths:
+        view = browser.get(path)
+        status, headers, body = server.ask("GET", path, accept=BROWSER, **cookie)
+        assert status == view.status_code, (path, body[:300])
+        assert headers["content-type"] == view["Content-Type"], path
+        assert headers.get("location") == view.get("Location"), path
+        if who == "ann" and path in (NODES, PODS, "/docs/"):
+            assert status == 200, path
 
 
 def test_a_session_reads_pages_and_nothing_else(ann):
