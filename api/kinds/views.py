@@ -256,7 +256,7 @@ class StatusView(APIView):
             response.view, response.request = self, request
             return response
         if response.status_code == 401 and is_browser(request._request):
-            response = redirect_to_login(request.get_full_path(), reverse("admin:login"))
+            response = redirect_to_login(request.get_full_path(), reverse("console:sign-in"))
         elif isinstance(response, Response):
             response = self._written(request, response)
         try:

@@ -130,7 +130,7 @@ def test_a_person_sees_what_the_roles_let_them(cluster):
 def test_who_is_not_signed_in_is_led_to_the_login(cluster):
     answer = Client(HTTP_ACCEPT=BROWSER).get(f"{PODS}?limit=5")
     assert answer.status_code == 302
-    assert answer["Location"].startswith("/admin/login/?next=/api/v1/namespaces/ns/pods")
+    assert answer["Location"].startswith("/console/sign-in?next=/api/v1/namespaces/ns/pods")
 
 
 @pytest.mark.parametrize("who", ["ann", "nobody", ""])
