@@ -108,6 +108,10 @@ class Postgres:
             "autovacuum_naptime": "15s",
             "logging_collector": "off",
             "log_checkpoints": "off",
+            # An object that is there already is refused by a constraint: a line each, and neither
+            # the statement (thirty lines) nor what a row holds.
+            "log_error_verbosity": "terse",
+            "log_min_error_statement": "panic",
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
