@@ -14,6 +14,8 @@ def ensure_administrator(*, name: str, password: str) -> bool:
     An existing user keeps the password: it may have been changed since.
     """
     model = get_user_model()
+    if model.objects.filter(**{model.USERNAME_FIELD: name}).exists():
+        return False  # before a password is hashed: that takes half a second, on purpose
     with transaction.atomic():
         _, created = model.objects.get_or_create(
             **{model.USERNAME_FIELD: name},
