@@ -4,12 +4,15 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from clusterstate import collector
 
 
 def main() -> None:
     """Run the command named on the command line with the project's settings."""
+    collector.seldom()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
+    from django.core.management import execute_from_command_line
+
     execute_from_command_line(sys.argv)
 
 

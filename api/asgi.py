@@ -5,11 +5,14 @@ import os
 import sys
 from typing import Any
 
+from clusterstate import collector
+
+collector.seldom()
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
-from django.conf import settings  # the settings must be named first
-from django.core.wsgi import get_wsgi_application
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from django.conf import settings  # noqa: E402  # the settings must be named first
+from django.core.wsgi import get_wsgi_application  # noqa: E402
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware  # noqa: E402
 
 _django = get_wsgi_application()
 
@@ -17,7 +20,6 @@ _django = get_wsgi_application()
 from api.console.gate import CONSOLE_NICENESS, BehindGate  # noqa: E402
 from api.server.shares import SWITCH_SECONDS  # noqa: E402
 from api.serving import Application  # noqa: E402
-from clusterstate import collector  # noqa: E402
 from clusterstate.objects import schema  # noqa: E402
 
 schema.make_ready()
