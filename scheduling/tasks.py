@@ -88,7 +88,7 @@ def deliver_webhooks(**_: object) -> int:
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
-    from scheduling.processes import loops
+    from scheduling.processes import duties
 
     if not _nudged("controllers"):
-        loops.trim()
+        duties.trim()

@@ -38,7 +38,7 @@ from scheduling.controllers.evictions import brake, timekeeper, timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion
 from scheduling.controllers.webhooks import delivery
-from scheduling.processes import loops
+from scheduling.processes import duties
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
@@ -84,7 +84,7 @@ def remember(now: datetime) -> None:
     seals.seal()
     while past.pack(now=now, until=changes.watermark()).changes:
         pass
-    loops.trim()
+    duties.trim()
 
 
 def schedule(now: datetime) -> None:

@@ -4,7 +4,7 @@ import pytest
 from django.db import DataError, OperationalError
 
 from clusterstate.actions import decisions, history
-from scheduling.processes import loops
+from scheduling.processes import duties
 
 pytestmark = pytest.mark.django_db
 
@@ -18,9 +18,9 @@ def test_a_table_that_cannot_be_trimmed_does_not_let_the_others_grow(monkeypatch
     def works(*, now):
         done.append(now)
 
-    monkeypatch.setattr(loops, "_DROPPED", (works, fails, works))
+    monkeypatch.setattr(duties, "_DROPPED", (works, fails, works))
     with pytest.raises(DataError):
-        loops.trim()
+        duties.trim()
     assert len(done) == 2
 
 
@@ -31,12 +31,12 @@ def test_a_database_that_is_away_is_not_asked_for_each_table(monkeypatch):
         asked.append(now)
         raise OperationalError("the connection is lost")
 
-    monkeypatch.setattr(loops, "_DROPPED", (away, away))
+    monkeypatch.setattr(duties, "_DROPPED", (away, away))
     with pytest.raises(OperationalError):
-        loops.trim()
+        duties.trim()
     assert len(asked) == 1
 
 
 def test_what_grows_is_trimmed():
-    assert {history.trim, decisions.trim} <= set(loops._DROPPED)
-    loops.trim()
+    assert {history.trim, decisions.trim} <= set(duties._DROPPED)
+    duties.trim()

@@ -1,0 +1,96 @@
+"""A loop that a worker process runs for all its life: a thread that begins again after failures."""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import InterfaceError, OperationalError, connection
+
+from clusterstate import heartbeats, sql
+
+logger = structlog.get_logger(__name__)
+
+AWAY = (OperationalError, InterfaceError)
+"""What is raised while the database is away, and by a session that was ended."""
+_STANDBY_SECONDS = 0.25
+"""Between two tries to take a lock that another process holds."""
+_AFTER_FAILURE_SECONDS = 0.5
+ATTEMPT_SECONDS = settings.DATABASE_ANSWER_SECONDS + 30
+"""How long it may take to find out that the database does not answer."""
+_PASS_SECONDS = 300.0
+"""What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
+
+
+class Loop:
+    """One loop: a thread that calls ``run`` again and again until it is asked to stop.
+
+    ``run`` returns when it has nothing to do for a while, when another process does the work, or
+    when the process stops; it is given the loop to ask ``stopping`` and to ``pause``.
+    """
+
+    def __init__(self, name: str, run: Callable[["Loop"], object]) -> None:
+        self.name = name
+        self._run = run
+        self._stop = threading.Event()
+        self._nudged = threading.Event()
+        self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stopping(self) -> bool:
+        """Return whether the process was asked to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask it to stop; returns at once."""
+        self._stop.set()
+        self._nudged.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has stopped, but not for ever."""
+        self._thread.join(seconds)
+
+    def nudge(self) -> None:
+        """End the present pause."""
+        self._nudged.set()
+
+    def busy(self) -> None:
+        """Say that a pass begins, which may take long."""
+        heartbeats.beat(self.name, _PASS_SECONDS)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless there is a nudge or the process stops."""
+        self._nudged.wait(seconds)
+        self._nudged.clear()
+
+    def _live(self) -> None:
+        while not self.stopping():
+            heartbeats.beat(self.name, ATTEMPT_SECONDS)
+            wait = _STANDBY_SECONDS
+            try:
+                sql.drop_dead_connection()
+                self._run(self)
+            except AWAY as error:
+                logger.warning("loop_lost_the_database", loop=self.name, error=str(error).strip())
+                wait = _AFTER_FAILURE_SECONDS
+                hang_up()
+            except Exception:
+                logger.exception("loop_failed", loop=self.name)
+                wait = _AFTER_FAILURE_SECONDS
+                hang_up()
+            if not self.stopping():
+                self.pause(wait)
+        hang_up()
+        heartbeats.rest(self.name)
+
+
+def hang_up() -> None:
+    """Close this thread's connection, whatever state it is in."""
+    try:
+        connection.close()
+    except DatabaseError:
+        logger.debug("connection_close_failed")
