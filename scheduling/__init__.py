@@ -3,6 +3,7 @@
 Packages, each importing only from those below it (checked by import-linter)::
 
     apps, tasks, celery    entry points of Django and Celery; ``management`` has the commands
+    __main__               the command that starts a worker or beat
     processes              the loops that the worker processes run
     answers                what-if questions, and recorded decisions explained and made again
     worker                 the scheduling worker: mirror, decide, bind, refuse, record

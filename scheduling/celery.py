@@ -1,13 +1,13 @@
-"""The Celery application: ``celery -A scheduling worker``.
+"""The Celery application: ``python -m scheduling worker``, or ``celery -A scheduling worker``.
 
 Four kinds of workers run it, each with a loop that lives as long as the process
-(``scheduling.processes``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
-snapshot; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is to be evicted;
-an advisor (``-Q advisor -P solo -c 1``) answers questions about the cluster, which come to it in
-lists of their own (``scheduling.answers.advisor``); every other task goes to the default queue,
-whose worker has threads for the binding cycles that wait (``scheduling.worker.binding_cycle``) and
-the loop of the controllers. Beat sends the nudges listed in ``beat_schedule``. No loop needs them:
-they serve workers that run without one.
+(``scheduling.processes``). The scheduling worker (``--queue scheduling``) keeps the warm snapshot;
+the timers worker (``--queue timers``) sleeps until the next pod is to be evicted; an advisor
+(``--queue advisor``) answers questions about the cluster, which come to it in lists of their own
+(``scheduling.answers.advisor``); every other task goes to the default queue, whose worker has
+threads for the binding cycles that wait (``scheduling.worker.binding_cycle``) and the loop of the
+controllers. Beat sends the nudges listed in ``beat_schedule``. No loop needs them: they serve
+workers that run without one.
 """
 
 import contextlib
@@ -139,7 +139,7 @@ def _stop_loops(**_: object) -> None:
 @beat_init.connect
 def _beat_tells(sender: Any, **_: object) -> None:
     """Have beat's own loop give the signs of life: each tick is one; and tell troubles seldom."""
-    from clusterstate import heartbeats
+    from clusterstate import collector, heartbeats
     from scheduling.processes.nudges import Nudges
 
     heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
@@ -152,3 +152,4 @@ def _beat_tells(sender: Any, **_: object) -> None:
         return tick(*arguments, **named)
 
     scheduler.tick = ticking
+    collector.calm()

@@ -14,21 +14,8 @@ DATABASE, QUEUE, WORKERS, WEB, BEAT = range(5)
 """From the last to stop to the first: who keeps the work, who passes it on, who does it, who takes
 it in, who makes some."""
 
-_CELERY_WORKER = (
-    *("-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "worker", "-l", "WARNING"),
-    *("--without-mingle", "--without-gossip"),
-)
-_CELERY_BEAT = (
-    "-m",
-    "celery",
-    "-A",
-    "scheduling",
-    "--quiet",
-    "--skip-checks",
-    "beat",
-    "--pidfile",
-    "",
-)
+_CELERY_WORKER = ("-m", "scheduling", "worker")
+_CELERY_BEAT = ("-m", "scheduling", "beat")
 _UVICORN = (
     *("-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning", "--no-access-log"),
     *("--no-server-header", "--no-proxy-headers", "--ws", "none"),
@@ -87,13 +74,11 @@ def parts(wanted: Wanted) -> Iterator[Part]:
         *(*web, *secure, "--host", wanted.host, "--port", str(wanted.https_port), _APPLICATION),
     )
     yield _scheduler("scheduler")
-    yield _part("timers", WORKERS, *_CELERY_WORKER, "-Q", "timers", *_alone("timers"))
-    threads = ("-P", "threads", "-c", "16", "-n", "worker@%h")
-    yield _part("worker", WORKERS, *_CELERY_WORKER, "-Q", "celery", *threads)
+    yield _part("timers", WORKERS, *_worker("timers", "timers"))
+    yield _part("worker", WORKERS, *_worker("celery", "worker"), "--threads", "16")
     for number in range(wanted.advisors):
         name = f"advisor{number + 1}" if number else "advisor"
-        arguments = (*_CELERY_WORKER, "-Q", "advisor", *_alone(name))
-        yield _part(name, WORKERS, *arguments, process="advisor")
+        yield _part(name, WORKERS, *_worker("advisor", name), process="advisor")
     yield _part("beat", BEAT, *_CELERY_BEAT)
     if wanted.console is not None:
         # The web servers hand its requests over to it.
@@ -108,10 +93,10 @@ def _part(name: str, stage: int, *arguments: str, process: str = "", late: bool 
     return Part(name=name, stage=stage, arguments=arguments, process=process or name, late=late)
 
 
-def _alone(name: str) -> tuple[str, ...]:
-    return ("-P", "solo", "-c", "1", "-n", f"{name}@%h")
+def _worker(queue: str, name: str) -> tuple[str, ...]:
+    return (*_CELERY_WORKER, "--queue", queue, "--name", name)
 
 
 def _scheduler(name: str, *, late: bool = False) -> Part:
-    arguments = (*_CELERY_WORKER, "-Q", shards.queue(shards.FIRST), *_alone(name))
+    arguments = _worker(shards.queue(shards.FIRST), name)
     return _part(name, WORKERS, *arguments, process="scheduler", late=late)

@@ -78,8 +78,8 @@ _MARGIN_SECONDS = 2.0
 _FINE, _WRONG = b"+", b"-"
 
 NO_ADVISOR = (
-    "no advisor is running: start one with `celery -A scheduling worker -Q advisor`"
-    " (STOWAGE_PROCESS=advisor), or set STOWAGE_ADVISORS above 0"
+    "no advisor is running: start one with `python -m scheduling worker --queue advisor"
+    " --name advisor` (STOWAGE_PROCESS=advisor), or set STOWAGE_ADVISORS above 0"
 )
 _LOST = "the advisor ended while it worked on the answer"
 _LATE = "no advisor gave an answer in time"

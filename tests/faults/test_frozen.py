@@ -278,9 +278,8 @@ def second_scheduler(service: Service) -> Iterator[str]:
     It never finds a Redis, which must not matter to it.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "worker",
-         "-l", "WARNING", "--without-mingle", "--without-gossip", "-Q", "scheduling", "-P", "solo",
-         "-c", "1", "-n", "standby@%h"],
+        [sys.executable, "-m", "scheduling", "worker", "--queue", "scheduling",
+         "--name", "standby"],
         cwd=ROOT, env={**environment(service), "STOWAGE_PROCESS": "scheduler",
              "REDIS_URL": "unix:///nowhere/redis.sock?db=0"},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

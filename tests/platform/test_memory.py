@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from clusterstate import collector
+from clusterstate.local import parts
 from tests.live import ROOT
 
 _CODE = """
@@ -40,15 +41,65 @@ def test_memory_that_a_burst_took_is_given_back() -> None:
     assert free_then >= collector.MUCH_BYTES  # the addresses stay, without memory behind them
 
 
-def test_a_web_process_starts_without_what_only_an_advisor_needs() -> None:
-    """NumPy and the engine are 18 MB and a third of a second in each of them."""
-    code = (
-        "import sys, api.asgi\n"
-        "print(sorted({'numpy', 'numba', 'scheduling.engine.cycle'} & set(sys.modules)))\n"
+ENGINE = {"numpy", "numba", "scheduling.engine", "scheduling.plugins"}
+BROWSER = {"api", "axes", "django.contrib.admin", "rest_framework", "unfold"}
+COMMANDS = {"celery.bin.celery", "click_repl", "prompt_toolkit"}
+CONTROLLERS = {"scheduling.controllers.manager", "scheduling.controllers.workloads"}
+WEB = "import api.asgi"
+UP = "import django; django.setup(); import clusterstate.management.commands.up"
+CELERY = """
+import os, runpy, celery.apps.beat, celery.apps.worker
+def imported(process):
+    process.app.loader.import_default_modules()
+    if os.environ["STOWAGE_PROCESS"] != "beat":
+        from scheduling.processes import loops
+        for here in (loops.LOOPS, loops.BESIDE):
+            name, work = here.get(os.environ["STOWAGE_PROCESS"], ("", lambda: None))
+            work()
+celery.apps.beat.Beat.run = celery.apps.worker.Worker.start = imported
+celery.apps.worker.Worker.exitcode = 0
+try:
+    runpy.run_module("scheduling", run_name="__main__")
+except SystemExit:
+    pass
+"""
+"""What a process of Celery's imports by its own command, until it begins to work."""
+DOES_WITHOUT = {
+    "http": (WEB, ENGINE | COMMANDS),
+    "manage": (UP, ENGINE | COMMANDS | CONTROLLERS),
+    "beat": (CELERY, ENGINE | COMMANDS | CONTROLLERS | BROWSER | {"redis", "scheduling.worker"}),
+    "timers": (CELERY, ENGINE | COMMANDS | CONTROLLERS | BROWSER),
+    "worker": (CELERY, ENGINE | COMMANDS | BROWSER),
+    "scheduler": (CELERY, COMMANDS | CONTROLLERS | BROWSER),
+    "advisor": (CELERY, COMMANDS | CONTROLLERS | BROWSER),
+}
+"""By STOWAGE_PROCESS: what a process of the service imports until it works, and what it must not.
+
+NumPy and the engine are 18 MB and a third of a second in every process that has them; the commands
+of Celery and what people see in a browser are a quarter of a second each.
+"""
+LIKE_HTTP = {"https", "console"}
+PARTS = {
+    part.process: part
+    for part in parts.parts(
+        parts.Wanted(http_port=1, https_port=2, host="", certificate=ROOT, key=ROOT, console=ROOT)
     )
+}
+
+
+def test_it_is_said_of_every_process_what_it_does_without() -> None:
+    assert PARTS.keys() == (DOES_WITHOUT.keys() - {"manage"}) | LIKE_HTTP
+
+
+@pytest.mark.parametrize("process", DOES_WITHOUT)
+def test_a_process_starts_without_what_only_others_need(process: str) -> None:
+    code, unwanted = DOES_WITHOUT[process]
+    arguments = PARTS[process].arguments[2:] if code is CELERY else ()
+    settings = {"STOWAGE_PROCESS": process, "DJANGO_SETTINGS_MODULE": "clusterstate.settings"}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT, env=os.environ | {"STOWAGE_PROCESS": "http"}, capture_output=True, text=True,
-        check=True,
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)", *arguments],
+        cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == "[]\n"
+    modules = set(done.stdout.split())
+    assert {"clusterstate.settings", "scheduling.apps"} <= modules
+    assert unwanted & modules == set()

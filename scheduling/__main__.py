@@ -1,0 +1,58 @@
+"""`python -m scheduling worker ...` and `python -m scheduling beat`: the processes of Celery.
+
+They run the application of ``scheduling.celery`` with the same classes as ``celery -A scheduling``.
+That command first loads every command that Celery has, with a shell and its line editor: a quarter
+of a second in each of six processes, at every start.
+"""
+
+import argparse
+import os
+import socket
+import sys
+
+from clusterstate import collector
+
+
+def main() -> None:
+    """Run a worker or beat until a signal ends it."""
+    parser = argparse.ArgumentParser(prog="python -m scheduling", description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    worker = kinds.add_parser("worker", help="do the tasks of a queue, beside the process's loop")
+    worker.add_argument("--queue", required=True, help="where its tasks come from")
+    worker.add_argument("--name", required=True, help="what it is called before the @ of its host")
+    worker.add_argument("--threads", type=int, help="how many tasks at a time; without: one")
+    kinds.add_parser("beat", help="send the nudges of the schedule")
+    chosen = parser.parse_args()
+    collector.seldom()
+    os.environ["CELERY_SKIP_CHECKS"] = "true"  # Django's system checks: of `manage.py check`
+    if chosen.kind == "beat":
+        _beat()
+    else:
+        _worker(chosen.queue, chosen.name, chosen.threads)
+
+
+def _worker(queue: str, name: str, threads: int | None) -> None:
+    from scheduling.celery import app
+
+    process = app.Worker(
+        hostname=f"{name}@{socket.gethostname()}",
+        queues=[queue],
+        pool_cls="threads" if threads else "solo",
+        concurrency=threads or 1,
+        loglevel="WARNING",
+        quiet=True,
+        without_mingle=True,
+        without_gossip=True,
+    )
+    process.start()
+    sys.exit(process.exitcode)
+
+
+def _beat() -> None:
+    from scheduling.celery import app
+
+    app.Beat(loglevel="WARNING", quiet=True).run()
+
+
+if __name__ == "__main__":
+    main()
