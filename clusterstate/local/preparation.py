@@ -117,9 +117,8 @@ def require_version(number: int, version: str) -> None:
         )
 
 
-def unknown_migrations() -> list[str]:
-    """Return the migrations that the database has and this version does not know. Queries."""
-    loader = MigrationLoader(connection)
+def unknown_migrations(loader: MigrationLoader) -> list[str]:
+    """Return the migrations that the database has and this version does not know."""
     return sorted(
         f"{app}.{name}"
         for app, name in loader.applied_migrations
@@ -134,14 +133,19 @@ def _replaced(loader: MigrationLoader) -> set[tuple[str, str]]:
     return {old for migration in loader.replacements.values() for old in migration.replaces}
 
 
-def require_known_migrations() -> None:
+def missing_migrations(loader: MigrationLoader) -> list[str]:
+    """Return the migrations of this version that the database lacks."""
+    missing = set(loader.graph.nodes) - set(loader.applied_migrations)
+    return sorted(f"{app}.{name}" for app, name in missing)
+
+
+def require_known_migrations(loader: MigrationLoader) -> None:
     """Check that no newer version of Stowage has prepared this database.
 
     Raises:
         CommandError: one has.
     """
-    unknown = unknown_migrations()
-    if unknown:
+    if unknown := unknown_migrations(loader):
         raise CommandError(
             "This database was prepared by a newer version of Stowage, which made"
             f" {', '.join(unknown)}: start that version, or restore a backup made by this one."
@@ -149,13 +153,12 @@ def require_known_migrations() -> None:
 
 
 def require_prepared() -> None:
-    """Check that the database has all the tables of this version, and no others.
+    """Check that the database has all the tables of this version, and no others. Queries.
 
     Raises:
         CommandError: it has not; says what to do.
     """
-    require_known_migrations()
     loader = MigrationLoader(connection)
-    if missing := set(loader.graph.leaf_nodes()) - set(loader.applied_migrations):
-        names = ", ".join(sorted(f"{app}.{name}" for app, name in missing))
-        raise CommandError(f"The database lacks {names}: run manage.py prepare first.")
+    require_known_migrations(loader)
+    if missing := missing_migrations(loader):
+        raise CommandError(f"The database lacks {', '.join(missing)}: run manage.py prepare first.")

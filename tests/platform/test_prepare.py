@@ -51,6 +51,23 @@ def test_several_at_once_prepare_an_empty_database(empty: str) -> None:
     assert sum("created default" in output for _, output in done) <= 1
 
 
+def test_what_follows_the_migrations_is_done_though_none_is_left(empty: str) -> None:
+    """A process may be killed between the last migration and the rows that come after it."""
+    assert finish(launch(empty))[0] == 0
+    questions = (
+        "SELECT app_label, model FROM django_content_type ORDER BY 1, 2",
+        "SELECT codename FROM auth_permission ORDER BY 1",
+        "SELECT name FROM namespace ORDER BY name",
+    )
+    with psycopg.connect(empty, autocommit=True) as db:
+        before = [db.execute(question).fetchall() for question in questions]
+        db.execute("DELETE FROM auth_permission; DELETE FROM django_content_type")
+        db.execute("DELETE FROM namespace WHERE name = 'kube-public'")
+        assert finish(launch(empty))[0] == 0
+        assert [db.execute(question).fetchall() for question in questions] == before
+    assert all(before)
+
+
 def test_a_database_of_a_newer_version_is_left_alone(empty: str) -> None:
     assert finish(launch(empty))[0] == 0
     with psycopg.connect(empty, autocommit=True) as db:
