@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from clusterstate.local import places
+from tests import prepared
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +54,9 @@ def state_folder() -> Iterator[Path]:
 
 
 class Service:
-    """One running service."""
+    """One running service. Unless ``begins_prepared``, its first start makes its database."""
+
+    begins_prepared = True
 
     def __init__(self, state: Path, **settings: str) -> None:
         self.state = state
@@ -74,6 +77,8 @@ class Service:
 
     def start(self) -> None:
         """Start and wait until /readyz says that every part works."""
+        if self.begins_prepared and "DATABASE_URL" not in self._settings:
+            prepared.begin_with(self.state)
         self._process = self.launch(self.log)
         until(self.ready, seconds=START_SECONDS, what=f"ready; see {self.state}/stowage.log")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from clusterstate.local import embedded, places
+from tests import prepared
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
 # (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)
@@ -52,6 +53,8 @@ class _Servers:
         prefix = f"{PREFIX}{os.getpid()}-"
         self.base = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         places.make_state(self.base)
+        places.make_state(self.base / "prepared")
+        os.environ[prepared.PLACE] = str(self.base / "prepared")
         os.environ["DATABASE_URL"] = places.postgres_url(self.base)
         os.environ["REDIS_URL"] = places.redis_url(self.base)
         atexit.register(self.stop)

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock]
 
 
 class Whole(Service):
-    """The service, and what is below its supervisor."""
+    """The service from its first start, and what is below its supervisor."""
+
+    begins_prepared = False
 
     def secure(self, path: str) -> int:
         """Return the status of a GET over https; 0 when nobody answers."""
