@@ -9,11 +9,12 @@ SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test later plans previews fast check conformance bench soak schema browser-deps lock clean reset
+.PHONY: help up test long long-tests later plans previews fast check conformance bench soak schema test-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
-	@echo "make test         all tests, on a throw-away PostgreSQL and Redis"
+	@echo "make test         the suite, on a throw-away PostgreSQL and Redis"
+	@echo "make long         what the suite leaves out, before a release: more, longer; with make later"
 	@echo "make later        what depends on time once more, ten years on as a leap day ends"
 	@echo "make plans        PLANS=1000 random worlds: what a plan foretells is what then happens"
 	@echo "make previews     the same of PREVIEWS=200 drains and taints made by the console's pages"
@@ -23,7 +24,7 @@ help:
 	@echo "make bench        the benchmark table"
 	@echo "make soak         faults of every kind for MINUTES=90, from SEED=; a table at the end"
 	@echo "make schema       EXAMPLES=50 requests that Schemathesis makes for each operation of the API"
-	@echo "make browser-deps the browser that tests/browser drives (Debian's packages; root)"
+	@echo "make test-deps    a browser, kubectl and a C compiler for the tests (Debian's packages; root)"
 	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
 	@echo "make clean        remove .venv and caches; make reset: remove the data too"
 
@@ -34,6 +35,13 @@ up:
 test:
 	@./bootstrap.sh dev
 	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The other form of the tests (tests/forms.py), and everything at another time.
+long: long-tests later
+
+long-tests:
+	@./bootstrap.sh dev
+	@TEST_FORM=long $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --timeout 1800 $(ARGS)
 
 # Folders whose tests meet rows with times, and a moment about ten years on that is the last second
 # of a month, of a 29 February at that. Slow tests send requests at random for a while: not again. Of
@@ -78,12 +86,10 @@ soak:
 
 schema:
 	@./bootstrap.sh dev
-	@STOWAGE_SCHEMA_EXAMPLES=$(EXAMPLES) exec $(PYTHON) -m pytest --timeout 0 tests/api/test_schema.py $(ARGS)
+	@TEST_FORM=long STOWAGE_SCHEMA_EXAMPLES=$(EXAMPLES) exec $(PYTHON) -m pytest --timeout 0 tests/api/test_schema.py $(ARGS)
 
-browser-deps:
-	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then echo "chromium and chromedriver are there"; \
-	elif [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver; \
-	else echo "run as root: apt-get install chromium chromium-driver" >&2; exit 1; fi
+test-deps:
+	@exec .ci/test-deps
 
 lock:
 	@./bootstrap.sh dev

@@ -13,6 +13,7 @@ from pytest_django import DjangoDbBlocker
 
 from clusterstate import collector, memory
 from tests import distribution, emptying
+from tests.forms import many
 from tests.live import Service, shared
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 # A property says nothing about speed, and machines may be slow.
 settings.register_profile(
-    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any-machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=many(40, 400),
 )
 settings.load_profile("any-machine")
 

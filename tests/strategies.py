@@ -12,7 +12,9 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "20"))
+from tests.forms import many
+
+EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES") or many(10, 100))
 """How many worlds each property is tried on."""
 by_chance = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=EXAMPLES)
 

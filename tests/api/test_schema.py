@@ -21,11 +21,12 @@ from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from tests.api.bodies import body_of, collection, named
 from tests.api.builders import binding
 from tests.api.conftest import MERGE, Api, make_token
+from tests.forms import many
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 load_all_checks()
-EXAMPLES = int(os.environ.get("STOWAGE_SCHEMA_EXAMPLES", "0"))
+EXAMPLES = int(os.environ.get("STOWAGE_SCHEMA_EXAMPLES") or many(1, 10))
 PROMISES = [
     CHECKS.get_one(name)
     for name in (
@@ -34,7 +35,7 @@ PROMISES = [
     )
 ]  # fmt: skip
 GENERATION = settings(
-    max_examples=max(1, EXAMPLES), database=None, deadline=None, phases=[Phase.generate],
+    max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 ENDLESS = ("watch", "waitFor", "timeoutSeconds")
@@ -148,7 +149,8 @@ def test_every_operation_of_a_kind_is_reached_and_answers_as_its_schema_says(ser
     assert sum(codes.values()) > 380
 
 
-@pytest.mark.skipif(not EXAMPLES, reason="takes minutes: make schema")
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_whatever_the_schemas_allow_is_answered_as_they_say(server, token):
     wrong, codes = [], {}
 

@@ -1,4 +1,4 @@
-"""A real browser without a screen: Debian's chromium and chromium-driver (`make browser-deps`)."""
+"""A real browser without a screen: Debian's chromium and chromium-driver (`make test-deps`)."""
 
 import contextlib
 import os
@@ -129,7 +129,7 @@ class Browser:
         return [message for message in messages if "/favicon.ico" not in message]
 
 
-NONE_HERE = "no chromium and chromedriver here: make browser-deps installs them (as root)"
+NONE_HERE = "no chromium and chromedriver here: make test-deps installs them (as root)"
 
 
 @contextlib.contextmanager

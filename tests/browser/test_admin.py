@@ -9,6 +9,7 @@ from clusterstate.models import Node, Pod, SchedulerConfiguration
 from tests.browser.conftest import Browser
 from tests.browser.looks import LOOKS, emulate, load_axe, serious
 from tests.clusterstate.support import NOW, bind, create_node, manifest, new_pod
+from tests.forms import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -153,23 +154,28 @@ def test_the_schedulers_configuration_is_edited_and_brought_back(browser: Browse
     assert browser.complaints() == []
 
 
+MAIN = 4
+"""So many screens, the first, does axe look at in the suite."""
 PHONE = ("", "clusterstate/node/", "clusterstate/pod/")
 
 
-def test_every_screen_is_readable(browser: Browser) -> None:
+@pytest.mark.parametrize("every", few([False, True]), ids=["main", "every"])
+def test_every_screen_is_readable(browser: Browser, every: bool) -> None:
     browser.log_in("anna", PASSWORD)
     group = Group.objects.create(name="people")
     node = Node.objects.get(name="node-1").pk
     pod = Pod.objects.get(name="too-big").pk
     found = []
-    for path in (
+    paths = (
         "", "clusterstate/node/", f"clusterstate/node/{node}/change/",
-        f"clusterstate/node/{node}/delete/", f"clusterstate/node/{node}/history/",
+        f"auth/group/{group.pk}/change/", f"clusterstate/node/{node}/delete/",
+        f"clusterstate/node/{node}/history/",
         "clusterstate/node/add/", "clusterstate/pod/", f"clusterstate/pod/{pod}/change/",
         "clusterstate/eviction/", "clusterstate/runtimeclass/",
         "clusterstate/schedulerconfiguration/add/", "clusterstate/auditline/",
-        f"auth/group/{group.pk}/change/", "auth/user/", "nothing/",
-    ):  # fmt: skip
+        "auth/user/", "nothing/",
+    )  # fmt: skip
+    for path in paths if every else paths[:MAIN]:
         for look in LOOKS if path in PHONE else ("", "-dark"):
             emulate(browser, look)
             browser.open(f"/admin/{path}")

@@ -1,9 +1,11 @@
 """An everyday cluster, small: statuses, endpoints and the quota agree with the pods."""
 
+import pytest
+
 from tests import faults
 from tests.drills.everyday import everyday
 
-pytestmark = faults.MARKS
+pytestmark = [*faults.MARKS, pytest.mark.long]
 
 
 def test_every_kind_of_workload_on_nodes_that_are_lost_and_regained() -> None:

@@ -25,6 +25,7 @@ from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
+from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 
@@ -52,7 +53,7 @@ steps = strategies.happenings(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=many(25, 300), deadline=None)
 @given(
     strategies.clusters(),
     st.lists(strategies.pods(), min_size=4, max_size=4),

@@ -31,6 +31,7 @@ from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.engine.test_runs import state_of
+from tests.forms import many
 from tests.harness import build_snapshot, framework_with, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 
@@ -106,7 +107,7 @@ def more_node(number: int) -> Node:
     return node.build()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(30, 300), deadline=None)
 @given(
     strategies.clusters(),
     st.lists(plain_pods, min_size=5, max_size=5),
@@ -189,7 +190,7 @@ def lines_kept(most: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=many(3, 20), deadline=None)
 @given(
     st.lists(plain_pods, min_size=30, max_size=30, unique_by=repr),
     st.sampled_from([1, 9, 20]),
@@ -290,7 +291,7 @@ def test_a_request_that_comes_again_gets_a_line_that_is_kept() -> None:
         assert decide("once", [38]) == {39, 20, *range(2, 8)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=many(10, 100), deadline=None)
 @given(st.lists(plain_pods | strategies.pods(), min_size=2, max_size=20))
 def test_classes_that_are_compiled_together_come_to_what_each_does_alone(
     pods: list[Manifest],

@@ -15,6 +15,7 @@ from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sort
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
 from scheduling.framework.plugin_args import MOST_AGE_POINTS
+from tests.forms import many
 
 PLAIN = msgspec.convert({}, Pod)
 GATED = msgspec.convert({"spec": {"schedulingGates": [{"name": "g"}]}}, Pod)
@@ -632,5 +633,5 @@ class Law(RuleBasedStateMachine):
         assert tried == set(self.model)
 
 
-Law.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Law.TestCase.settings = settings(max_examples=many(20, 200), stateful_step_count=40, deadline=None)
 TestLaw = Law.TestCase

@@ -27,6 +27,7 @@ from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
+from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 
@@ -56,7 +57,7 @@ steps = strategies.happenings(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(40, 400), deadline=None)
 @given(
     strategies.clusters(most_nodes=4, most_pods=8),
     st.lists(strategies.pods(), min_size=4, max_size=4),

@@ -27,6 +27,7 @@ from scheduling.engine.snapshot import Snapshot, touched
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
+from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 
@@ -328,7 +329,7 @@ def decided_alike(
 
 
 test_a_run_decides_as_the_reference_path = decided_alike(
-    60,
+    many(20, 200),
     st.just(12),
     st.lists(plain_pods(), min_size=3, max_size=3),
     st.lists(strategies.pods(), min_size=2, max_size=2),
@@ -338,10 +339,10 @@ _looking_at_pods = (
     st.lists(grouped_pods(), min_size=5, max_size=5),
 )
 test_a_run_of_pods_that_look_at_pods_decides_as_the_reference_path = decided_alike(
-    100, st.just(12), *_looking_at_pods
+    many(30, 300), st.just(12), *_looking_at_pods
 )
 test_a_run_over_several_blocks_of_rows_decides_as_the_reference_path = decided_alike(
-    20,
+    many(6, 60),
     st.sampled_from([150, 290]),  # a block has 64 rows
     *_looking_at_pods,
 )

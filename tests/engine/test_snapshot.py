@@ -23,6 +23,7 @@ from scheduling.engine.snapshot.nodes import (
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
+from tests.forms import many
 from tests.strategies import HOSTNAME, ZONE
 
 Manifest = dict[str, Any]
@@ -87,7 +88,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(40, 500), deadline=None)
 @given(
     st.lists(strategies.pods(), min_size=4, max_size=4),
     st.lists(st.integers(0, 4).flatmap(strategies.nodes), min_size=5, max_size=5),
@@ -145,7 +146,7 @@ def test_deltas_give_what_a_rebuild_gives(
     _empty(followed)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=many(15, 200), deadline=None)
 @given(
     st.lists(strategies.pods(), min_size=3, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30),

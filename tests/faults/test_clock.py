@@ -57,6 +57,7 @@ def is_there(service: Service, name: str) -> bool:
     return service.request("GET", f"{PODS}/{name}")[0] == 200
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps_ahead_evicts_nobody_early_also_when_the_evictor_starts_anew(
     service: Service, clock: Clock
 ) -> None:

@@ -22,6 +22,7 @@ import redis
 from clusterstate import locks
 from clusterstate.local import places
 from tests import faults
+from tests.forms import few
 from tests.live import ROOT, Service, node, pod, started
 from tests.waiting import running, until
 
@@ -111,6 +112,7 @@ def test_a_pod_is_bound_while_redis_is_frozen_refuses_and_is_empty(service: Serv
     until_ready(service)
 
 
+@pytest.mark.long
 def test_a_pod_is_bound_while_redis_has_no_memory_left(service: Service) -> None:
     """Redis refuses to store anything, as one that others filled: questions get no answer."""
     until(lambda: advised(service) == 201, seconds=90, what="the advisor")
@@ -128,6 +130,7 @@ def test_a_pod_is_bound_while_redis_has_no_memory_left(service: Service) -> None
     until(lambda: advised(service) == 201, seconds=30, what="answers again")
 
 
+@pytest.mark.long
 def test_timers_fire_while_redis_is_frozen(service: Service) -> None:
     assert service.request("POST", "/api/v1/nodes", node("t"))[0] == 201
     name = f"p{next(_numbers)}"
@@ -151,7 +154,8 @@ def test_timers_fire_while_redis_is_frozen(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "loop"), [("scheduler", "scheduler"), ("timers", "timers"), ("worker", "controllers")]
+    ("part", "loop"),
+    few([("scheduler", "scheduler"), ("timers", "timers"), ("worker", "controllers")]),
 )
 def test_a_stopped_worker_is_told_of_and_replaced(service: Service, part: str, loop: str) -> None:
     until_ready(service)
@@ -164,7 +168,7 @@ def test_a_stopped_worker_is_told_of_and_replaced(service: Service, part: str, l
     assert place(service) < 10
 
 
-@pytest.mark.parametrize("part", ["http", "https"])
+@pytest.mark.parametrize("part", few(["http", "https"]))
 def test_a_stopped_web_process_is_replaced(service: Service, part: str) -> None:
     old = service.pid(part)
     os.kill(old, signal.SIGSTOP)
@@ -184,7 +188,7 @@ def shown(service: Service) -> int:
 
 
 @pytest.mark.parametrize(
-    ("part", "ask", "fine"), [("advisor", advised, 201), ("console", shown, 200)]
+    ("part", "ask", "fine"), few([("advisor", advised, 201), ("console", shown, 200)])
 )
 def test_a_stopped_helper_holds_up_no_pod_and_is_replaced(
     service: Service, part: str, ask: Callable[[Service], int], fine: int
@@ -212,7 +216,7 @@ def unsupervised(service: Service) -> Iterator[Service]:
     until_ready(service)
 
 
-@pytest.mark.parametrize(("part", "lock"), [("scheduler", "cycle"), ("timers", "timers")])
+@pytest.mark.parametrize(("part", "lock"), few([("scheduler", "cycle"), ("timers", "timers")]))
 def test_a_stopped_holder_loses_its_lock_within_five_seconds_and_goes_on_when_it_wakes(
     unsupervised: Service, part: str, lock: str
 ) -> None:
@@ -300,11 +304,13 @@ WATERMARK = (
 
 @pytest.mark.parametrize(
     "lock",
-    [
-        WATERMARK,
-        f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})",
-        "LOCK TABLE pod",
-    ],
+    few(
+        [
+            WATERMARK,
+            f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})",
+            "LOCK TABLE pod",
+        ]
+    ),
     ids=["watermark", "placement", "table"],
 )
 def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
@@ -321,6 +327,7 @@ def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refu
             writer.execute("SELECT 1")
 
 
+@pytest.mark.long
 def test_a_process_that_is_stopped_while_it_writes_holds_up_nobody_and_is_refused_when_it_wakes(
     service: Service,
 ) -> None:
@@ -368,6 +375,7 @@ def environment(service: Service) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_a_writer_that_does_not_read_its_answer_holds_up_nobody(service: Service) -> None:
     until_ready(service)
     with closing(psycopg.connect(places.postgres_url(service.state))) as writer:
@@ -404,6 +412,7 @@ def test_every_session_of_the_service_has_time_outs(service: Service) -> None:
     assert shown["idle_in_transaction_session_timeout"] in ("1s", "2s", "3s", "4s")
 
 
+@pytest.mark.long
 def test_what_a_stopped_supervisor_does_not_read_holds_up_nobody(unsupervised: Service) -> None:
     """PostgreSQL logs each refused statement: its pipe fills, and a backend would wait for it."""
     service = unsupervised
@@ -419,6 +428,7 @@ def test_what_a_stopped_supervisor_does_not_read_holds_up_nobody(unsupervised: S
         assert place(service) < 10
 
 
+@pytest.mark.long
 def test_a_backend_and_the_server_itself_continue_when_they_were_stopped(service: Service) -> None:
     until_ready(service)
     for pid in (holds(service, "cycle")[0], service.pid("postgres")):

@@ -71,6 +71,7 @@ def names(service: Service) -> set[str]:
     return {item["metadata"]["name"] for item in answer["items"]}
 
 
+@pytest.mark.long
 def test_writes_are_refused_reads_go_on_and_all_heals(disk: Disk) -> None:
     service = Service(disk.folder / "state")
     service.log = disk.folder.parent / "up.log"

@@ -139,6 +139,7 @@ def test_after_a_crash_a_writer_waits_until_a_follower_has_secured_the_numbers(
     assert follower("since", told) == ["late"]
 
 
+@pytest.mark.long
 def test_an_admission_epoch_that_was_rolled_back_is_not_given_out_again(cluster: Cluster) -> None:
     """What a process remembers under an epoch would otherwise hold for other rules."""
     part = cluster.part()
@@ -151,6 +152,7 @@ def test_an_admission_epoch_that_was_rolled_back_is_not_given_out_again(cluster:
     assert part("sql", "SELECT nextval('admission_epoch')")[0][0] > remembered
 
 
+@pytest.mark.long
 def test_a_planned_restart_jumps_nowhere(cluster: Cluster) -> None:
     part = cluster.part()
     first = part("create", "a")
@@ -162,6 +164,7 @@ def test_a_planned_restart_jumps_nowhere(cluster: Cluster) -> None:
     assert part("sql", "SELECT uid::text FROM history") == uid
 
 
+@pytest.mark.long
 def test_many_find_the_database_after_a_crash_at_once(cluster: Cluster) -> None:
     parts = [cluster.part() for _ in range(4)]
     parts[0]("undo", 70)
@@ -229,6 +232,7 @@ def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> N
         assert reader("since", mark) == ["new"]
 
 
+@pytest.mark.long
 def test_a_follower_of_a_replica_misses_nothing_while_others_write(cluster: Cluster) -> None:
     """The replica sees no locks of the primary, and its copy of the sequence runs ahead."""
     keeper = cluster.part()
@@ -354,6 +358,7 @@ class Watcher(threading.Thread):
                     self.seen[event["object"]["metadata"]["name"]] = revision
 
 
+@pytest.mark.long
 def test_no_client_is_passed_below_when_all_of_postgresql_is_killed() -> None:
     with started() as service:
         start = int(service.request("GET", PODS)[1]["metadata"]["resourceVersion"])

@@ -91,6 +91,7 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     assert bound_twice(service) == []
 
 
+@pytest.mark.long
 def test_a_kill_is_no_reason_to_try_again_who_was_refused(service: Service) -> None:
     """Nothing is being bound: a bind that a kill leaves in doubt may give room back, and wakes."""
     refused_pods(service, "huge")
@@ -122,6 +123,7 @@ def unbound(service: Service) -> set[str]:
     return {name for (name,) in rows}
 
 
+@pytest.mark.long
 def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Service) -> None:
     until(lambda: service.ready(), what="ready")
     until(lambda: standing_by(service), seconds=90, what="a standby")
@@ -143,6 +145,7 @@ def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Se
     assert bound_twice(service) == []
 
 
+@pytest.mark.long
 def test_processes_are_replaced_while_pods_are_placed(service: Service) -> None:
     """`manage.py reload`: successors are warm before the old ones end, so no pod waits for one."""
     until(lambda: standing_by(service), seconds=90, what="a standby")

@@ -16,7 +16,7 @@ from tests.live import Service, node, pod, started
 from tests.plugins.packages import OUTSIDE, install
 from tests.waiting import until
 
-pytestmark = faults.MARKS
+pytestmark = [*faults.MARKS, pytest.mark.long]
 PODS = "/api/v1/namespaces/default/pods"
 GROUP = "/apis/stowage.dev/v1"
 WAITING = f"{GROUP}/waitingpods"

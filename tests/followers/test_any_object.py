@@ -18,10 +18,11 @@ from scheduling.controllers import manager
 from tests.admin.conftest import person
 from tests.followers import everybody
 from tests.followers.test_extremes import TAINT, api, create, node, pod, tolerates
+from tests.forms import many
 
 __all__ = ["api"]
 
-SEEDS = int(os.environ.get("STOWAGE_OBJECT_SEEDS", "2"))
+SEEDS = int(os.environ.get("STOWAGE_OBJECT_SEEDS") or many(1, 8))
 TIMES = ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
 TEXTS = ["", "a", "x" * 63, "a" * 253, "kubernetes.io/hostname", "key", "100%", "Exists", "Never"]
 QUANTITIES = ["0", "1n", "100Ei", "9223372036854775807", "1e30", "-1", "0.000000001"]
@@ -120,6 +121,7 @@ def test_everybody_is_really_everybody() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     rng = random.Random(seed)

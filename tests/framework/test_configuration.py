@@ -10,6 +10,7 @@ from clusterstate.objects.errors import Invalid
 from scheduling.framework.configuration import EXTENSION_POINTS, PluginInfo
 from scheduling.framework.documents import default_configuration, load
 from scheduling.plugins.catalogue import build_framework
+from tests.forms import many
 
 V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
@@ -524,7 +525,7 @@ PLUGIN_NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(30, 300), deadline=None)
 @given(HEADS, st.dictionaries(KEYS, TREES, max_size=6), PLUGIN_NAMES, TREES, TREES)
 def test_any_document_loads_or_says_what_is_wrong(head, body, plugin, args, sets):
     entry = {"plugins": {"score": sets}, "pluginConfig": [{"name": plugin, "args": args}]}

@@ -5,13 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.framework.tables import Counter, LabelColumn
+from tests.forms import many
 
 ROWS = 64
 
 bumps = st.tuples(st.lists(st.integers(0, ROWS - 1), max_size=20), st.integers(-2, 3))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(30, 300), deadline=None)
 @given(st.lists(bumps, max_size=12), st.integers(0, 12), st.booleans())
 def test_a_counter_counts_as_a_column_would(
     happenings: list[tuple[list[int], int]], asked_after: int, read_first: bool

@@ -96,6 +96,7 @@ def test_a_deployment_is_rolled_out_undone_and_told(kubectl, kubelets):
     assert "ScalingReplicaSet" in described
 
 
+@pytest.mark.long
 def test_restart_pause_resume_and_scale(kubectl, kubelets):
     deploy(kubectl)
     rolled_out(kubectl)
@@ -114,6 +115,7 @@ def test_restart_pause_resume_and_scale(kubectl, kubelets):
     until(lambda: images(kubectl) == ["web:2"], what="one pod")
 
 
+@pytest.mark.long
 def test_a_rollout_that_does_not_go_on_is_told(kubectl, kubelets):
     deploy(kubectl, deadline=4)
     rolled_out(kubectl)
@@ -132,6 +134,7 @@ def test_a_rollout_that_does_not_go_on_is_told(kubectl, kubelets):
     rolled_out(kubectl)
 
 
+@pytest.mark.long
 def test_without_agents_a_rollout_goes_through(kubectl, live):
     """Nodes that were only described: what is bound there counts as ready."""
     own = kubectl.namespace
@@ -150,6 +153,7 @@ def test_without_agents_a_rollout_goes_through(kubectl, live):
         live.request("DELETE", f"/api/v1/nodes/{own}-n")
 
 
+@pytest.mark.long
 def test_a_daemon_set_is_rolled_out_and_undone(kubectl, kubelets):
     text = DAEMON_SET.format(name="agent", image="example.com/agent:1", own=kubectl.namespace)
     kubectl.says("created", "create", "-f", "-", stdin=text)

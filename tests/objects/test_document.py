@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clusterstate.objects import document, scheduling_class
 from clusterstate.objects.document import SLOT, Overlay
 from clusterstate.objects.pod import Pod
+from tests.forms import many
 
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 YEAR_2100 = datetime(2100, 1, 1, tzinfo=UTC).replace(tzinfo=None)
@@ -83,7 +84,7 @@ def pods(draw):
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=many(20, 500))
 @given(pods(), st.integers(1, 2**62))
 def test_a_pod_comes_back_as_it_went_in_with_the_revision(pod, revision):
     before = deepcopy(pod)
@@ -96,7 +97,7 @@ def test_a_pod_comes_back_as_it_went_in_with_the_revision(pod, revision):
     assert document.encode("Pod", again) == (text, overlay)
 
 
-@settings(max_examples=100)
+@settings(max_examples=many(30, 500))
 @given(pods(), ANNOTATIONS, GENERATIONS, st.integers(1, 2**62))
 def test_a_condition_names_the_generation_that_it_was_made_for(
     pod, annotations, generation, revision
@@ -122,7 +123,7 @@ def _at(encoded, revision):
     return text, revision, overlay
 
 
-@settings(max_examples=50)
+@settings(max_examples=many(20, 500))
 @given(METADATA, st.dictionaries(TEXTS, JSON), st.integers(1, 2**62))
 def test_other_kinds_have_one_slot(metadata, rest, revision):
     manifest = {**rest, "apiVersion": "v1", "kind": "Node", "metadata": metadata}
@@ -133,7 +134,7 @@ def test_other_kinds_have_one_slot(metadata, rest, revision):
     assert again == manifest
 
 
-@settings(max_examples=50)
+@settings(max_examples=many(20, 500))
 @given(pods())
 def test_the_text_does_not_know_what_is_in_the_slots(pod):
     text, _ = document.encode("Pod", pod)

@@ -13,6 +13,7 @@ from clusterstate.objects.errors import Conflict
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.managed_fields import Manager
 from tests.clock import NOW
+from tests.forms import many
 
 DEPLOYMENT = KINDS["Deployment"]
 POD = KINDS["Pod"]
@@ -253,7 +254,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(40, 600), deadline=None)
 def test_each_field_that_was_applied_has_its_value_until_somebody_else_sets_it(steps):
     """A model: the value of each field, and for each manager the fields that it last applied."""
     live = applied(None, web(), Manager("root"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, TooLarge
+from tests.forms import many
 
 DEEP = 200_000
 
@@ -203,7 +204,7 @@ _values = st.recursive(
 
 
 @given(_values)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(50, 1000), deadline=None)
 def test_json_is_yaml_too(value):
     """What msgspec writes reads the same both ways, but for what libyaml calls unprintable."""
     raw = msgspec.json.encode(value)
@@ -218,7 +219,7 @@ def test_json_is_yaml_too(value):
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=many(100, 2500), deadline=None)
 def test_any_bytes_are_read_or_refused(raw):
     for read in (reading.read_json, reading.read_yaml):
         with contextlib.suppress(BadRequest, TooLarge):

@@ -7,7 +7,13 @@ import pytest
 from tests.perf import endurance, forms, scratch, storm
 from tests.perf.scratch import Scratch
 
-pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.db,
+    pytest.mark.slow,
+    pytest.mark.real_clock,
+    pytest.mark.timeout(300),
+]
 NODES = 10
 WAITING, CLASSES = 60, 3
 BURST = 200

@@ -14,6 +14,7 @@ from clusterstate.objects.pod import Pod
 from scheduling.framework.documents import default_configuration, load
 from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node
 from scheduling.plugins.queueing_hints import registrations
+from tests.forms import many
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.inter_pod_affinity import InterPodAffinity
 from tests.reference.node_affinity import required_match
@@ -387,7 +388,7 @@ def fits_on(rule, target, cluster):
     [(InterPodAffinity(), WITH_TERMS), (PodTopologySpread(), SPREADING)],
     ids=["InterPodAffinity", "PodTopologySpread"],
 )
-@settings(max_examples=400)
+@settings(max_examples=many(80, 800))
 @given(data=st.data())
 def test_what_lets_a_pod_into_a_domain_always_wakes_it(rule, targets, data):
     target = data.draw(targets)

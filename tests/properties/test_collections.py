@@ -17,6 +17,7 @@ from clusterstate.queries.lists import list_page, matching_keys
 from clusterstate.queries.objects import decode_object, kind_of
 from clusterstate.queries.pods import find_pod_id
 from tests.clusterstate.support import LATER, NOW, create_node, pod
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -110,7 +111,9 @@ def outcome(delete: Callable[[], None]) -> Manifest:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=many(8, 80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(worlds=st.lists(pods, min_size=1, max_size=7), how=options, selector=st.booleans())
 def test_a_collection_goes_as_each_of_its_pods_would_alone(

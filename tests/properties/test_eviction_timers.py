@@ -36,6 +36,7 @@ from tests.controllers.support import (
     tolerate_too,
     tolerates,
 )
+from tests.forms import many
 
 NODES = ("n1", "n2")
 KEYS = ("a", "b")
@@ -205,11 +206,12 @@ class Timers(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
+@pytest.mark.drawn
 def test_each_timer_equals_a_fresh_computation():
     run_state_machine_as_test(
         Timers,
         settings=settings(
-            max_examples=15,
+            max_examples=many(5, 50),
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -36,6 +36,7 @@ from tests.controllers.support import (
     tolerate_too,
     tolerates,
 )
+from tests.forms import many
 
 NODES = ("n1", "n2", "n3")
 RESOURCES = ("cpu", "memory", "ephemeral-storage", "example.com/gpu")
@@ -379,11 +380,12 @@ def _bound(name: str) -> bool:
 
 
 @pytest.mark.django_db
+@pytest.mark.drawn
 def test_a_mirror_that_followed_is_a_mirror_that_loads() -> None:
     run_state_machine_as_test(
         Following,
         settings=settings(
-            max_examples=20,
+            max_examples=many(6, 60),
             stateful_step_count=30,
             deadline=None,
             phases=[Phase.generate],

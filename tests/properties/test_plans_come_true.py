@@ -32,10 +32,11 @@ from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.controllers.support import fire
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORLDS = int(os.environ.get("PLANS", "50"))
+WORLDS = int(os.environ.get("PLANS") or many(12, 200))
 FIRST = int(os.environ.get("PLANS_FROM", "0"))
 END = 75
 ZONES = ("a", "b")
@@ -286,6 +287,7 @@ def change(world: World) -> dict[str, Any]:
     )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
 def test_what_a_plan_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any

@@ -22,11 +22,12 @@ from clusterstate import steady_clock
 from clusterstate.queries.plans import find_plan
 from scheduling.answers import live
 from tests.clock import after
+from tests.forms import many
 from tests.properties.test_plans_come_true import END, World, comes_true
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORLDS = int(os.environ.get("PREVIEWS", "10"))
+WORLDS = int(os.environ.get("PREVIEWS") or many(4, 40))
 FIRST = int(os.environ.get("PREVIEWS_FROM", "0"))
 _ROW = re.compile(r'<tr><th scope="row">(?:<a [^>]*>)?([^<]+)(?:</a>)?</th>(.*?)</tr>', re.DOTALL)
 _LANDS = re.compile(r'<a class="ok" href="/console/nodes/([^/"]+)/">')
@@ -60,6 +61,7 @@ def shown(page: str) -> dict[str, str]:
     return {name: lands.group(1) if lands else "" for name, lands in rows.items()}
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
 def test_what_a_preview_shows_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any

@@ -23,6 +23,7 @@ from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers import quotas as controller
 from tests.clusterstate.support import NOW, Worker
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -164,11 +165,12 @@ class Quotas(RuleBasedStateMachine):
             assert quotas.wrong_accounts("team") == []
 
 
+@pytest.mark.drawn
 def test_a_quota_shows_what_there_is_after_any_sequence_of_actions() -> None:
     run_state_machine_as_test(
         Quotas,
         settings=settings(
-            max_examples=15,
+            max_examples=many(5, 50),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -127,6 +127,7 @@ class Shuffle:
         return world
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(5))
 def test_both_schedulers_decide_alike(seed: int) -> None:
     if not recorded()["pods"]:
@@ -151,6 +152,7 @@ def test_both_schedulers_decide_alike(seed: int) -> None:
         assert differences(plain, decided) == [], case
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(5))
 def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
     """Pods of a few classes come one after the other while pods and nodes come and go."""
