@@ -40,7 +40,7 @@ MOST_PLANNED: Final = 100
 """Plans of one user that nobody applied, and previews; an outcome may be tens of megabytes."""
 _MOST_FAILURES: Final = 100
 _LONGEST_MESSAGE: Final = 1024
-_TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''")
+_TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''").replace(" steps,", " '',")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -211,12 +211,18 @@ def set_aside(plan_id: int, message: str, *, now: datetime) -> None:
 def at_work(plan_id: int) -> StoredPlan | None:
     """Return an operation that is at work, ``None`` if it rests or has ended. Queries once.
 
-    Document and outcome, which may be long, are not read: they are empty.
+    Document, outcome and steps, which may be long, are not read: they are empty.
     """
     row = sql.fetch_one(
         f"SELECT {_TO_WORK_ON} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'", (plan_id,)
     )
     return None if row is None else stored(row)
+
+
+def steps_of(plan_id: int) -> list[msgspec.Raw]:
+    """Return the steps of a plan as JSON. They stay as they were stored. Queries once."""
+    row = sql.fetch_one("SELECT steps FROM plan WHERE id = %s::bigint", (plan_id,))
+    return [] if row is None else msgspec.json.decode(row[0], type=list[msgspec.Raw])
 
 
 _LOCKED: Final = f"WHERE id = %s::bigint AND state = '{RUNNING}' FOR NO KEY UPDATE SKIP LOCKED"

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 import structlog
 from django.db import transaction
 
-from clusterstate import locks
+from clusterstate import locks, memory
 from clusterstate.actions import brakes, objects, plans, scheduler_configuration
 from clusterstate.actions.aside import is_an_objects_fault
 from clusterstate.actions.brakes import EvictionHeld
@@ -46,8 +47,12 @@ BATCH: Final = 20
 RETRY: Final = timedelta(seconds=60)
 """So often every step that is held back is tried, whatever it is thought to wait for."""
 _ROUND_SECONDS = 2.0
+_MOST_KEPT: Final = 4
 
 Step = dict[str, Any]
+_steps: dict[str, list[msgspec.Raw]] = {}
+"""The steps of operations that were at work lately, by name."""
+memory.when_replaced(_steps.clear)
 
 
 def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: False) -> int:
@@ -94,21 +99,33 @@ def carry_out(plan_id: int, now: datetime) -> int:
         return 0
     held = held_steps.of(plan_id)
     numbers = _next(plan, held, now)
-    steps = plan.to_do() if numbers else []
+    steps = _steps_of(plan) if numbers else []
     looked = 0
     why = causes.uid_of(causes.PLAN, plan.id)
     with acting(Actor(plan.applied_by, plan.impersonator, why)):
         for number in numbers:
             if held.waits(number):  # for what refused another one just now
                 continue
-            if not _attempt(plan, number, steps[number], held, now):
+            step: Step = msgspec.json.decode(steps[number])
+            if not _attempt(plan, number, step, held, now):
                 break
             looked += 1
     if looked:
         logger.info("plan_goes_on", plan=plan.name, steps=looked)
     if len(numbers) == sum(plan.progress.count(one) for one in (TO_DO, HELD)):
         plans.finish(plan_id, now=now)
+        _steps.pop(plan.name, None)
     return looked
+
+
+def _steps_of(plan: StoredPlan) -> list[msgspec.Raw]:
+    """Return a plan's steps as JSON, each batch of which would else read all of them again."""
+    found = _steps.get(plan.name)
+    if found is None:
+        found = _steps[plan.name] = plans.steps_of(plan.id)
+        while len(_steps) > _MOST_KEPT:
+            _steps.pop(next(iter(_steps)), None)
+    return found
 
 
 def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:

@@ -335,6 +335,17 @@ def test_an_import_and_a_scale_are_carried_out_and_replicas_taken_back(cluster):
     assert told == {"PlanBegun", "PlanDone"}
 
 
+def test_steps_are_read_once_however_many_batches_they_take(cluster):
+    """A plan of a whole cluster has megabytes of them, and twenty are done at a time."""
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"], batches=1)
+    sql.run("UPDATE plan SET steps = '[]' WHERE name = %s", (plan["metadata"]["name"],))
+    carry_out(plan["metadata"]["name"])
+    assert len(leaving(cluster)) == 40
+    assert find_plan(plan["metadata"]["name"]).state == "Done"
+
+
 def test_operations_take_turns_and_one_that_fails_as_a_whole_is_set_aside(cluster, monkeypatch):
     """A drain of forty pods, a plan whose step cannot be read any more, and a small plan."""
     large, broken, small = plans_ = [
