@@ -4,7 +4,6 @@ The paths are those of the URL configuration and of the registry of kinds: one t
 no example here fails the first test.
 """
 
-import hashlib
 import json
 import re
 from typing import Any
@@ -207,12 +206,12 @@ def tables() -> list[str]:
 
 
 def digest() -> dict[str, str]:
-    """Return a digest of every table, the change log and its partitions included."""
-    result = {}
-    for table in tables():
-        rows = sql.fetch(f"SELECT t::text FROM {table} t ORDER BY 1")
-        result[table] = hashlib.sha256(repr(rows).encode()).hexdigest()
-    return result
+    """Return a digest of every table, the change log and its partitions included.
+
+    One statement for all of them: it is asked for some three thousand times.
+    """
+    rows = """(SELECT '{0}', md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM {0} t)"""
+    return dict(sql.fetch(" UNION ALL ".join(rows.format(table) for table in tables())))
 
 
 @pytest.fixture
@@ -235,8 +234,7 @@ def asked(api, call: Call, **query: str):
     return api.call(method, path, body, content_type=content_type)
 
 
-def check(api, call: Call, *, writes: bool = True) -> None:
-    before = digest()
+def check(api, call: Call, before: dict[str, str], *, writes: bool = True) -> None:
     heard = []
 
     def hear(**news: Any) -> None:
@@ -260,8 +258,9 @@ def check(api, call: Call, *, writes: bool = True) -> None:
 
 @pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
 def test_no_write_of_a_kind_leaves_anything(cluster, kind):
+    before = digest()
     for call in calls_of(kind):
-        check(cluster, call)
+        check(cluster, call, before)
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
@@ -276,8 +275,9 @@ def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name, settings):
     if name == "WebhooksViewSet":
         settings.WEBHOOK_TARGETS = ["hooks.example"]
         webhooks.create("old", WEBHOOK, "s", now=NOW)
+    before = digest()
     for call in OWN[name]:
-        check(cluster, call, writes=name not in READ_ONLY)
+        check(cluster, call, before, writes=name not in READ_ONLY)
 
 
 def test_the_body_of_a_deletion_may_ask_for_it(cluster):
