@@ -4,20 +4,19 @@ What lies in the foreign namespace has ``hinterland`` in its name, wherever some
 Pods there preempt pods of the namespace ``mine``, make room for them, keep them off and wait.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
-from django.urls import get_resolver
 
 from api import resources
 from clusterstate.objects.kinds import ALL_KINDS
 from tests.api.bodies import body_of
 from tests.api.conftest import TABLE, Api, Runner, make_token
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.console import served
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,16 +113,6 @@ def bound(api: Api, name: str, role: str, namespace: str = "") -> tuple[Api, Cli
     return person, browser
 
 
-def filled(path: str, named: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a path with every value of every name in it."""
-    found = re.search(r"\{(\w+)\}", path)
-    if found is None:
-        yield path
-        return
-    for value in named[found[1]]:
-        yield from filled(path.replace(found[0], value, 1), named)
-
-
 def of_the_api(world: World) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every path that is read, of every kind and of what has no kind, with its queries."""
     pods = [one["name"] for one in world["pods"]]
@@ -142,7 +131,7 @@ def of_the_api(world: World) -> Iterator[tuple[str, tuple[str, ...]]]:
     }  # fmt: skip
     for path, _, actions in resources.router.served(""):
         if "get" in actions:
-            yield from ((f"/{one}", OF_OWN) for one in filled(path, named))
+            yield from ((f"/{one}", OF_OWN) for one in served.filled(path, named))
 
 
 def of_the_console(world: World) -> Iterator[str]:
@@ -151,11 +140,10 @@ def of_the_console(world: World) -> Iterator[str]:
     named = {
         "namespace": ["mine"], "number": world["decisions"], "key": ["namespace.mine"],
         "name": [*pods, world["plan"], "acre-1", "Pod", "Event"], "kind_name": ["Pod", "Event"],
+        "revision": [one["resourceVersion"] for one in world["pods"]],
     }  # fmt: skip
-    for entry in get_resolver("api.console.urls").url_patterns:
-        pattern = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(entry.pattern))
-        for path in filled(f"/console/{pattern}", named):
-            yield from (path, f"{path}?ns=mine", f"{path}?namespace=mine&text=a")
+    for path in served.addresses(named):
+        yield from (path, f"{path}?ns=mine", f"{path}?namespace=mine&text=a")
 
 
 def read(person: Api, browser: Client, world: World) -> set[str]:

@@ -3,6 +3,9 @@
 Who measures or counts pages compares its list with ``pages``, so that a new page is in both.
 """
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
 from django.urls import get_resolver, resolve
 
 ACTS = frozenset(
@@ -43,3 +46,20 @@ def name_of(address: str) -> str:
     found = resolve(address.partition("?")[0]).url_name
     assert found is not None
     return found
+
+
+def filled(path: str, named: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield ``path`` with every value of each ``{name}`` in it; 1 where ``named`` has none."""
+    found = re.search(r"\{(\w+)\}", path)
+    if found is None:
+        yield path
+        return
+    for value in named.get(found[1], ("1",)):
+        yield from filled(path.replace(found[0], value, 1), named)
+
+
+def addresses(named: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield every address of the console, with every value of the names in it."""
+    for entry in get_resolver("api.console.urls").url_patterns:
+        pattern = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(entry.pattern))
+        yield from filled(f"/console/{pattern}", named)
