@@ -86,7 +86,9 @@ class PlansViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return the latest plans, without what they foretold in detail."""
         limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
-        items = [manifest(one, brief=True) for one in latest_plans(limit=min(limit, _MANY))]
+        named = names_pods(self.user)
+        found = latest_plans(limit=min(limit, _MANY))
+        items = [manifest(one, brief=True, named=named) for one in found]
         return replies.reply(Made(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
@@ -94,9 +96,8 @@ class PlansViewSet(OwnViewSet):
 
         Who may not list all pods reads neither who leaves nor why steps failed.
         """
-        lists = Attributes(verb="list", resource="pods")
-        may = authorizer.decide(self.user, lists).allowed
-        told = manifest(find_plan(name), brief=not may, named=may)
+        named = names_pods(self.user)
+        told = manifest(find_plan(name), named=named)
         return replies.reply(Made(KIND, [told], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -125,30 +126,38 @@ class PlansViewSet(OwnViewSet):
         holding = _holding(request)
         again = None if holding == NOTHING else self.foretold
         begun = begin(find_plan(name), holding=holding, by=self.user, foretold=again)
-        return replies.reply(manifest(begun, brief=True), status=201)
+        return self._operated(begun)
 
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, name: str) -> Response:
         """Let the operation rest."""
-        return replies.reply(manifest(actions.pause(name, now=clock.now()), brief=True), status=201)
+        return self._operated(actions.pause(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, name: str) -> Response:
         """Let it go on."""
-        found = actions.resume(name, now=clock.now())
-        return replies.reply(manifest(found, brief=True), status=201)
+        return self._operated(actions.resume(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, name: str) -> Response:
         """End it; what is done stays done."""
-        found = actions.cancel(name, now=clock.now())
-        return replies.reply(manifest(found, brief=True), status=201)
+        return self._operated(actions.cancel(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
         """Return a new plan that takes back what was done to nodes; pods do not return."""
         stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
         return replies.reply(manifest(stored), status=201)
+
+    def _operated(self, plan: StoredPlan) -> Response:
+        """Return how far a plan is carried out, without what it foretold in detail."""
+        shown = manifest(plan, brief=True, named=names_pods(self.user))
+        return replies.reply(shown, status=201)
+
+
+def names_pods(user: User) -> bool:
+    """Return whether a user reads in plans which pods leave: they may be of any namespace."""
+    return authorizer.decide(user, Attributes(verb="list", resource="pods")).allowed
 
 
 def _holding(request: Request) -> str:
@@ -199,7 +208,7 @@ def begin(
         found = list(differences(before, again["status"], holding))
         if found:
             stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
-            raise _changed(plan, stored, found)
+            raise _changed(plan, stored, found, named=names_pods(by))
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
 
@@ -326,14 +335,15 @@ def _essence(part: str, told: Manifest | None, holding: str) -> Manifest | None:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest]) -> Conflict:
+def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, named: bool) -> Conflict:
+    """Return the refusal to carry out a plan that does not hold; not ``named``: no causes."""
     causes = [
         {
             "reason": "PlanChanged",
             "field": one["part"],
             "message": f"{one.get('pod', '')}: {_text(one['before'])}, now {_text(one['after'])}",
         }
-        for one in found[:_MOST_TOLD]
+        for one in (found[:_MOST_TOLD] if named else ())
     ]
     return Conflict(
         f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": what it foretold does'
@@ -343,7 +353,7 @@ def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest]) -> Confli
             "group": GROUP,
             "kind": PLURAL,
             "causes": causes,
-            "plan": manifest(new),
+            "plan": manifest(new, named=named),
         },
     )
 
@@ -355,8 +365,8 @@ def _text(told: object) -> str:
 def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Manifest:
     """Return a plan as clients read it.
 
-    ``brief``: without who leaves and where each lands; not ``named``: without messages either,
-    which name pods.
+    ``brief``: without who leaves and where each lands; not ``named``: without messages as well,
+    which name pods, too.
     """
     asked, outcome = plan.asked(), plan.foretold()
     metadata: Manifest = {
@@ -367,7 +377,7 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
     if plan.created_by:
         metadata["annotations"] = {f"{GROUP}/created-by": plan.created_by}
     status = dict(outcome)
-    if brief:
+    if brief or not named:
         status = {key: outcome[key] for key in HEAD if key in outcome}
     else:
         status["steps"] = _steps(plan)

@@ -412,6 +412,43 @@ def test_who_may_not_list_pods_reads_no_names_of_pods(cluster):
     assert [one["field"] for one in wrong["details"]["causes"]] == ["extra"]
 
 
+def test_who_may_not_list_pods_reads_no_names_of_them_from_an_operation(cluster):
+    """Whatever is asked of an operation that is held back tells no more than its plan does."""
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+    }  # fmt: skip
+    for number in range(40):
+        path = f"/api/v1/namespaces/ns/pods/pod-{number:02}/status"
+        cluster.patch(path, {"status": {"phase": "Running"}}).ok()
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    rules = [
+        {"apiGroups": ["stowage.dev"], "verbs": ["*"],
+         "resources": ["plans", "plans/apply", "plans/pause", "plans/resume", "plans/cancel"]},
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+    ]  # fmt: skip
+    stranger = grant(cluster, "stranger", rules)
+    plan = post(cluster, DRAIN)
+    told = [act(stranger, plan, "apply")]
+    carry_out(plan["metadata"]["name"], batches=1)
+    path = f"{PLANS}/{plan['metadata']['name']}"
+    assert "pod-" in cluster.get(path).ok()["status"]["operation"]["message"]
+    told += [act(stranger, plan, what) for what in ("pause", "resume", "cancel")]
+    told += [stranger.get(path), stranger.get(PLANS)]
+    for one in told:
+        assert one.status in (200, 201), one.raw
+        assert "pod-" not in one.raw.decode()
+    taint = {"key": "a", "effect": "NoExecute"}
+    plan = post(cluster, {"taint": {"nodes": ["n1"], "taints": [taint]}})
+    cluster.delete("/api/v1/namespaces/ns/pods/pod-01").ok()
+    changed = act(stranger, plan, "apply")
+    assert "causes" in act(cluster, plan, "apply").fails(409, "Conflict")["details"]
+    assert changed.fails(409, "Conflict")["details"]["plan"]["metadata"]["name"]
+    assert "pod-" not in changed.raw.decode()
+
+
 def test_what_was_not_done_is_not_taken_back(cluster):
     plan = post(
         cluster,
