@@ -14,6 +14,7 @@ from api.console import frame, then, words
 from api.console.pods import why_of
 from api.forms import pages, tables
 from api.forms.cells import parse_time
+from api.kinds import own
 from clusterstate import reservations
 from clusterstate.actions import objects
 from clusterstate.actions import reservations as waiting
@@ -26,6 +27,9 @@ from clusterstate.queries.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.past import find_at
 from clusterstate.queries.trail import Step
+
+_PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
+"""With ``create`` on ``waitingpods`` the right to answer for a plugin, as the API asks for it."""
 
 
 @frame.shown_then
@@ -68,7 +72,7 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         context |= _of(manifest)
         context["waits"] = _waits(namespace, name) if past is None else []
         context["may_ungate"] = frame.may(request, "update", "pods", **about)
-        context["may_permit"] = frame.may(request, "create", "pods", subresource="permit", **about)
+        context["may_permit"] = frame.may(request, "create", "waitingpods", **_PERMIT, **about)
         context["may_create"] = frame.may(request, "create", "pods", namespace=namespace)
         context["may_evict"] = frame.may(
             request, "create", "pods", subresource="eviction", namespace=namespace, name=name
@@ -206,7 +210,8 @@ def remove_gate(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 @frame.shown
 def permit(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Allow or reject (``decision``) a waiting pod on behalf of a plugin (``plugin``)."""
-    frame.require(request, "create", "pods", subresource="permit", namespace=namespace, name=name)
+    about = {"namespace": namespace, "name": name}
+    frame.require(request, "create", "waitingpods", **_PERMIT, **about)
     plugin, decided = _posted(request, "plugin"), _posted(request, "decision")
     if decided not in ("Allow", "Reject"):
         raise BadRequest("decision: must be Allow or Reject")
