@@ -291,6 +291,24 @@ def test_a_page_that_the_browser_kept_is_live_when_it_comes_back(console: Browse
     assert console.complaints() == []
 
 
+def test_the_map_asks_for_no_style_while_it_draws_nodes(console: Browser) -> None:
+    """No node offers local storage: what has no value takes a colour of the style, too."""
+    console.find("#map[data-drawn='60']")
+    console.driver.execute_script(
+        "const ask = window.getComputedStyle; let asked = 0;"
+        "window.getComputedStyle = (...all) => { asked += 1; return ask(...all); };"
+        "const drawing = CanvasRenderingContext2D.prototype, begin = drawing.clearRect;"
+        "drawing.clearRect = function (...all) { asked = 0; return begin.apply(this, all); };"
+        "new MutationObserver(() => { window.told = asked; }).observe("
+        "document.getElementById('map'), {attributeFilter: ['data-milliseconds', 'data-by']})"
+    )
+    console.find("#map-form [name=by]").send_keys("ephemeral")
+    console.find("#map[data-by='ephemeral-storage']", 20)
+    eventually(console, lambda: console.driver.execute_script("return window.told !== undefined"))
+    assert console.driver.execute_script("return window.told") == 0
+    assert console.complaints() == []
+
+
 def test_what_was_folded_out_stays_so_when_its_part_is_read_again(console: Browser) -> None:
     console.open("/console/pods/default/web-0/")
     console.find("#live[data-state=live]")
@@ -432,6 +450,17 @@ def test_strangers_and_who_may_nothing_see_readable_pages(console: Browser) -> N
     found += looked_over(console, "forbidden", "/console/nodes/")
     assert found == []
     assert [one for one in console.complaints() if "403" not in one] == []
+
+
+def test_the_first_page_of_an_empty_cluster_is_readable(console: Browser) -> None:
+    for number in range(60):
+        objects.delete("Node", "", f"node-{number:02}", now=NOW)
+    assert looked_over(console, "first-run", "/console/") == []
+    console.click("#examples")
+    console.sees("Timeline")
+    console.open("/console/")
+    console.find("#map[data-drawn='4']")
+    assert console.complaints() == []
 
 
 def test_every_page_is_looked_at() -> None:
