@@ -33,6 +33,22 @@ _ENVIRONMENT: Final = {
     "STOWAGE_LOG_LEVEL": "WARNING",
 }
 _CORE: Final = "/api/v1"
+_OWN: Final = "/apis/stowage.dev/v1"
+_AS_PREFERRED: Final = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "percentageOfNodesToScore": 100,
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": {"score": {"enabled": [{"name": "NodeAffinity", "weight": 20}]}},
+        }
+    ],
+}
+"""Pods go where they prefer, however full that is, and whether or not others like them are there.
+
+Of many nodes a part is scored by default, and the one that pods prefer might be left out.
+"""
 _LONGEST: Final = 900.0
 _MERGE: Final = "application/merge-patch+json"
 _HELD_PODS: Final = 12
@@ -58,16 +74,16 @@ def tour(
 ) -> Result:
     """Go through the console by mouse, by keys, and through the same tasks with kubectl.
 
-    ``minutes`` is how far back the tours travel; they begin when the cluster is so old, or, for 0,
-    as soon as it stands and travel to the moment before their own drain.
+    ``minutes`` is how far back the tours travel; they begin when their full nodes are so old. For
+    0 they begin as soon as the cluster stands, and travel to the moment before their own drain.
     """
     if not CHROMIUM or not DRIVER:
         raise ServiceError(NONE_HERE)
-    with running(_ENVIRONMENT, say) as scratch, fleet(scratch, nodes, say):
+    with running(_ENVIRONMENT, say) as scratch, _ready(scratch), fleet(scratch, nodes, say):
         cluster = _Cluster(scratch, nodes, pods, say)
         settings = [cluster.prepare(number, name) for number, name in enumerate(_NAMES)]
+        born = time.monotonic()  # from now on there is what the tours look back at
         cluster.fill()
-        born = time.monotonic()
         found: Result = {"nodes": nodes, "pods": pods}
         for setting, hands in zip(settings, (Mouse, Keyboard, None), strict=True):
             if (hands is Keyboard and not keys) or (hands is None and not kubectl):
@@ -80,6 +96,13 @@ def tour(
             else:
                 found[hands.__name__.lower()] = _walk(scratch, setting, hands, minutes, say)
         return found
+
+
+@contextmanager
+def _ready(scratch: Scratch) -> Iterator[None]:
+    """Store the scheduler's configuration: it is in force before there are nodes."""
+    scratch.client().call("PUT", f"{_OWN}/schedulerconfiguration", _AS_PREFERRED)
+    yield
 
 
 _NAMES: Final = ("shop", "bank", "mill")
@@ -133,7 +156,7 @@ class _Cluster:
         self._change(setting.emptied, {"spec": {"taints": [taint]}})
 
         def held() -> bool:
-            found = self._client.call("GET", "/apis/stowage.dev/v1/brakes")["items"]
+            found = self._client.call("GET", f"{_OWN}/brakes")["items"]
             return any(one["metadata"]["name"] == f"namespace.{setting.name}" for one in found)
 
         until(held, seconds=60, what=f"a brake of {setting.name}")
@@ -327,7 +350,7 @@ class _Commands:
             raise ServiceError("no kubectl on the PATH")
         one, space = self._setting, NAMESPACE
         pod = f"wants-{one.name}"
-        own = "/apis/stowage.dev/v1"
+        own = _OWN
         self._do(
             "find a full node on the map, and preview its drain",
             f"kubectl describe nodes | {_SHARES}",
