@@ -4,6 +4,8 @@ Each patch is sent to the small object of ``tests.api.bodies``. Rules: the ``Val
 functions of pkg/apis/*/validation and pkg/registry/*/strategy.go, v1.36.
 """
 
+from typing import Any
+
 import pytest
 
 from clusterstate.objects.kinds import KINDS
@@ -123,3 +125,32 @@ def test_what_was_decided_once_stays(api: Api, kind, more, patch, field) -> None
     api.post(path, {**body_of(KINDS[kind], "e"), **more}).ok(201)
     status = api.patch(f"{path}/e", patch).fails(422, "Invalid")
     assert field in [cause["field"] for cause in status["details"]["causes"]]
+
+
+def test_a_volume_may_name_a_label_as_it_is_called_today(api: Api) -> None:
+    """Nothing else of its node affinity changes with that. Rule: ``validatePvNodeAffinity``."""
+    former, today = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
+
+    def affinity(*terms: tuple[str, str]) -> dict[str, Any]:
+        listed = [
+            {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+            for key, value in terms
+        ]
+        return {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": listed}}}}
+
+    volume = body_of(KINDS["PersistentVolume"], "e")
+    volume["spec"] |= affinity((former, "a"), (former, "b"))["spec"]
+    path = collection(KINDS["PersistentVolume"])
+    api.post(path, volume).ok(201)
+    for terms in (
+        [(today, "a"), (today, "c")], [(today, "a")], [("other", "a"), (former, "b")],
+        [("topology.kubernetes.io/region", "a"), (former, "b")],
+    ):  # fmt: skip
+        status = api.patch(f"{path}/e", affinity(*terms)).fails(422, "Invalid")
+        assert "except for updating from beta label to GA" in status["message"]
+    mixed = affinity((today, "a"), (former, "b"))
+    assert (
+        api.patch(f"{path}/e", mixed).ok()["spec"]["nodeAffinity"] == mixed["spec"]["nodeAffinity"]
+    )
+    api.patch(f"{path}/e", affinity((former, "a"), (former, "b"))).fails(422, "Invalid")
+    api.patch(f"{path}/e", {"spec": {"nodeAffinity": None}}).fails(422, "Invalid")

@@ -20,6 +20,7 @@ from clusterstate.admission.validation.field import (
     too_long,
 )
 from clusterstate.admission.validation.metadata import (
+    IMMUTABLE,
     validate_immutable,
     validate_label_selector,
 )
@@ -118,9 +119,42 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
             spec.get("volumeMode"), before.get("volumeMode"), "spec.volumeMode"
         )
         if before.get("nodeAffinity") is not None:  # MutablePVNodeAffinity is alpha
-            affinity = spec.get("nodeAffinity")
-            errors += validate_immutable(affinity, before["nodeAffinity"], "nodeAffinity")
+            errors += _kept_affinity(spec.get("nodeAffinity"), before["nodeAffinity"])
     return errors
+
+
+_OF_TODAY: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+"""What labels of former times are called today."""
+
+
+def _kept_affinity(new: Manifest | None, old: Manifest) -> Errors:
+    """Return what is wrong with another node affinity of a volume that has one.
+
+    It stays as it is, but that a label may take the name it has today: ``validatePvNodeAffinity``.
+    """
+    if new is not None and _keys_of_today(new, old) == old:
+        return []
+    detail = f"{IMMUTABLE}, except for updating from beta label to GA"
+    return [invalid("nodeAffinity", new, detail)]
+
+
+def _keys_of_today(new: Any, old: Any) -> Any:
+    """Return ``new`` with the names of labels that ``old`` has where they are today's for these."""
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [_keys_of_today(*both) for both in zip(new, old, strict=True)]
+    if not isinstance(new, dict) or not isinstance(old, dict):
+        return new
+    found = {name: _keys_of_today(one, old.get(name)) for name, one in new.items()}
+    former = old.get("key")
+    if former in _OF_TODAY and new.get("key") == _OF_TODAY[former]:
+        found["key"] = former
+    return found
 
 
 def _claim(new: Manifest, old: Manifest | None) -> Errors:
