@@ -387,6 +387,23 @@ def test_a_pod_takes_over_the_labels_and_annotations_of_its_binding(api):
     assert api.get(f"{PODS}?labelSelector=a=old").ok()["items"] == []
 
 
+def test_annotations_of_a_pod_and_its_binding_are_not_too_many_together(api):
+    """A pod with more of them could not be changed any more, by its node's agent neither."""
+    api.post(NODES, node()).ok(201)
+    long = "x" * (200 * 1024)
+    first = pod()
+    first["metadata"]["annotations"] = {"own": long}
+    api.post(PODS, first).ok(201)
+    one = binding("p", "n")
+    one["metadata"]["annotations"] = {"more": long}
+    status = api.post(f"{PODS}/p/binding", one).fails(422, "Invalid")
+    assert [cause["field"] for cause in status["details"]["causes"]] == ["metadata.annotations"]
+    assert not api.get(f"{PODS}/p").ok()["spec"].get("nodeName")
+    one["metadata"]["annotations"] = {"own": "short"}
+    api.post(f"{PODS}/p/binding", one).ok(201)
+    api.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}}).ok()
+
+
 def test_bindings_can_be_posted_to_their_collection(api):
     api.post(NODES, node()).ok(201)
     api.post(PODS, pod()).ok(201)

@@ -34,6 +34,7 @@ from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.admission.request import CREATE, NOBODY, User
+from clusterstate.admission.validation.field import Errors
 from clusterstate.admission.validation.metadata import validate_annotations, validate_labels
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
@@ -300,12 +301,8 @@ def bind_pod(
     Raises:
         NotFound: there is no such pod.
         Conflict: it is bound already, is being deleted, is gated, or is another one than meant.
-        Invalid: its labels or annotations are.
+        Invalid: the labels or annotations that it would have then.
     """
-    errors = validate_labels(labels or {}, "metadata.labels")
-    errors += validate_annotations(annotations or {}, "metadata.annotations")
-    if errors:
-        raise Invalid("Binding", name, errors)
     what = f'pods/binding "{name}"'
 
     def refuse(why: str) -> Conflict:
@@ -338,10 +335,16 @@ def bind_pod(
         new = {**old, "metadata": dict(old["metadata"]), "spec": dict(old["spec"])}
         new["status"] = {**(old.get("status") or {})}
         new["status"].pop("nominatedNodeName", None)
-        for members, given in (("annotations", annotations), ("labels", labels)):
+        errors: Errors = []
+        for members, given, check in (
+            ("annotations", annotations, validate_annotations), ("labels", labels, validate_labels),
+        ):  # fmt: skip
             if given:
                 own = new["metadata"].get(members) or {}
                 new["metadata"][members] = {**own, **given}
+                errors += check(new["metadata"][members], f"metadata.{members}")
+        if errors:
+            raise Invalid("Binding", name, errors)
         text, overlay = document.encode("Pod", new)
         overlay = Overlay(node_name=node_name, scheduled_at=now)
         revision = write_version(row, new, text, overlay, now=now, place=True)
