@@ -118,9 +118,8 @@ def notices_of(
         if BIND in wanted and change.node_name and not change.previous_node_name:
             found.append(_notice(change, BIND, new(), nodeName=change.node_name))
         if UNSCHEDULABLE in wanted and _began_to_wait(change):
-            condition = msgspec.json.decode(change.unschedulable or "{}", type=dict[str, Any])
-            said = {one: condition.get(one, "") for one in ("reason", "message")}
-            found.append(_notice(change, UNSCHEDULABLE, new(), **said))
+            reason, message = _said(change.unschedulable or "{}")
+            found.append(_notice(change, UNSCHEDULABLE, new(), reason=reason, message=message))
         if EVICT in wanted or PREEMPT in wanted:
             found += _leaving(change, wanted, new, old_text)
     if change.kind == "Event" and change.verb != DELETED and not wanted.isdisjoint(OF_EVENTS):
@@ -135,9 +134,20 @@ _VERBS: Final = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
 
 
 def _began_to_wait(change: Change) -> bool:
-    """Return whether a pod was found to fit nowhere, or is told another reason than before."""
+    """Return whether a pod was found to fit nowhere, or is told another reason than before.
+
+    A change of the spec writes into the condition for which generation it was made, and that alone.
+    """
     now, before = change.unschedulable, change.previous_unschedulable
-    return now is not None and now != before and '"reason":"Unschedulable"' in now
+    if now is None or now == before or '"reason":"Unschedulable"' not in now:
+        return False
+    return before is None or _said(now) != _said(before)
+
+
+def _said(condition: str) -> tuple[str, str]:
+    """Return reason and message of a condition."""
+    told: Manifest = msgspec.json.decode(condition)
+    return told.get("reason", ""), told.get("message", "")
 
 
 def _leaving(

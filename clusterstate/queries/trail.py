@@ -15,8 +15,9 @@ import msgspec
 
 from clusterstate import changes, sql
 from clusterstate.blocks import Entry
+from clusterstate.objects import document
 from clusterstate.objects.actor import KUBE_SCHEDULER, TAINT_EVICTION
-from clusterstate.objects.document import SLOT
+from clusterstate.objects.document import SLOT, Overlay
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
@@ -90,7 +91,7 @@ _TRAIL: Final = """
     SELECT s.revision, s.at, s.verb, a.name, a.impersonator, s.cause::text, s.previous_revision,
            s.node_name, s.previous_node_name, s.unschedulable, s.previous_unschedulable, s.phase,
            s.previous_phase, s.eviction IS DISTINCT FROM s.previous_eviction, s.object_id,
-           d.text, p.text
+           d.text, p.text, s.scheduled_at, s.previous_scheduled_at
     FROM steps s LEFT JOIN actor a ON a.id = s.actor_id
     LEFT JOIN document d ON d.id = s.document_id
     LEFT JOIN document p ON p.id = s.previous_document_id AND p.id IS DISTINCT FROM d.id
@@ -221,13 +222,18 @@ def _start(kind: Kind, namespace: str, name: str) -> int:
 def _step(row: sql.Row) -> Step:
     (
         revision, at, verb, actor, impersonator, cause, _, node, previous_node, refusal,
-        previous_refusal, phase, previous_phase, evicted, _, text, previous_text,
+        previous_refusal, phase, previous_phase, evicted, _, text, previous_text, scheduled_at,
+        previous_scheduled_at,
     ) = row  # fmt: skip
     fields: list[str] = []
     if verb == changes.MODIFIED:
+        is_judged = refusal != previous_refusal
+        if is_judged and text is not None:
+            before = _scheduled(previous_text or text, previous_scheduled_at, previous_refusal)
+            is_judged = _scheduled(text, scheduled_at, refusal) != before
         told = {
             "spec.nodeName": (node or "") != (previous_node or ""),
-            "status.conditions": refusal != previous_refusal or evicted,
+            "status.conditions": is_judged or evicted,
             "status.phase": phase != previous_phase,
             "metadata.deletionTimestamp": evicted,
         }
@@ -247,6 +253,18 @@ def _step(row: sql.Row) -> Step:
         bound,
         is_eviction=bool(evicted) and actor == TAINT_EVICTION.name and verb != changes.DELETED,
     )
+
+
+def _scheduled(text: str, since: datetime | None, refusal: str | None) -> Manifest | None:
+    """Return the PodScheduled condition that a version was given out with.
+
+    The columns alone do not tell: a change of the spec keeps the condition and writes into it for
+    which generation it was made.
+    """
+    overlay = Overlay(scheduled_at=since, unschedulable=refusal)
+    status = document.decode(text, 0, overlay).get("status") or {}
+    conditions: list[Manifest] = status.get("conditions") or []
+    return next((one for one in conditions if one.get("type") == "PodScheduled"), None)
 
 
 def _differ(text: str | None, previous: str | None) -> Iterator[str]:

@@ -147,6 +147,30 @@ def test_what_happens_to_pods_is_told_as_cloud_events(streams: Any) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
+def test_a_pod_that_waits_for_the_same_reason_is_told_of_once(streams: Any) -> None:
+    """Also when its spec was changed meanwhile, and it was tried and refused again."""
+    stream = streams("types=unschedulable,bind")
+    stream.ready()
+    make_node("n1")
+    pod_id = make_pod("p")
+
+    def refuse(message: str) -> None:
+        assert set_unschedulable([Unschedulable(pod_id=pod_id, message=message)], now=NOW)
+
+    def change(old: dict[str, Any]) -> dict[str, Any]:
+        return {**old, "spec": {**old["spec"], "activeDeadlineSeconds": 9}}
+
+    refuse("no room")
+    objects.update("Pod", "ns", "p", change, now=NOW)
+    refuse("no room")
+    refuse("no port")
+    bind(pod_id, "n1")
+    told = [stream.next() for _ in range(3)]
+    assert [one["event"] for one in told] == ["unschedulable", "unschedulable", "bind"]
+    assert [one["data"]["data"]["message"] for one in told[:2]] == ["no room", "no port"]
+
+
+@pytest.mark.usefixtures("namespace")
 def test_plans_and_brakes_are_told_to_who_may_watch_them(streams: Any) -> None:
     stream = streams("types=plan,brake,bind")
     stream.ready()

@@ -10,6 +10,7 @@ from api import clock
 from clusterstate import sql
 from clusterstate.actions import decisions, history, objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.decisions import Turn
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting
 from clusterstate.objects.kinds import KINDS
@@ -57,6 +58,29 @@ def test_the_trail_of_a_pod_tells_who_did_what(api: Api) -> None:
     assert uuid.UUID(deleted["auditID"]) != uuid.UUID(given)
     assert answer["complete"] is True
     assert answer["metadata"] == {}
+
+
+def test_a_change_of_the_spec_is_no_change_of_the_condition(api: Api) -> None:
+    """It keeps saying for which generation it was made, until the scheduler decides again."""
+    api.post(PODS, POD).ok(201)
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    pod_id = find_pod_id("ns", "p")
+    assert pod_id is not None
+    refusal = Unschedulable(pod_id=pod_id, message="0/1 nodes are available.")
+    assert set_unschedulable([refusal], now=NOW)
+    api.patch(f"{PODS}/p", {"spec": {"activeDeadlineSeconds": 9}}).ok()
+    assert set_unschedulable([refusal], now=NOW)
+    assert bind_pods([Binding(pod_id, "n1")], snapshot_revision=1 << 40, now=NOW)
+    api.patch(f"{PODS}/p", {"spec": {"activeDeadlineSeconds": 8}}).ok()
+    steps = [one.get("fields", []) for one in api.get(OF_POD).ok()["items"]]
+    assert steps == [
+        ["spec.activeDeadlineSeconds"],
+        ["spec.nodeName", "status.conditions"],
+        ["status.conditions"],
+        ["spec.activeDeadlineSeconds"],
+        ["status.conditions"],
+        [],
+    ]
 
 
 def test_a_trail_goes_on_where_the_answer_before_ended(api: Api) -> None:
