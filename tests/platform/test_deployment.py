@@ -75,9 +75,18 @@ def test_every_setting_reaches_the_containers_from_the_file_of_secrets(name: str
         "DATABASE_URL",
         "REDIS_URL",
         "STOWAGE_SECRET_KEY",
+        "STOWAGE_HTTP_PORT",
         "STOWAGE_PROCESS",
         "STOWAGE_CONSOLE",
     }
+
+
+def test_the_port_that_the_host_shows_is_no_setting_of_the_containers() -> None:
+    """.env reaches both; there it may be the port of https, or have an address before it."""
+    assert SERVICES["web"]["ports"] == ["${STOWAGE_HTTP_PORT:-8080}:8080"]
+    served = SERVICES["web"]["command"]
+    port = served[served.index("--port") + 1]
+    assert {one["environment"]["STOWAGE_HTTP_PORT"] for one in OURS.values()} == {port}
 
 
 def test_background_services_check_the_heartbeat_they_write() -> None:
