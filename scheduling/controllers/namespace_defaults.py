@@ -12,7 +12,7 @@ pkg/controlplane/reconcilers/endpointsadapter.go, v1.36.
 They are made by a follower of the log, so that creating a namespace, or a pod, waits for none of
 them. Where this service has no certificate authority of its own, because something before it ends
 TLS, there is no ConfigMap; where nobody said under which address it is reached
-(``STOWAGE_ADVERTISE_ADDRESS``), there are no Endpoints.
+(``STOWAGE_ADVERTISE_ADDRESS``), no Endpoints are made, and those that are there are left alone.
 """
 
 import ipaddress
