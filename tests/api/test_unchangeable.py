@@ -37,7 +37,7 @@ FIXED = [
     ("IngressClass", {"spec": {"controller": "example.org/other"}}, "spec.controller"),
     ("Job", {"spec": {"completionMode": "Indexed", "completions": 1}}, "spec.completionMode"),
     ("Job", {"spec": {"managedBy": "example.org/jobs"}}, "spec.managedBy"),
-    ("PersistentVolume", {"spec": {"volumeMode": "Block"}}, "spec.volumeMode"),
+    ("PersistentVolume", {"spec": {"volumeMode": "Block"}}, "volumeMode"),
     ("PersistentVolumeClaim", {"spec": {"accessModes": ["ReadOnlyMany"]}}, "spec"),
     ("PersistentVolumeClaim", {"spec": {"volumeMode": "Block"}}, "spec"),
     ("Pod", {"spec": {"nodeSelector": {"a": "b"}}}, "spec"),

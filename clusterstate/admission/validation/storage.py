@@ -115,9 +115,7 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
             if spec.get(name) != before.get(name):
                 detail = "spec.persistentvolumesource is immutable after creation"
                 errors.append(forbidden("spec.persistentvolumesource", detail))
-        errors += validate_immutable(
-            spec.get("volumeMode"), before.get("volumeMode"), "spec.volumeMode"
-        )
+        errors += validate_immutable(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
         if before.get("nodeAffinity") is not None:  # MutablePVNodeAffinity is alpha
             errors += _kept_affinity(spec.get("nodeAffinity"), before["nodeAffinity"])
     return errors
