@@ -153,6 +153,15 @@ def stored() -> Iterator[tuple[str, str, str]]:
             yield kind.name, namespace, name
 
 
+def changed() -> Iterator[tuple[str, str, str, int]]:
+    """Yield kind, namespace, name and the revision of its last change of every object."""
+    for kind in ALL_KINDS:
+        for one in list_page(kind).items:
+            metadata = decode_object(one)["metadata"]
+            revision = int(metadata["resourceVersion"])
+            yield kind.name, metadata.get("namespace", ""), metadata["name"], revision
+
+
 def decided() -> list[tuple[str, str, int]]:
     """Return namespace, name and number of decisions."""
     return sql.fetch("SELECT namespace, name, id FROM decision ORDER BY id LIMIT 60")
@@ -188,6 +197,10 @@ def filled(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         frozenset({"kind_name", "namespace", "name"}): [
             {"kind_name": kind, "namespace": namespace or "-", "name": name}
             for kind, namespace, name in stored()
+        ],
+        frozenset({"kind_name", "namespace", "name", "revision"}): [
+            {"kind_name": kind, "namespace": namespace or "-", "name": name, "revision": revision}
+            for kind, namespace, name, revision in changed()
         ],
     }
     yield from known[frozenset(wanted)]
