@@ -7,7 +7,7 @@ import pytest
 from tests import faults
 from tests.drills import drills
 
-pytestmark = faults.MARKS
+pytestmark = [*faults.MARKS, pytest.mark.long]
 
 
 @pytest.fixture
@@ -24,7 +24,6 @@ def test_pods_of_lost_nodes_leave_once_though_controllers_are_killed(
     assert found["lost_nodes"] == 2
 
 
-@pytest.mark.long
 def test_a_label_change_evicts_whom_the_dry_run_foretold(say: Callable[[str], None]) -> None:
     """R2, R3, R80."""
     found = drills.relabel(nodes=8, relabelled=2, pods=40, rate=10, say=say, percent=12)
@@ -32,7 +31,6 @@ def test_a_label_change_evicts_whom_the_dry_run_foretold(say: Callable[[str], No
     assert found["landing_known"]["sampled"] > 0
 
 
-@pytest.mark.long
 def test_timers_outlive_redis_workers_and_beat(say: Callable[[str], None]) -> None:
     """R122, R123: nothing lost, nothing twice, nothing early."""
     found = drills.faults(nodes=6, pods=60, say=say, seconds=18)

@@ -19,7 +19,7 @@ from tests.clock import NOW
 from tests.live import free_ports
 from tests.waiting import until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,6 +8,7 @@ import pytest
 
 from scheduling.scenarios import openb
 from tests.console import served
+from tests.forms import few
 from tests.perf import command, console, engine, trace, why
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.workloads import Workload
@@ -27,7 +28,7 @@ def quiet(line: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", few(WORKLOADS, 8), ids=lambda workload: workload.name)
 def test_a_workload_is_placed_or_refused_as_it_says(workload: Workload) -> None:
     result = engine.run(workload, NODES, say=quiet)
     assert result["pods"] > 0

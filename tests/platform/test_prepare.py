@@ -68,6 +68,7 @@ def test_what_follows_the_migrations_is_done_though_none_is_left(empty: str) -> 
     assert all(before)
 
 
+@pytest.mark.long
 def test_a_database_of_a_newer_version_is_left_alone(empty: str) -> None:
     assert finish(launch(empty))[0] == 0
     with psycopg.connect(empty, autocommit=True) as db:
