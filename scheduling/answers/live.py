@@ -29,7 +29,6 @@ from scheduling.worker.mirror import FOLLOWED, Mirror
 
 ANSWER_SECONDS = 60.0
 """How long a question may take (kube-apiserver's ``--request-timeout``)."""
-_MOST_CLASSES = 100_000
 _MOST_KEPT = 256
 _UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
 
@@ -61,7 +60,7 @@ class Live:
             now = time.time()
             mirror, self._mirror = self._mirror, None
             # Kept again only at the end: what fails halfway is loaded again.
-            if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
+            if mirror is None or mirror.has_outgrown:
                 names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
                 mirror.load(now)

@@ -257,6 +257,18 @@ class Scheduler:
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
         )
 
+    def _shed(self, now: float) -> None:
+        """Build the warm state anew where most of it may be of pods that are gone."""
+        if not self.mirror.has_outgrown:
+            return
+        self.binder.finish_batch(now)
+        self.binder.let_go(now)
+        self.reservations.follow(now)
+        self._footprints.clear()
+        with sql.patience(LOAD_SECONDS):
+            self.mirror.load(now)
+        self.reservations.load(now)
+
     def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         """Return the pod's place among the active ones: QueueSort, the same in all profiles."""
         framework = next(iter(self._profiles.frameworks.values()))
@@ -296,6 +308,7 @@ class Scheduler:
         When there is none to decide, what earlier cycles left to be written is written, and counts.
         """
         self._follow_configuration(now)
+        self._shed(now)
         self.mirror.refresh(now)
         if self.mirror.arrivals:
             node_admission.judge(self.mirror, self._profiles.frameworks, now)

@@ -88,6 +88,8 @@ class Standby:
         # That one sets them aside; should it not come to it, each is to be set aside once.
         mirror.failed_objects = list({one[0]: one for one in mirror.failed_objects}.values())
         mirror.queue.compact()
+        if mirror.has_outgrown:
+            self.load(now)
         return changes + len(rows)
 
     def take_over(self, now: float) -> int:

@@ -1,7 +1,8 @@
 """Classes of pods: what all pods of a class ask for, and how they look to each other.
 
 A class stands for all pods that scheduling cannot tell apart (``PodInfo``, by digest). Classes are
-never dropped. Who counts whom is found in ``engine.peers``; the counters themselves are made on
+never dropped: whoever keeps a snapshot for long builds it anew (``has_outgrown`` of a mirror's
+``WarmState``). Who counts whom is found in ``engine.peers``; the counters themselves are made on
 demand by ``counters.PodCounters``.
 """
 

@@ -56,6 +56,7 @@ class Loading(RefusedPods):
             self._load_pending(now, revision)
             self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.snapshot.revision = self.cursor = revision
+        self._bound_growth()
         logger.info(
             "mirror_loaded",
             revision=revision,

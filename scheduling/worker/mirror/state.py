@@ -37,6 +37,10 @@ OTHERS: Mapping[str, type] = {
     "StatefulSet": StatefulSet,
 }
 FINISHED = ("Succeeded", "Failed")
+GROWN_CLASSES = 50_000
+GROWN_RESOURCES = 256
+"""So many classes and resources are kept in any case (``WarmState.has_outgrown``): 250 MB and more,
+and half of the resources that a snapshot has room for."""
 decode_node = msgspec.json.Decoder(Node).decode
 _decode_namespace = msgspec.json.Decoder(Namespace).decode
 
@@ -73,6 +77,8 @@ class WarmState:
         self._confirmed: dict[int, PodInfo] = {}
         self.of_unknown_nodes: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
+        # How many classes and resources may be known before everything is built anew.
+        self._most_classes, self._most_resources = GROWN_CLASSES, GROWN_RESOURCES
         # Pods on nodes that began to end, until it is asked why.
         self._ending: list[int] = []
         self.failed_objects: list[tuple[Which, Exception]] = []
@@ -105,6 +111,24 @@ class WarmState:
         return self.cursor >= 0
 
     # --- classes ---------------------------------------------------------------------------------
+
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether much of what is known of classes and resources is of pods that are gone.
+
+        The snapshot never drops a class, and each Job and each pod of a StatefulSet is one, by its
+        labels. Whoever keeps a mirror for long loads it again then: that brings those in use.
+        """
+        snapshot = self.snapshot
+        return (
+            len(snapshot.classes) > self._most_classes
+            or len(snapshot.resources) > self._most_resources
+        )
+
+    def _bound_growth(self) -> None:
+        """State how many classes and resources may come to those that were just loaded."""
+        self._most_classes = max(GROWN_CLASSES, 2 * len(self.snapshot.classes))
+        self._most_resources = max(GROWN_RESOURCES, 2 * len(self.snapshot.resources))
 
     def _learn_classes(self, class_ids: Iterable[int]) -> None:
         unknown = sorted(set(class_ids) - self._classes.keys())
