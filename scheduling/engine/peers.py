@@ -11,12 +11,12 @@ the services and controllers that may select it: what is kept about a class hold
 peer's stamp stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from clusterstate.objects.labels import Selector
 from scheduling.framework.reach import Anchor, anchors, anchors_of, term_anchors
 from scheduling.framework.tables import Counter
-from scheduling.framework.types import AffinityTerm, PodInfo
+from scheduling.framework.types import AffinityTerm, NamespaceLabels, PodInfo
 
 
 class _Terms:
@@ -26,15 +26,13 @@ class _Terms:
         self.carriers: dict[AffinityTerm, list[int]] = {}
         self.at: dict[Anchor, dict[AffinityTerm, None]] = {}
 
-    def about(
-        self, info: PodInfo, of_namespace: Mapping[str, str] | None
-    ) -> Iterator[AffinityTerm]:
+    def about(self, info: PodInfo, namespace_labels: NamespaceLabels) -> Iterator[AffinityTerm]:
         if not self.at:
             return
         seen: set[AffinityTerm] = set()
         for anchor in anchors_of(info):
             for term in self.at.get(anchor, ()):
-                if term not in seen and term.matches(info.namespace, info.labels, of_namespace):
+                if term not in seen and term.means(info, namespace_labels):
                     seen.add(term)
                     yield term
 
@@ -46,7 +44,7 @@ class Peers:
     in which it has a weight, with the weight.
     """
 
-    def __init__(self, namespace_labels: Callable[[str], Mapping[str, str] | None]) -> None:
+    def __init__(self, namespace_labels: NamespaceLabels) -> None:
         self.infos: list[PodInfo] = []
         self.stamps: list[int] = []
         self.pods: list[int] = []
@@ -59,13 +57,8 @@ class Peers:
         self._counters_at: dict[Anchor, list[Counter]] = {}
         self._counters_about: dict[int, list[Counter]] = {}
         self._counters_of_all: list[Counter] = []
-        self._selects_namespaces = False
 
-    def copy(
-        self,
-        classes: Mapping[int, PodInfo],
-        namespace_labels: Callable[[str], Mapping[str, str] | None],
-    ) -> "Peers":
+    def copy(self, classes: Mapping[int, PodInfo], namespace_labels: NamespaceLabels) -> "Peers":
         """Return equal peers without counters; ``classes``: the copies by identity."""
         made = Peers(namespace_labels)
         for info in self.infos:
@@ -98,7 +91,6 @@ class Peers:
             (self._scored, info.preferred_anti_affinity),
         ):
             for term in dict.fromkeys(terms):
-                self._selects_namespaces |= not term.namespace_selector.nothing
                 carriers = known.carriers.get(term)
                 if carriers is None:
                     carriers = known.carriers[term] = []
@@ -120,9 +112,7 @@ class Peers:
         seen: set[int] = set()
         for anchor in term_anchors(term):
             for number in self._at.get(anchor, ()):
-                info = self.infos[number]
-                labels = self._namespace_labels(info.namespace)
-                if number not in seen and term.matches(info.namespace, info.labels, labels):
+                if number not in seen and term.means(self.infos[number], self._namespace_labels):
                     seen.add(number)
                     yield number
 
@@ -140,18 +130,14 @@ class Peers:
         for number in numbers:
             self.stamps[number] += 1
 
-    def looked_at_namespace(self, name: str) -> bool:
-        """Return whether the labels of a namespace may have told whom some term means."""
-        return self._selects_namespaces and (name, "", "") in self._at
-
     # --- terms -----------------------------------------------------------------------------------
 
     def has_term_about(self, info: PodInfo) -> bool:
         """Return whether any known peer carries a term that means pods of this class."""
         if not (self._anti.at or self._scored.at):
             return False
-        of_namespace = self._namespace_labels(info.namespace)
-        return any(True for of in (self._anti, self._scored) for _ in of.about(info, of_namespace))
+        labels = self._namespace_labels
+        return any(True for of in (self._anti, self._scored) for _ in of.about(info, labels))
 
     def anti_affinity_keys(self, info: PodInfo) -> list[str]:
         """Return topology keys of known required anti-affinity terms about pods of this class."""
@@ -162,7 +148,7 @@ class Peers:
         return self._keys(self._scored, info)
 
     def _keys(self, of: _Terms, info: PodInfo) -> list[str]:
-        about = of.about(info, self._namespace_labels(info.namespace))
+        about = of.about(info, self._namespace_labels)
         return list(dict.fromkeys(term.topology_key for term in about))
 
     # --- counters --------------------------------------------------------------------------------
@@ -182,9 +168,8 @@ class Peers:
             about = reach.terms_about
             if about is not None:
                 self._counters_about.setdefault(about.peer, []).append(counter)
-                of_namespace = self._namespace_labels(about.namespace)
                 for of in (self._anti, self._scored):
-                    for term in of.about(about, of_namespace):
+                    for term in of.about(about, self._namespace_labels):
                         found.update(dict.fromkeys(of.carriers[term]))
             numbers = found
         weights: dict[int, int] = {}

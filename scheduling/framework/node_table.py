@@ -106,7 +106,10 @@ class NodeTable(Protocol):
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, ``None`` when it is not known."""
+        """Labels of a namespace, ``None`` when it is not known.
+
+        When they change after that, ``peer_version`` does as well, and counters are made again.
+        """
         ...
 
     def has_any_image(self, images: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ Everything that plugins need of the spec is worked out once, when the class is f
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from scheduling.framework.status import Code, Status
 
 HostPort = tuple[str, str, int]
 """Host IP (``0.0.0.0`` when empty), protocol, port."""
+NamespaceLabels = Callable[[str], Mapping[str, str] | None]
+"""Looks up the labels of a namespace, ``None`` when it is not known."""
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
@@ -34,19 +36,18 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     topology_key: str
     weight: int = 0
 
-    def matches(
-        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None
-    ) -> bool:
-        """Whether a pod in ``namespace`` with ``labels`` is meant by the term.
+    def means(self, info: "PodInfo", namespace_labels: NamespaceLabels) -> bool:
+        """Whether pods of a class are meant by the term.
 
-        ``namespace_labels`` ``None``: the namespace is not known; it then has no labels.
+        Its namespace is looked up only where the term selects by labels of namespaces; one that is
+        not known has no labels.
         """
-        if namespace not in self.namespaces:
+        if info.namespace not in self.namespaces:
             if self.namespace_selector.nothing:
                 return False
-            if not self.namespace_selector.matches(namespace_labels or {}):
+            if not self.namespace_selector.matches(namespace_labels(info.namespace) or {}):
                 return False
-        return self.selector.matches(labels)
+        return self.selector.matches(info.labels)
 
 
 class PodInfo:

@@ -77,15 +77,13 @@ class InterPodAffinity:
 
     def _existing(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
         """Return tables of placed pods whose required anti-affinity is against this pod."""
-        namespace, labels = pod.namespace, pod.labels
-        of_namespace = snapshot.namespace_labels(namespace)
         tables = []
         for key in snapshot.anti_affinity_keys(pod):
 
             def weigh(other: PodInfo, key: str = key) -> int:
                 return sum(
                     [
-                        term.topology_key == key and term.matches(namespace, labels, of_namespace)
+                        term.topology_key == key and term.means(pod, snapshot.namespace_labels)
                         for term in other.anti_affinity
                     ]
                 )
@@ -158,15 +156,14 @@ class InterPodAffinity:
             for term in terms:
                 if term.topology_key == key and matches_incoming(term, other, snapshot):
                     yield sign * term.weight
-        namespace, labels = pod.namespace, pod.labels
-        of_namespace = snapshot.namespace_labels(namespace)
+        of_namespace = snapshot.namespace_labels
         for terms, sign in ((other.preferred_affinity, 1), (other.preferred_anti_affinity, -1)):
             for term in terms:
-                if term.topology_key == key and term.matches(namespace, labels, of_namespace):
+                if term.topology_key == key and term.means(pod, of_namespace):
                     yield sign * term.weight
         if self._hard_weight:
             for term in other.affinity:
-                if term.topology_key == key and term.matches(namespace, labels, of_namespace):
+                if term.topology_key == key and term.means(pod, of_namespace):
                     yield self._hard_weight
 
     def _touching(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:

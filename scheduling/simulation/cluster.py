@@ -186,7 +186,7 @@ class VirtualCluster:
         self, action: Action, *, old: PodInfo | None = None, new: PodInfo | None = None
     ) -> ClusterEvent:
         info = cast("PodInfo", new or old)
-        labels = self.snapshot.namespace_labels(info.namespace)
+        labels = self.snapshot.labels_of_namespace(info.namespace)
         return ClusterEvent(
             resource=Resource.ASSIGNED_POD,
             action=action,

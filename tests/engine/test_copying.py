@@ -59,7 +59,7 @@ def test_what_happens_to_a_copy_stays_there() -> None:
     after = schedule_pod(original, framework, pod, Options(full=True))
     assert (after.node_name, after.full) == (before.node_name, before.full)
     assert original.pod("default/old-1") is not None
-    assert original.namespace_labels("default") == {"team": "a"}
+    assert original.labels_of_namespace("default") == {"team": "a"}
     assert not original.has_any_nomination
 
 

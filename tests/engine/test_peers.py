@@ -182,7 +182,7 @@ def test_counters_follow_the_labels_of_namespaces(seed: int) -> None:
         snapshot.assume(("pod", step), snapshot.intern(from_pod(pod.build())), 0)
         for info in snapshot.classes:
             about = any(
-                term.matches(info.namespace, info.labels, snapshot.namespace_labels(info.namespace))
+                term.means(info, snapshot.labels_of_namespace)
                 for other in snapshot.classes
                 for term in other.anti_affinity
             )
@@ -193,3 +193,26 @@ def test_counters_follow_the_labels_of_namespaces(seed: int) -> None:
                 found = [w for c, w in snapshot.counted_by(info) if c is counter]
                 assert found == ([counter.weigh(info)] if counter.weigh(info) else [])
     assert snapshot._counters
+
+
+def test_a_plugins_counter_follows_the_labels_of_the_namespaces_that_it_looks_at() -> None:
+    """Those of other packages may, also where no pod's affinity selects namespaces."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("n0").build())
+    snapshot.set_namespace("looked-at", {"team": "a"})
+    pod = make_pod("p").with_("metadata", "namespace", value="looked-at")
+    snapshot.assume("p", snapshot.intern(from_pod(pod.build())), 0)
+
+    def of_team_a(other: PodInfo) -> int:
+        return int((snapshot.namespace_labels(other.namespace) or {}).get("team") == "a")
+
+    def counted() -> int:
+        return snapshot.counter("of team a", of_team_a, live_only=False).total
+
+    assert counted() == 1
+    version = snapshot.peer_version
+    snapshot.set_namespace("another", {"team": "a"})
+    assert snapshot.peer_version == version
+    snapshot.set_namespace("looked-at", {"team": "b"})
+    assert counted() == 0
+    assert snapshot.peer_version > version

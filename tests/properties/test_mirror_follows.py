@@ -109,7 +109,7 @@ def told(mirror: Mirror, pod_ids: list[int]) -> dict[str, Any]:
         "queued": [id_ for id_ in pod_ids if id_ in mirror.queue],
         "budgets": sorted((one.name, one.disruptions_allowed)
                           for one in snapshot.disruption_budgets()),
-        "namespace": snapshot.namespace_labels("default"),
+        "namespace": snapshot.labels_of_namespace("default"),
         "spread by": {
             record.key: str(snapshot.default_selector(record.info)) for record in snapshot.pods()
         },

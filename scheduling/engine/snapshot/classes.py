@@ -37,6 +37,8 @@ class ClassColumns(NodeColumns):
         self._peers = Peers(self.namespace_labels)
         self._counters: dict[Hashable, Counter] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
+        # Namespaces whose labels a rule looked at.
+        self._looked_up: set[str] = set()
         # By kind, namespace and name of a controller: the peers of classes that it owns.
         self._owned: dict[tuple[str, str, str], set[int]] = {}
         self.peer_version = 0
@@ -193,10 +195,19 @@ class ClassColumns(NodeColumns):
             self._namespace_changed(name)
 
     def _namespace_changed(self, name: str) -> None:
-        """Forget the counters if a term may have looked at the labels of the namespace."""
-        if self._peers.looked_at_namespace(name):
+        """Forget the counters if a rule looked at the labels of the namespace."""
+        if name in self._looked_up:
             self.forget_counters()
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace, ``None`` when it is not known."""
+        """Return the labels of a namespace, ``None`` when it is not known.
+
+        Notes that a rule looked at them: when they change, what is kept of classes is obsolete.
+        Whoever keeps nothing asks ``labels_of_namespace``.
+        """
+        self._looked_up.add(namespace)
+        return self._namespaces.get(namespace)
+
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace as they are now, ``None`` when it is not known."""
         return self._namespaces.get(namespace)

@@ -289,7 +289,7 @@ class WarmState:
         subject = new or old
         labels = None
         if isinstance(subject, Pod):
-            known = self.snapshot.namespace_labels(subject.metadata.namespace)
+            known = self.snapshot.labels_of_namespace(subject.metadata.namespace)
             labels = None if known is None else dict(known)
         return ClusterEvent(
             resource=resource, action=action, old=old, new=new, namespace_labels=labels
