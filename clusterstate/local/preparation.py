@@ -20,6 +20,7 @@ POSTGRES_VERSION = 18
 """The oldest major version that works."""
 
 _POLL_SECONDS = 0.1
+_FEW = 3
 _TIMEOUTS = (
     "statement_timeout",
     "lock_timeout",
@@ -161,4 +162,5 @@ def require_prepared() -> None:
     loader = MigrationLoader(connection)
     require_known_migrations(loader)
     if missing := missing_migrations(loader):
-        raise CommandError(f"The database lacks {', '.join(missing)}: run manage.py prepare first.")
+        named = ", ".join(missing) if len(missing) <= _FEW else f"{len(missing)} migrations"
+        raise CommandError(f"The database lacks {named}: run manage.py prepare first.")

@@ -1,17 +1,22 @@
 """`manage.py prepare`: by several at once, and on databases that it must leave alone."""
 
 import os
+import re
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from django.core.management.base import CommandError
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
 from clusterstate.local import places, preparation
+from clusterstate.management.commands import prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,6 +71,43 @@ def test_what_follows_the_migrations_is_done_though_none_is_left(empty: str) -> 
         assert finish(launch(empty))[0] == 0
         assert [db.execute(question).fetchall() for question in questions] == before
     assert all(before)
+
+
+SQUASHED = """
+from django.db.migrations import Migration as Base
+
+class Migration(Base):
+    replaces = {replaces!r}
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_that_a_squashed_migration_took_the_place_of_applied_ones_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Else it would be applied as soon as a later version has those that it replaces no more."""
+    names = sorted(file.stem for file in (ROOT / "migrations").glob("0*.py"))
+    (tmp_path / "squashes").mkdir()
+    (tmp_path / "squashes" / "__init__.py").touch()
+    replaces = [("clusterstate", name) for name in names]
+    text = SQUASHED.format(replaces=replaces)
+    (tmp_path / "squashes" / "0001_squashed.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings.MIGRATION_MODULES = {"clusterstate": "squashes"}
+    recorder, squashed = MigrationRecorder(connection), ("clusterstate", "0001_squashed")
+    assert squashed not in recorder.applied_migrations()
+    try:
+        prepare.Command()._migrate(verbosity=0)
+        assert {*replaces, squashed} <= recorder.applied_migrations().keys()
+    finally:
+        recorder.record_unapplied(*squashed)
+
+
+def test_a_database_without_tables_is_told_to_be_prepared(empty: str) -> None:
+    code, output = finish(launch(empty, "audit"))
+    assert code == 1
+    said = r"CommandError: The database lacks \d+ migrations: run manage\.py prepare first\.\n"
+    assert re.fullmatch(said, output)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.core.management.commands import migrate
 from django.core.management.sql import emit_post_migrate_signal
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.executor import MigrationExecutor
 
 from clusterstate import lineage
 from clusterstate.actions import bootstrap
@@ -53,11 +53,13 @@ class Command(BaseCommand):
 
         Without a migration to apply, ``migrate`` makes the models of all tables twice before it
         does what follows each migration: a third of a second of every start, for nothing. What
-        follows is done all the same, since a process may have been killed before it came to that.
+        follows is done all the same, since a process may have been killed before it came to that;
+        and that a squashed migration took the place of others that were applied is noted.
         """
-        loader = MigrationLoader(connection)
-        preparation.require_known_migrations(loader)
-        if preparation.missing_migrations(loader):
+        executor = MigrationExecutor(connection)
+        preparation.require_known_migrations(executor.loader)
+        if preparation.missing_migrations(executor.loader):
             call_command(migrate.Command(), interactive=False, verbosity=verbosity)
         else:
+            executor.check_replacements()
             emit_post_migrate_signal(verbosity=verbosity, interactive=False, db="default")
