@@ -115,8 +115,8 @@ class FastLane:
         self._length = _LONGEST
         self._running: list[Program] = []
         self._looked_at: tuple[int, ...] = ()
-        # The versions at which classes were looked at together, and which these are.
-        self._asked: tuple[tuple[int, ...], set[int]] = (), set()
+        # The versions at which classes were looked at together, and their peers' stamps by index.
+        self._asked: tuple[tuple[int, ...], dict[int, int]] = (), {}
         self.nowhere = False
         self._learned = False
         self._stamp: tuple[int, ...] = ()
@@ -392,12 +392,13 @@ class FastLane:
             PluginFailed: a plugin failed.
         """
         if self._asked[0] != stamp:
-            self._asked = stamp, set()
+            self._asked = stamp, {}
         asked = self._asked[1]  # once: runs that end early would look at all that follow each time
-        new = [info for info in dict.fromkeys(infos) if info.index not in asked]
+        of_peer = self._snapshot.peer_stamp
+        new = [info for info in dict.fromkeys(infos) if asked.get(info.index) != of_peer(info)]
         new = [info for info in new if self._compiled(info, stamp) is None]
         if len(new) > 1:
-            asked.update(info.index for info in new)
+            asked.update((info.index, of_peer(info)) for info in new)
             for info, compiled in self._compiler.compile_alike(new, stamp):
                 info.memo[self._memo_key] = compiled
 

@@ -156,6 +156,31 @@ def test_a_new_service_lets_other_classes_stay_compiled() -> None:
     ]  # fmt: skip
 
 
+def test_classes_that_a_service_renews_are_compiled_together_again() -> None:
+    snapshot = Snapshot()
+    for number in range(4):
+        snapshot.set_node(make_node(f"n{number}").build())
+    lane = Decider(snapshot, kubernetes_framework())._lane
+    pod = make_pod("p").asks(cpu="1m")
+    infos = [
+        snapshot.intern(from_pod(pod.labelled(app="web", tier="x", kind=kind).build()))
+        for kind in "abcd"
+    ]
+
+    def compiled() -> list[bool]:
+        return [lane._compiled(info, lane._versions()) is not None for info in infos]
+
+    for name, labels in (("first", {"app": "web"}), ("second", {"tier": "x"})):
+        service = {"metadata": meta(name, "default"), "spec": {"selector": labels}}
+        snapshot.set_service(msgspec.convert(service, Service))
+        assert not any(compiled())
+        for _ in range(2):  # the first of all makes labels known
+            made = lane._compiler.compile(infos[0], lane._versions())
+            infos[0].memo[lane._memo_key] = made
+            lane._compile_alike(infos, lane._versions())
+        assert all(compiled()), name
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_counters_follow_the_labels_of_namespaces(seed: int) -> None:
     """Whoever selects namespaces, and whenever they come, change and go."""
