@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,3 +122,27 @@ def test_what_cannot_be_tested_on_a_machine_is_told(tmp_path: Path) -> None:
         ).returncode
         == 0
     )
+
+
+APT_GET = """#!/bin/sh
+echo "$@" >>{asked}
+case "$*" in *chromium*) exit 100 ;; esac
+"""
+
+
+def test_a_package_that_cannot_be_had_keeps_no_other_away(tmp_path: Path) -> None:
+    for name in ("mktemp", "rm", "date", "timeout", "tail"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    asked = tmp_path / "asked"
+    for name, text in (("id", "#!/bin/sh\necho 0\n"), ("apt-get", APT_GET.format(asked=asked))):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", ROOT / ".ci/test-deps"],
+        env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    told = "NOT TESTED here: what needs chromium chromium-driver. They cannot be had: see above.\n"
+    assert done.stderr == told
+    installed = [line.split(" install ")[1] for line in asked.read_text().splitlines()[1:]]
+    assert [installed[0], *installed[-2:]] == ["chromium chromium-driver", *["gcc libc6-dev"] * 2]
