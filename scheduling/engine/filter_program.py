@@ -212,9 +212,11 @@ class FilterProgram:
             stated = self._terms[number].stated
             if stated is None:
                 limits[:] = 1
-            elif stated.kind in (Kind.ANTI, Kind.EXISTING) and stated.single:
+            elif stated.kind not in (Kind.ANTI, Kind.EXISTING):
+                return None
+            elif stated.single:
                 limits[self._domain[number] >= 0] = 1
-            else:
+            elif len(stated.table.present):  # of a label that no node has, nobody is kept away
                 return None
         return limits
 

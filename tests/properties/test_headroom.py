@@ -5,10 +5,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
 from scheduling.simulation.room import room_for
 from tests import harness
+from tests.builders import make_node, make_pod
 from tests.conformance.cluster_cases import read_pod
-from tests.strategies import Manifest, by_chance, clusters, pods
+from tests.strategies import ZONE, Manifest, by_chance, clusters, pods
 
 
 @by_chance
@@ -47,3 +50,14 @@ def test_pods_that_are_counted_at_once_are_those_that_find_room(
         found[int(np.searchsorted(room.rows, one.row))] += 1
     assert list(found.values()) == room.counts.tolist()
     assert decisions[-1].message == room.next.message
+
+
+def test_pods_that_keep_apart_by_a_label_that_no_node_has_are_counted_at_once() -> None:
+    snapshot = Snapshot()
+    for number in range(3):
+        snapshot.set_node(make_node(f"n{number}").build())
+    pod = make_pod("p").asks(cpu="1").labelled(app="web").away_from(ZONE, app="web")
+    info = snapshot.intern(from_pod(pod.build()))
+    room = room_for(snapshot, harness.kubernetes_framework(), PodToPlace("one more", info))
+    assert room is not None
+    assert (room.counts > 1).all()
