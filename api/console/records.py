@@ -95,6 +95,20 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
+def _place(kind_name: str, namespace: str, name: str) -> tuple[Kind, str]:
+    """Return the kind and the namespace that an address names, empty where it says ``-``.
+
+    Raises:
+        NotFound: an object that lies in no namespace is asked for in one, where a role in that
+            namespace would give the right to it.
+    """
+    kind = _kind(kind_name)
+    namespace = "" if namespace == "-" else namespace
+    if namespace and not kind.namespaced:
+        raise not_found(kind, name)
+    return kind, namespace
+
+
 @frame.shown_then
 def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as ``kubectl get`` prints them."""
@@ -184,8 +198,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     What is saved replaces the version that the page showed: another person's change meanwhile is a
     conflict, and the text comes back with both changes.
     """
-    kind = _kind(kind_name)
-    namespace = "" if namespace == "-" else namespace
+    kind, namespace = _place(kind_name, namespace, name)
     about = {"group": kind.group, "namespace": namespace, "name": name}
     frame.require(request, "get", kind.plural, **about)
     past = then.of(request)
@@ -233,8 +246,7 @@ def difference(
     request: HttpRequest, kind_name: str, namespace: str, name: str, revision: int
 ) -> HttpResponse:
     """Return what one change made of an object: its YAML before and after, line by line."""
-    kind = _kind(kind_name)
-    namespace = "" if namespace == "-" else namespace
+    kind, namespace = _place(kind_name, namespace, name)
     frame.require(request, "get", kind.plural, group=kind.group, namespace=namespace, name=name)
     if revision >= 1 << 62:
         raise not_found(kind, name)

@@ -8,9 +8,13 @@ from typing import Any
 
 from django.test import Client
 
+from api.forms import pages
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects, scheduler_configuration
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import trail
+from clusterstate.queries.objects import get_manifest
 from tests.clock import NOW
 from tests.clusterstate.support import create_node, new_pod
 from tests.console.conftest import text
@@ -118,6 +122,25 @@ def test_the_page_tells_who_can_and_by_which_binding(operator: Client, nobody: C
     page = text(operator.get("/console/policies/who-can?verb=delete&resource=deployments"))
     assert "are of the group apps" in page
     assert nobody.get("/console/policies/who-can").status_code == 403
+
+
+def test_a_role_in_a_namespace_reaches_nothing_that_lies_in_none(
+    nobody: Client, cluster: None
+) -> None:
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    objects.create("ClusterRole", "", role("everything", everything), now=NOW)
+    objects.create("RoleBinding", "default", binding("b", "everything", ("User", "nils")), now=NOW)
+    assert nobody.get("/console/objects/Pod/default/web-1/").status_code == 200
+    (step,) = trail.trail_of(KINDS["Node"], "", "n1", limit=1).steps
+    change = f"changes/{step.revision}"
+    stored = get_manifest("Node", "", "n1")
+    edited = pages.as_yaml({**stored, "spec": {"unschedulable": True}})
+    for space, status in (("-", 403), ("default", 404)):
+        path = f"/console/objects/Node/{space}/n1/"
+        assert nobody.get(path).status_code == status
+        assert nobody.get(f"{path}{change}").status_code == status
+        assert nobody.post(path, {"text": edited}).status_code == status
+    assert get_manifest("Node", "", "n1") == stored
 
 
 def test_revisions_of_the_configuration_are_compared(operator: Client, nobody: Client) -> None:
