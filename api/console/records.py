@@ -37,7 +37,8 @@ def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit log: by who, what, object, answer, address, time or request.
 
     A request leads to its object's page, whose history tells what each change made of it. The log
-    tells nobody of its lines: an open page asks for the newest ones every few seconds.
+    tells nobody of its lines: an open page asks for the newest ones every few seconds, unless what
+    it looks for has no index, which reads up to the whole log.
     """
     frame.require(request, "list", "events", group="audit.k8s.io")
     query, past = request.GET, then.of(request)
@@ -57,15 +58,24 @@ def audit(request: HttpRequest) -> HttpResponse:
     )
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
     lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
+    here = request.get_full_path()
     context = {
         "lines": [_line(msgspec.json.decode(line)) for line in lines],
         "given": query,
-        "here_again": request.get_full_path(),
+        "asks_again": "" if past is not None or number or _reads_all(wanted) else here,
         "after": "?" + urlencode({**query.dict(), "before": more}) if more else "",
     }
     if frame.is_part(request):
         return frame.part(request, "audit_rows.html", context)
     return frame.page(request, "audit.html", "Audit", context)
+
+
+def _reads_all(wanted: Search) -> bool:
+    """Return whether a search may read the whole log: lines are found by user and request alone."""
+    if wanted.audit_id is not None:
+        return False
+    words = (wanted.verb, wanted.resource, wanted.namespace, wanted.name, wanted.address)
+    return any((*words, wanted.code, wanted.since, wanted.until))
 
 
 def _earlier(until: datetime | None, past: Then | None) -> datetime | None:
