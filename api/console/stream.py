@@ -12,7 +12,8 @@ changed. Each page is told at most four times a second, all that happened in bet
     data: {"revision": 183412, "pause": 1.0, "changed": {"Node": ["node-1"], "Pod": null}}
 
 ``pause`` says how many seconds a page waits between two looks at the same part: all open pages
-together ask for so many parts a second, however many are open and however much changes.
+together ask for so many parts a second, however many are open and however much changes. Persons
+have equal shares of that: who has many pages open slows these, and not those of others.
 
 The id is the revision, so that a browser that lost the connection goes on where it stopped
 (``Last-Event-ID``). A page that opens its stream begins at the revision of before it was read
@@ -71,9 +72,12 @@ PARTS_PER_SECOND: Final = 4.0
 _LEAST_PAUSE: Final = 1.0
 
 
-def pause_of(pages: int) -> float:
-    """Return the seconds that each of so many open pages waits between two looks at a part."""
-    return max(_LEAST_PAUSE, pages / PARTS_PER_SECOND)
+def pause_of(pages: int, persons: int) -> float:
+    """Return the seconds that a page of a person waits between two looks at a part.
+
+    ``pages``: how many the person has open; ``persons``: how many have any.
+    """
+    return max(_LEAST_PAUSE, pages * persons / PARTS_PER_SECOND)
 
 
 _HEADERS: Final = [
@@ -152,9 +156,10 @@ class _Follower:
         self._counting = threading.Lock()
         self._anew = threading.Event()
 
-    def about(self, cursor: int) -> dict[str, Any]:
+    def about(self, cursor: int, person: str) -> dict[str, Any]:
         """Return what each event says: up to where changes were told, and the pause of pages."""
-        return {"revision": cursor, "pause": pause_of(self._open)}
+        pause = pause_of(self.of_persons[person], len(self.of_persons))
+        return {"revision": cursor, "pause": pause}
 
     def is_full(self, person: str) -> bool:
         """Return whether no more pages may be open, at all or for this person."""
@@ -347,7 +352,7 @@ async def _tell(
         await _follower.news(1.0)
     if cursor is None or cursor > tape.position:
         cursor = tape.position
-    await _event(send, "hello", cursor, _follower.about(cursor))
+    await _event(send, "hello", cursor, _follower.about(cursor, person.name))
     while not gone.done():
         now = loop.time()
         if now - checked >= _RIGHTS_SECONDS:
@@ -364,19 +369,19 @@ async def _tell(
         if found is None:
             tape = _follower.tape
             cursor = tape.position
-            await _event(send, "resync", cursor, _follower.about(cursor))
+            await _event(send, "resync", cursor, _follower.about(cursor, person.name))
             told = now
         elif found or tape.position > cursor:
             cursor = tape.position
             news = summary(found, person.kinds)
             if news:
-                about = _follower.about(cursor)
+                about = _follower.about(cursor, person.name)
                 await _event(send, "change", cursor, {**about, "changed": news})
                 told = loop.time()
                 await asyncio.wait({gone}, timeout=EVERY_SECONDS)
                 continue
         if now - told >= _SIGN_SECONDS:
-            await _event(send, "alive", cursor, _follower.about(cursor))
+            await _event(send, "alive", cursor, _follower.about(cursor, person.name))
             told = now
             continue  # news may have come while this was sent
         await _follower.news(1.0)

@@ -104,13 +104,22 @@ def test_nobody_takes_the_room_of_all_others() -> None:
     assert not follower.is_full("anna")
 
 
-def test_all_open_pages_together_ask_for_so_many_parts_a_second() -> None:
-    assert stream.pause_of(1) == 1.0, "a change of one node is seen at once, the next a second on"
-    for pages in (20, 100, stream.MOST_OPEN):
-        assert pages / stream.pause_of(pages) == stream.PARTS_PER_SECOND
+@pytest.mark.parametrize("counts", [(20,), (1,) * 20, (100, 1, 1, 1), (100,) * 10])
+def test_all_open_pages_together_ask_for_so_many_parts_a_second(counts: tuple[int, ...]) -> None:
     follower = stream._Follower()
-    follower._open = 20
-    assert follower.about(7) == {"revision": 7, "pause": stream.pause_of(20)}
+    follower.of_persons.update({f"p{number}": count for number, count in enumerate(counts)})
+    pauses = [follower.about(7, f"p{number}")["pause"] for number in range(len(counts))]
+    asked = [count / pause for count, pause in zip(counts, pauses, strict=True)]
+    assert sum(asked) <= stream.PARTS_PER_SECOND + 1e-9
+    assert max(asked) <= stream.PARTS_PER_SECOND / len(counts) + 1e-9, "persons have equal shares"
+
+
+def test_a_page_waits_for_no_pages_of_others() -> None:
+    """A change of one node is seen at once, the next a second on."""
+    follower = stream._Follower()
+    follower.of_persons.update({"anna": 1, "bob": stream.MOST_OF_ONE})
+    assert follower.about(7, "anna") == {"revision": 7, "pause": 1.0}
+    assert follower.about(7, "bob")["pause"] > 1.0
 
 
 def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:
