@@ -71,7 +71,8 @@ def _actions(request: HttpRequest, text: str) -> list[Item]:
         return []
     base = reverse("console:change")
     found = []
-    if verb in _OF_NODES and frame.may(request, *_right(verb)):
+    sees_nodes = frame.may(request, "list", "nodes")
+    if verb in _OF_NODES and sees_nodes and frame.may(request, *_right(verb)):
         named = _named(rest)
         if 1 < len(named) <= _MOST_TOGETHER:
             query = urlencode([("do", verb), *(("node", one.name) for one in named)])

@@ -1,13 +1,14 @@
 """People in front of the console, without a browser; and a small cluster to look at."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from clusterstate import catalogue
-from clusterstate.actions import default_roles
+from clusterstate.actions import default_roles, objects
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
 
@@ -28,6 +29,20 @@ def signed_in(name: str, *, group: str = "", superuser: bool = False) -> Client:
     client = Client(HTTP_ACCEPT="text/html")
     client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
     return client
+
+
+def allow(name: str, rules: list[dict[str, Any]], namespace: str = "") -> Client:
+    """Sign in a person with these rights, everywhere or in a namespace."""
+    role, binding = ("Role", "RoleBinding") if namespace else ("ClusterRole", "ClusterRoleBinding")
+    objects.create(role, namespace, {"metadata": {"name": name}, "rules": rules}, now=NOW)
+    group = "rbac.authorization.k8s.io"
+    bound = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": role, "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
+    }
+    objects.create(binding, namespace, bound, now=NOW)
+    return signed_in(name)
 
 
 @pytest.fixture

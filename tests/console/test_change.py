@@ -15,7 +15,7 @@ from scheduling.answers import advisor
 from scheduling.controllers import operations
 from tests.clock import NOW, after
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
-from tests.console.conftest import signed_in, text
+from tests.console.conftest import allow, signed_in, text
 
 CHANGE = "/console/change"
 OWNER = [
@@ -295,20 +295,6 @@ def test_a_viewer_may_look_and_not_do(viewer: Client, two_nodes: None) -> None:
         page = text(viewer.get(path))
         assert "do=" not in page
         assert 'id="chosen"' not in page
-
-
-def allow(name: str, rules: list[dict[str, Any]], namespace: str = "") -> Client:
-    """Sign in a person with these rights, everywhere or in a namespace."""
-    role, binding = ("Role", "RoleBinding") if namespace else ("ClusterRole", "ClusterRoleBinding")
-    objects.create(role, namespace, {"metadata": {"name": name}, "rules": rules}, now=NOW)
-    group = "rbac.authorization.k8s.io"
-    bound = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": role, "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
-    }
-    objects.create(binding, namespace, bound, now=NOW)
-    return signed_in(name)
 
 
 def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:

@@ -13,7 +13,7 @@ from clusterstate import changes
 from clusterstate.actions import objects
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
-from tests.console.conftest import ZONE, text
+from tests.console.conftest import ZONE, allow, text
 
 COLUMNS = "/console/fleet/columns"
 
@@ -139,6 +139,10 @@ def test_the_palette_finds_pages_nodes_and_pods(operator: Client, cluster: None)
 def test_the_palette_leads_to_previews_of_what_may_be_done(
     operator: Client, viewer: Client, nobody: Client, cluster: None
 ) -> None:
+    nodes = {"apiGroups": [""], "resources": ["nodes"]}
+    patches = allow("pat", [{**nodes, "verbs": ["patch"]}])
+    sees = allow("sue", [{**nodes, "verbs": ["patch", "list"]}])
+
     def found(client: Client, query: str) -> dict[str, str]:
         items = client.get("/console/find", {"q": query}).json()["items"]
         return {one["text"]: one["to"] for one in items}
@@ -155,6 +159,8 @@ def test_the_palette_leads_to_previews_of_what_may_be_done(
     assert found(viewer, "drain n1") == {}, "what they may not do is not offered"
     assert found(viewer, "evict web-1") == {}
     assert found(nobody, "evict web-1") == {}
+    assert found(patches, "drain n") == {}, "who may not list nodes reads no names of them"
+    assert found(sees, "drain n")
 
 
 def test_a_sheet_takes_no_name_of_a_column_for_a_formula(operator: Client, cluster: None) -> None:

@@ -91,6 +91,7 @@ PAGES = {
     "object": "objects/Node/-/n1/",
     "difference": "objects/Node/-/n1/changes/{change}",
     "find": "find?q=m",
+    "find, actions": "find?q=delete+m",
     "account": "account",
     "then: fleet": "?at={then}",
     "then: fleet-columns": "fleet/columns?at={then}",
