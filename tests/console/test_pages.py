@@ -78,7 +78,7 @@ def test_what_helps_a_pod_comes_as_a_part_of_why_it_waits(
 ) -> None:
     new_pod("picky", nodeSelector={"disktype": "nvme"})
     page = text(operator.get("/console/pods/default/picky/why"))
-    (address,) = re.findall(r'id="helps" hx-get="([^"]+)"', page)
+    (address,) = re.findall(r'id="helps" data-asks hx-get="([^"]+)"', page)
     assert nobody.get(address).status_code == 403
     part = text(operator.get(address, headers={"HX-Request": "true"}))
     assert "frees 1 of 1" in part

@@ -10,13 +10,12 @@ if (table) start();
 async function start() {
   const box = table.closest(".scrolls");
   const problem = document.getElementById("by-problem");
-  const answer = await fetch(table.dataset.columns, { headers: { "HX-Request": "true" } });
-  if (!answer.ok) {
-    problem.textContent = `Only the first rows are here; all of them could not be had (${answer.status}).`;
-    problem.hidden = false;
-    return;
-  }
+  const tell = (text) => { problem.textContent = text; problem.hidden = false; };
+  const answer = await fetch(table.dataset.columns, { headers: { "HX-Request": "true" } }).catch(() => null);
+  if (!answer?.ok) { tell(`Only the first rows are here; all of them could not be had (${answer?.status ?? "no answer"}).`); return; }
   const found = await answer.json();
+  if (!found.name) return; // it is judged otherwise by now: the rows stay as the page has them
+  if (found.count > found.name.length) tell(`The first ${found.name.length} of ${found.count} nodes are here, those that are nearest to fit. Choose a filter above to see others.`);
   const columns = columns_of(found);
   const head = table.tHead, body = table.tBodies[0];
   const search = document.querySelector("#by-name input");
