@@ -20,7 +20,9 @@ from clusterstate.objects.quantity import Quantity, QuantityError
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 
-_MOST_QUOTAS: Final = 200  # and of each other kind that the page lists
+_MOST_SHOWN: Final = 200
+"""Of each kind that the page lists, by what matters of it; so many are read for that:"""
+_MOST_READ: Final = 5000
 _REVISIONS: Final = 50
 _POLICIES: Final = (
     ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
@@ -85,10 +87,13 @@ class Used(msgspec.Struct, frozen=True):
     share: float
 
 
-def _quotas(request: HttpRequest) -> list[Used]:
-    """Return what quotas allow and what is used of it, the fullest first. Queries twice."""
+def _quotas(request: HttpRequest) -> list[Used] | None:
+    """Return what quotas allow and what is used of it, the fullest first. Queries twice.
+
+    This and the following: ``None`` for who may not list them, of whom nothing is said then.
+    """
     if not frame.may(request, "list", "resourcequotas"):
-        return []
+        return None
     found = []
     for quota in _all(request, "ResourceQuota"):
         metadata, status = quota["metadata"], quota.get("status") or {}
@@ -100,13 +105,14 @@ def _quotas(request: HttpRequest) -> list[Used]:
                 Used(metadata["namespace"], metadata["name"], resource, given, hard, share)
             )
     found.sort(key=lambda one: (-one.share, one.namespace, one.name, one.resource))
-    return found
+    return found[:_MOST_SHOWN]
 
 
 class Runtime(msgspec.Struct, frozen=True):
     """A RuntimeClass and the nodes that its pods may use.
 
-    ``query``: these nodes in the query language of lists, empty for all; ``nodes``: how many.
+    ``query``: these nodes in the query language of lists, empty for all; ``nodes``: how many,
+    ``None`` for who may not list nodes.
     """
 
     name: str
@@ -114,16 +120,17 @@ class Runtime(msgspec.Struct, frozen=True):
     overhead: str
     query: str
     tolerates: str
-    nodes: int
+    nodes: int | None
 
 
-def _runtimes(request: HttpRequest) -> list[Runtime]:
+def _runtimes(request: HttpRequest) -> list[Runtime] | None:
     """Return the runtime classes with their nodes. Queries twice, but for the nodes."""
     if not frame.may(request, "list", "runtimeclasses", group="node.k8s.io"):
-        return []
-    classes = _all(request, "RuntimeClass")
+        return None
+    classes = _all(request, "RuntimeClass")[:_MOST_SHOWN]
+    sees_nodes = frame.may(request, "list", "nodes")
     # To know the nodes of a past moment takes a while: only where there is a class to tell of.
-    fleet = then.nodes(request) if classes and frame.may(request, "list", "nodes") else []
+    fleet = then.nodes(request) if classes and sees_nodes else []
     found = []
     for one in classes:
         scheduling = one.get("scheduling") or {}
@@ -137,38 +144,39 @@ def _runtimes(request: HttpRequest) -> list[Runtime]:
                 ", ".join(f"{amount} {resource}" for resource, amount in sorted(fixed.items())),
                 " ".join(f"{key}={value}" for key, value in sorted(selector.items())),
                 ", ".join(each.get("key") or "*" for each in scheduling.get("tolerations") or ()),
-                len(fits),
+                len(fits) if sees_nodes else None,
             )
         )
     return found
 
 
-def _priorities(request: HttpRequest) -> list[Manifest]:
+def _priorities(request: HttpRequest) -> list[Manifest] | None:
     """Return the priority classes, the highest first. Queries twice."""
     if not frame.may(request, "list", "priorityclasses", group="scheduling.k8s.io"):
-        return []
+        return None
     found = _all(request, "PriorityClass")
-    return sorted(found, key=lambda one: (-one.get("value", 0), one["metadata"]["name"]))
+    found.sort(key=lambda one: (-one.get("value", 0), one["metadata"]["name"]))
+    return found[:_MOST_SHOWN]
 
 
-def _budgets(request: HttpRequest) -> list[Manifest]:
+def _budgets(request: HttpRequest) -> list[Manifest] | None:
     """Return the disruption budgets, those that allow the fewest pods to leave first."""
     if not frame.may(request, "list", "poddisruptionbudgets", group="policy"):
-        return []
+        return None
 
     def allowed(one: Manifest) -> tuple[int, str, str]:
         metadata = one["metadata"]
         left = (one.get("status") or {}).get("disruptionsAllowed", 0)
         return left, metadata["namespace"], metadata["name"]
 
-    return sorted(_all(request, "PodDisruptionBudget"), key=allowed)
+    return sorted(_all(request, "PodDisruptionBudget"), key=allowed)[:_MOST_SHOWN]
 
 
 def _all(request: HttpRequest, kind_name: str) -> list[Manifest]:
     """Return the first objects of a kind, as they were then. Queries twice."""
     past: Then | None = then.of(request)
     at = None if past is None else past.revision
-    return [decode_object(text) for text in list_page(kind_name, limit=_MOST_QUOTAS, at=at).items]
+    return [decode_object(text) for text in list_page(kind_name, limit=_MOST_READ, at=at).items]
 
 
 def _share(used: str, hard: str) -> float:

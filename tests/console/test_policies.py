@@ -6,8 +6,10 @@ import io
 import re
 from typing import Any
 
+import pytest
 from django.test import Client
 
+from api.console import policies
 from api.forms import pages
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
@@ -17,7 +19,7 @@ from clusterstate.queries import trail
 from clusterstate.queries.objects import get_manifest
 from tests.clock import NOW
 from tests.clusterstate.support import create_node, new_pod
-from tests.console.conftest import text
+from tests.console.conftest import allow, text
 
 RBAC = "rbac.authorization.k8s.io"
 CONFIGURATION = """\
@@ -44,6 +46,9 @@ def test_quotas_show_how_much_of_them_is_used(operator: Client) -> None:
 def test_runtime_classes_show_their_nodes_and_budgets_who_may_leave(
     operator: Client, nobody: Client
 ) -> None:
+    kinds = [("node.k8s.io", "runtimeclasses"), ("policy", "poddisruptionbudgets")]
+    rules = [{"apiGroups": [one], "resources": [name], "verbs": ["list"]} for one, name in kinds]
+    some = allow("pat", rules)
     for name, labels in (("n1", {"runtime": "gvisor"}), ("n2", {})):
         create_node(name, labels=labels)
     sandbox = {
@@ -70,7 +75,32 @@ def test_runtime_classes_show_their_nodes_and_budgets_who_may_leave(
     names = list(rows)
     assert names.index("system-node-critical") < names.index("urgent"), "the highest first"
     assert nobody.get("/console/policies/").status_code == 200
-    assert "sandbox" not in text(nobody.get("/console/policies/"))
+    page = text(nobody.get("/console/policies/"))
+    assert "sandbox" not in page
+    for heading in ("Quotas", "Runtime classes", "Priority classes", "Disruption budgets"):
+        assert heading not in page, "that there is none is not said to who may not know"
+    page = text(some.get("/console/policies/"))
+    assert re.search(r'>sandbox</a></th><td>runsc</td><td class="n"></td>', page), "not 0 nodes"
+    assert "tight" in page
+
+
+def test_the_tightest_budget_is_first_however_many_there_are(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_MOST_SHOWN", 2)
+    for name in ("a", "b", "c"):
+        budget = {"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": {}}}
+        objects.create("PodDisruptionBudget", "default", budget, now=NOW)
+
+    def loosen(budget: Any) -> Any:
+        return {**budget, "status": {**(budget.get("status") or {}), "disruptionsAllowed": 3}}
+
+    for name in ("a", "b"):
+        objects.update(
+            "PodDisruptionBudget", "default", name, loosen, now=NOW, subresource="status"
+        )
+    page = text(operator.get("/console/policies/"))
+    assert re.findall(r">default/(\w)</a>", page) == ["c", "a"]
 
 
 def role(name: str, *rules: dict[str, list[str]]) -> dict[str, Any]:
