@@ -1,8 +1,8 @@
 """Policies: kinds, quotas with their use, who can do what, the scheduler's configuration."""
 
 import difflib
-from itertools import islice
-from typing import Any, Final
+from operator import eq
+from typing import Final
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
@@ -24,6 +24,14 @@ _MOST_SHOWN: Final = 200
 """Of each kind that the page lists, by what matters of it; so many are read for that:"""
 _MOST_READ: Final = 5000
 _REVISIONS: Final = 50
+_MOST_LINES: Final = 5000
+_MOST_COMPARED: Final = 1000
+"""Lines between the first that differs and the last that are compared in detail: some seconds at
+the worst."""
+_MOST_ALIKE: Final = 400
+_MOST_OF_ONE: Final = 2000
+"""Lines in a row of which the middle is not left out: of both texts, and of one of them."""
+_MEANS: Final = {" ": "that are alike", "-": "that were removed", "+": "that were added"}
 _POLICIES: Final = (
     ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
     ("PriorityClass", "who makes room for whom"),
@@ -214,7 +222,7 @@ def who_can(request: HttpRequest) -> HttpResponse:
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a difference: ``sign`` is +, - or a space."""
+    """A line of a difference: ``sign`` is +, - or a space; … for lines that are left out."""
 
     sign: str
     text: str
@@ -266,7 +274,43 @@ def _text(revision: int) -> str:
 
 
 def difference(old: str, new: str) -> list[Line]:
-    """Return the lines of both, marked by which of the two has them."""
-    lines: list[Any] = list(difflib.ndiff(old.splitlines(), new.splitlines()))
-    shown = (Line(one[0], one[2:]) for one in lines if not one.startswith("?"))
-    return list(islice(shown, 5000))
+    """Return the lines of both, marked by which of the two has them.
+
+    Of many lines in a row that are alike, or in one of them alone, the middle is left out. Texts of
+    which many lines differ are not compared in detail, which may take minutes.
+    """
+    before, after = old.splitlines(), new.splitlines()
+    found: list[Line] = []
+    for name, i, j, k, m in _parts(before, after):
+        if name == "equal":
+            found += _lines(" ", before[i:j])
+        else:
+            found += [*_lines("-", before[i:j]), *_lines("+", after[k:m])]
+    return found if len(found) <= _MOST_LINES else [*found[:_MOST_LINES], Line("…", "and more")]
+
+
+def _parts(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
+    """Return how one list of lines becomes the other, as ``SequenceMatcher.get_opcodes`` does."""
+    same = list(map(eq, old, new))
+    head = same.index(False) if False in same else len(same)
+    rest = min(len(old), len(new)) - head
+    tail = 0
+    while tail < rest and old[-tail - 1] == new[-tail - 1]:
+        tail += 1
+    i, k, j, m = head, head, len(old) - tail, len(new) - tail
+    parts = [("replace", i, j, k, m)]
+    if max(j - i, m - k) <= _MOST_COMPARED:
+        found = difflib.SequenceMatcher(None, old[i:j], new[k:m]).get_opcodes()
+        parts = [(name, i + a, i + b, k + c, k + d) for name, a, b, c, d in found]
+    return [("equal", 0, head, 0, head), *parts, ("equal", j, len(old), m, len(new))]
+
+
+def _lines(sign: str, texts: list[str]) -> list[Line]:
+    most = _MOST_ALIKE if sign == " " else _MOST_OF_ONE
+    left_out = len(texts) - most
+    if left_out <= 1:
+        return [Line(sign, one) for one in texts]
+    ends = most // 2
+    first, last = texts[:ends], texts[-ends:]
+    middle = Line("…", f"{len(texts) - 2 * ends:,} lines {_MEANS[sign]}")
+    return [*(Line(sign, one) for one in first), middle, *(Line(sign, one) for one in last)]

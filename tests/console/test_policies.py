@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.console import policies
 from api.forms import pages
@@ -186,6 +188,35 @@ def test_revisions_of_the_configuration_are_compared(operator: Client, nobody: C
     assert operator.get(path, {"old": "99999"}).status_code == 404
     assert operator.get(path, {"old": "x"}).status_code == 400
     assert nobody.get(path).status_code == 403
+
+
+def test_a_change_far_down_in_a_long_object_is_shown() -> None:
+    old = [f"key-{number}: value {number}" for number in range(10_000)]
+    new = [*old[:9_000], "key-9000: other", *old[9_001:]]
+    lines = policies.difference("\n".join(old), "\n".join(new))
+    told = [(one.sign, one.text) for one in lines if one.sign != " "]
+    assert told == [
+        ("…", "8,600 lines that are alike"),
+        ("-", "key-9000: value 9000"),
+        ("+", "key-9000: other"),
+        ("…", "599 lines that are alike"),
+    ]
+    # Each line a little different: to look for the most similar of each would take minutes.
+    lines = policies.difference("\n".join(old), "\n".join(f"{one}." for one in old))
+    assert [one.text for one in lines if one.sign == "…"] == [
+        "8,000 lines that were removed",
+        "8,000 lines that were added",
+    ]
+
+
+texts = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+@given(texts, texts)
+def test_a_difference_has_the_lines_of_both(old: list[str], new: list[str]) -> None:
+    lines = policies.difference("\n".join(old), "\n".join(new))
+    assert [one.text for one in lines if one.sign in " -"] == old
+    assert [one.text for one in lines if one.sign in " +"] == new
 
 
 def test_objects_of_a_kind_are_had_as_a_file(operator: Client, nobody: Client) -> None:
