@@ -17,6 +17,7 @@ from api.forms import renderers, replies, wire
 from api.forms.replies import Made
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
@@ -31,6 +32,11 @@ class CompressedViewSet(OwnViewSet):
     """An advisor's answers, which are compressed with gzip where the client takes that."""
 
     asks = True
+
+    def told(self, namespace: str, name: str = "") -> Manifest:
+        """Return what the question says of a person who may ask why, and not get the pods."""
+        wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+        return {} if authorizer.decide(self.user, wants).allowed else {"patches": False}
 
     def finalize_response(  # type: ignore[override]  # as ``StatusView`` has it
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
@@ -78,6 +84,7 @@ class WhyViewSet(CompressedViewSet):
         }
         if limit is not None:
             asked["limit"] = limit
+        asked |= self.told(namespace, name)
         return replies.reply(advisor.ask_text("why", asked))
 
 
@@ -100,7 +107,8 @@ class WaitingGroupsViewSet(CompressedViewSet):
     def list(self, request: Request, namespace: str = "") -> Response:
         """Return a WaitingGroupList, the largest first; with ``remedies`` what would help."""
         with_remedies = wire.boolean(request.query_params.get("remedies"), "remedies")
-        found = _groups(namespace=namespace, remedies=with_remedies)
+        told = self.told(namespace) if with_remedies else {}
+        found = _groups(namespace=namespace, remedies=with_remedies, **told)
         metadata = replies.list_metadata(found["revision"])
         if found["notExamined"]:
             metadata["podsNotExamined"] = found["notExamined"]
@@ -108,7 +116,7 @@ class WaitingGroupsViewSet(CompressedViewSet):
 
     def retrieve(self, request: Request, name: str, namespace: str = "") -> Response:
         """Return a WaitingGroup with its remedies and all of its pods."""
-        found = _groups(namespace=namespace, name=name)
+        found = _groups(namespace=namespace, name=name, **self.told(namespace))
         metadata = replies.list_metadata(found["revision"])
         return replies.reply(Made(KIND, found["items"], metadata, alone=True))
 

@@ -66,6 +66,28 @@ def _mount_token(request: Request, spec: Manifest, account: str) -> None:
         spec["volumes"] = [*volumes, {"name": name, "projected": _projected()}]
 
 
+def without_token(manifest: Manifest) -> Manifest:
+    """Return a pod without the token that was mounted in its containers, as its template is."""
+    spec = dict(manifest["spec"])
+    for field in ("initContainers", "containers"):
+        if field in spec:
+            spec[field] = [_unmounted(one) for one in spec[field]]
+    return {**manifest, "spec": spec}
+
+
+def _unmounted(container: Manifest) -> Manifest:
+    mounts = container.get("volumeMounts") or []
+    kept = [
+        one
+        for one in mounts
+        if one.get("mountPath") != TOKENS_AT or not one.get("name", "").startswith(_VOLUME)
+    ]
+    if len(kept) == len(mounts):
+        return container
+    found = {key: one for key, one in container.items() if key != "volumeMounts"}
+    return {**found, "volumeMounts": kept} if kept else found
+
+
 def _projected() -> Manifest:
     """Return what the volume shows: a token, the certificate of the API, the namespace."""
     certificate = {"key": "ca.crt", "path": "ca.crt"}

@@ -26,12 +26,14 @@ _MOST_HELPED: Final = 10
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which groups: of one namespace or of all, one by its name or all, with remedies or without.
 
-    One alone comes with its remedies and with the names of all its pods.
+    One alone comes with its remedies and with the names of all its pods. ``patches``: whether who
+    asks may get the pods, all of whose containers the patch of a remedy repeats.
     """
 
     namespace: str = ""
     name: str = ""
     remedies: bool = False
+    patches: bool = True
 
 
 def waiting_groups(world: World, document: object) -> Manifest:
@@ -61,29 +63,32 @@ def waiting_groups(world: World, document: object) -> Manifest:
     items = [_manifest(group, pods, asked.namespace, most=most) for group in groups]
     helped = _MOST_HELPED if asked.name or asked.remedies else 0
     for group, item in zip(groups[:helped], items, strict=False):
-        item["status"]["remedies"] = _remedies(present, pods, group)
+        item["status"]["remedies"] = _remedies(present, pods, group, patches=asked.patches)
     return {"items": items, "revision": world.revision, "notExamined": left_out}
 
 
-def _remedies(present: Present, pods: list[Waiting], group: Group) -> list[Manifest]:
+def _remedies(
+    present: Present, pods: list[Waiting], group: Group, *, patches: bool
+) -> list[Manifest]:
     """Return what would help the largest class of a group."""
     members = group.members[0]
     framework = present.framework(group.scheduler_name)
     if group.state != BLOCKED or framework is None or members.verdicts is None:
         return []
     pod = pods[members.pods[0]]
+    stored = stored_pod(pod.namespace, pod.name) if patches else None
     question = Question(
         present.to_place(pod),
         present.queue(group.scheduler_name, pods),
         priorities(),
         present.world.go_on,
-        stored_pod(pod.namespace, pod.name),
+        stored,
     )
     try:
         found = remedies(present.snapshot, framework, question, members.verdicts)
     except PluginFailed:
         return []  # the group says already which plugin fails
-    return [described(one) for one in found]
+    return [described(one, stored) for one in found]
 
 
 def _manifest(group: Group, pods: list[Waiting], namespace: str, *, most: int | None) -> Manifest:

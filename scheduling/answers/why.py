@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from clusterstate import decisions, memory
+from clusterstate.admission.service_account import without_token
 from clusterstate.decisions import Record
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
@@ -63,7 +64,8 @@ class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
     ``limit``: the most nodes of the page; 0 for none. ``token``: ``metadata.continue`` of the page
     before. ``rejected_by``: only nodes that this filter rejects. ``remedies``: whether to find out
-    what would let a waiting pod in.
+    what would let a waiting pod in. ``patches``: whether who asks may get the pod, all of whose
+    containers the patch of a remedy repeats.
     """
 
     namespace: str
@@ -73,6 +75,7 @@ class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     token: str = ""
     rejected_by: str = ""
     remedies: bool = True
+    patches: bool = True
 
 
 def why(world: World, document: object) -> Manifest:
@@ -161,24 +164,29 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
         status["preemption"] = preemption(decision)
         if asked.remedies:
             queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
-            stored = stored_pod(asked.namespace, asked.name)
+            stored = stored_pod(asked.namespace, asked.name) if asked.patches else None
             question = Question(to_place, queue, priorities(), present.world.go_on, stored)
             found = remedies(snapshot, framework, question, verdicts)
-            status["remedies"] = [described(one) for one in found]
+            status["remedies"] = [described(one, stored) for one in found]
     return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
 
 
 def stored_pod(namespace: str, name: str) -> Manifest | None:
-    """Return the manifest of a pod, ``None`` if it is gone by now. Queries once."""
+    """Return the manifest of a pod, ``None`` if it is gone by now. Queries once.
+
+    Without the token that admission mounted, whose volume no template has.
+    """
     text = find_object("Pod", namespace, name)
-    return None if text is None else decode_object(text)
+    return None if text is None else without_token(decode_object(text))
 
 
-def described(remedy: Remedy) -> Manifest:
-    """Return a remedy as JSON."""
+def described(remedy: Remedy, stored: Manifest | None) -> Manifest:
+    """Return a remedy as JSON; how a pod is patched only where its manifest is ``stored``."""
     found: Manifest = msgspec.to_builtins(remedy)
     if not remedy.preempts:
         del found["preempts"]
+    if remedy.target == "Pod" and stored is None:
+        del found["patch"]
     return found
 
 

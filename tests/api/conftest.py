@@ -122,6 +122,24 @@ def reader(api):
     return Api(make_token("reader", ["stowage:readers"]))
 
 
+def grant(api, name, rules):
+    """Return the API as a user to whom a ClusterRole gives these rules."""
+    group = "rbac.authorization.k8s.io"
+    subject = {"apiGroup": group, "kind": "User", "name": name}
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [subject],
+    }
+    user = Api(make_token(name, ["team"]))
+    api.post(f"/apis/{group}/v1/clusterroles", {**role, "rules": rules}).ok(201)
+    api.post(f"/apis/{group}/v1/clusterrolebindings", binding).ok(201)
+    return user
+
+
 class Runner:
     """The live cycle, turned by hand; ``now`` is the database's clock plus what passed."""
 

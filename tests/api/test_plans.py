@@ -12,7 +12,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.queries.brakes import count_asked
 from clusterstate.queries.plans import find_plan, latest_plans
 from scheduling.controllers import operations
-from tests.api.conftest import Api, make_token
+from tests.api.conftest import Api, grant, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import after
 
@@ -475,24 +475,6 @@ def test_to_take_back_is_to_foretell_and_needs_the_right_to_read(cluster):
     undoer = grant(cluster, "undoer", rules)
     status = act(undoer, plan, "undo").fails(403, "Forbidden")
     assert "cannot list" in status["message"]
-
-
-def grant(api, name, rules):
-    """Return the API as a user to whom a ClusterRole gives these rules."""
-    group = "rbac.authorization.k8s.io"
-    subject = {"apiGroup": group, "kind": "User", "name": name}
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-        "subjects": [subject],
-    }
-    user = Api(make_token(name, ["team"]))
-    api.post(f"/apis/{group}/v1/clusterroles", {**role, "rules": rules}).ok(201)
-    api.post(f"/apis/{group}/v1/clusterrolebindings", binding).ok(201)
-    return user
 
 
 def test_steps_that_a_budget_holds_back_are_not_tried_until_it_changes(cluster):

@@ -5,10 +5,20 @@ import json
 
 import pytest
 
-from tests.api.conftest import TABLE, Api, make_token
+from clusterstate.admission.service_account import TOKENS_AT
+from tests.api.conftest import TABLE, Api, grant, make_token
 from tests.builders import make_node, make_pod
 
 BASE = "/apis/stowage.dev/v1/namespaces/ns"
+TOKEN = "kube-api-access-abcde"
+KEEPER = {
+    "name": "keeper",
+    "image": "keeper:1",
+    "env": [{"name": "PASSWORD", "value": "hunter2"}],
+    "resources": {"requests": {"cpu": "3"}},
+    "volumeMounts": [{"name": TOKEN, "mountPath": TOKENS_AT}],
+}
+"""A container with something that others must not read, and with what admission mounts."""
 
 
 def add(api, *things):
@@ -157,6 +167,36 @@ def test_a_remedy_that_is_carried_out_places_the_pod(closed, runner):
             break
     runner.turn()
     assert closed.get("/api/v1/namespaces/ns/pods/p").ok()["spec"]["nodeName"] == remedy["names"][0]
+
+
+def test_who_may_not_get_a_pod_reads_nothing_of_its_containers(closed, runner):
+    """The patch of a template repeats containers, environment and all."""
+    rules = [
+        {"apiGroups": ["stowage.dev"], "resources": ["pods/why"], "verbs": ["get"]},
+        {"apiGroups": ["stowage.dev"], "resources": ["waitinggroups"], "verbs": ["get", "list"]},
+    ]
+    asker = grant(closed, "asker", rules)
+    pod = make_pod("q").with_("spec", "containers", value=[KEEPER])
+    add(closed, pod.with_("spec", "volumes", value=[{"name": TOKEN, "emptyDir": {}}]))
+    runner.turn()
+    told = {}
+    for who in (closed, asker):
+        groups = who.get(f"{BASE}/waitinggroups?remedies=true")
+        (name, *_) = (one["metadata"]["name"] for one in groups.ok()["items"])
+        answers = [groups, who.get(f"{BASE}/waitinggroups/{name}"), who.get(f"{BASE}/pods/q/why")]
+        told[who] = [one.raw.decode() for one in answers]
+        remedies = answers[2].ok()["status"]["remedies"]
+        less = next(one for one in remedies if one["text"] == "ask for at most 1 cpu")
+        if who is closed:
+            (container,) = less["patch"]["spec"]["containers"]
+            assert container["resources"]["requests"] == {"cpu": "1"}
+            assert container["env"] == KEEPER["env"]
+            assert "volumeMounts" not in container, "the template has no volume for it"
+        else:
+            assert "patch" not in less
+            assert any("patch" in one for one in remedies if one["target"] == "Node")
+    assert any("hunter2" in one for one in told[closed])
+    assert not any("hunter2" in one for one in told[asker])
 
 
 @pytest.fixture
