@@ -240,7 +240,7 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
 
     What was judged counts for those that come next, who wait until this transaction ends. Pods that
     are on no node, finished, leaving or gone are not judged. Queries not at all where nothing is
-    limited, else up to nine times.
+    limited, else up to twelve times.
 
     Raises:
         EvictionHeld: a brake holds the pod back, or would; `hold` it when the transaction is over.
@@ -275,17 +275,22 @@ def _judge(asked: Asked, names: Mapping[str, str], now: datetime) -> None:
     for scope, limit in limits().items():
         if scope not in names or scope in states:
             continue
-        others, total = _others(scope, names[scope], now)
-        share = Share(scope, names[scope], others + by_scope[scope] + 1, total)
+        name, mine = names[scope], by_scope[scope] + 1
+        others, total = _others(scope, name, now, at_most=_KNOWN_SECONDS)
+        share = Share(scope, name, others + mine, total)
+        if share.exceeds(limit):
+            # What timers evicted since the others were counted is noted by now and counts there.
+            others, total = _others(scope, name, now, at_most=0.0)
+            share = Share(scope, name, others + mine, total)
         if share.exceeds(limit):
             raise EvictionHeld(asked, share, limit)
 
 
-def _others(scope: str, name: str, now: datetime) -> tuple[int, int]:
-    """Return ``others_leaving``, at most a second old."""
+def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[int, int]:
+    """Return ``others_leaving``, at most so many seconds old."""
     moment = time.monotonic()
     known = _counted.get((scope, name))
-    if known is not None and moment - known[0] < _KNOWN_SECONDS:
+    if known is not None and moment - known[0] < at_most:
         return known[1], known[2]
     if len(_counted) > 1000:
         _counted.clear()

@@ -244,6 +244,18 @@ def test_what_clients_asked_for_holds_timers_back(zones):
     assert [(one.leaving, one.total) for one in brakes()] == [(18, 20)]
 
 
+def test_a_pod_that_a_timer_evicts_between_two_requests_counts_once(zones, settings):
+    """As a timer that is due it was counted a moment ago, and then as evicted."""
+    settings.BRAKE_ZONE_PERCENT = 60
+    set_taints("a0", taint(), now=after(1))
+    timers.follow(after(1))
+    assert not ask("a1-0", 2)
+    assert evict(2.1) == 10
+    assert not ask("a1-1", 2.2), "twelve of twenty, not twenty-two"
+    assert brakes() == []
+    assert "zone.a" in ask("a1-2", 2.3)
+
+
 def test_a_rate_lets_so_many_pods_of_each_zone_go_in_a_second(settings):
     settings.ZONE_EVICTION_RATE = 2
     for zone in ("a", "b", ""):
