@@ -50,8 +50,8 @@ _ROUND_SECONDS = 2.0
 _MOST_KEPT: Final = 4
 
 Step = dict[str, Any]
-_steps: dict[str, list[msgspec.Raw]] = {}
-"""The steps of operations that were at work lately, by name."""
+_steps: dict[str, tuple[int, list[msgspec.Raw]]] = {}
+"""The ids and the steps of operations that are at work, by name."""
 memory.when_replaced(_steps.clear)
 
 
@@ -66,6 +66,8 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
     """
     ids = plans.running()
     held_steps.keep(ids)
+    for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
+        _steps.pop(name, None)  # paused, or ended by somebody
     if not ids:
         return 0
     done = 0
@@ -122,10 +124,10 @@ def _steps_of(plan: StoredPlan) -> list[msgspec.Raw]:
     """Return a plan's steps as JSON, each batch of which would else read all of them again."""
     found = _steps.get(plan.name)
     if found is None:
-        found = _steps[plan.name] = plans.steps_of(plan.id)
+        found = _steps[plan.name] = plan.id, plans.steps_of(plan.id)
         while len(_steps) > _MOST_KEPT:
             _steps.pop(next(iter(_steps)), None)
-    return found
+    return found[1]
 
 
 def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:

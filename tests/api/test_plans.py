@@ -344,6 +344,20 @@ def test_steps_are_read_once_however_many_batches_they_take(cluster):
     carry_out(plan["metadata"]["name"])
     assert len(leaving(cluster)) == 40
     assert find_plan(plan["metadata"]["name"]).state == "Done"
+    assert operations._steps == {}
+
+
+def test_the_steps_of_an_operation_that_rests_are_forgotten(cluster):
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"], batches=1)
+    assert [*operations._steps] == [plan["metadata"]["name"]]
+    act(cluster, plan, "pause").ok(201)
+    operations.run(lambda: after(2))
+    assert operations._steps == {}
+    act(cluster, plan, "resume").ok(201)
+    carry_out(plan["metadata"]["name"])
+    assert len(leaving(cluster)) == 40
 
 
 def test_operations_take_turns_and_one_that_fails_as_a_whole_is_set_aside(cluster, monkeypatch):
