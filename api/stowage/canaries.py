@@ -34,7 +34,8 @@ from scheduling.answers import advisor
 KIND: Final = Kind(
     name="Canary", group=GROUP, plural=PLURAL, singular="canary", wire_type=msgspec.Struct
 )
-_LONGEST: Final = 7 * 86400 - 120
+_HOUR: Final = 3600
+_LONGEST: Final = 7 * 86400 - _HOUR - 60
 """Seconds that a report looks back at most: what a comparison may."""
 
 
@@ -160,11 +161,11 @@ def made(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
 def question(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
     """Return the ``Comparison`` to ask for of a trial.
 
-    Within a minute it is the same, so that who asks how far the answer is names the same question.
+    Within an hour it is the same, so that who asks how far the answer is names the same question,
+    also minutes after it was asked.
     """
     until = canary.switched_at or canary.ended_at or clock.now()
-    minute = until.timestamp() // 60 * 60
-    earliest = datetime.fromtimestamp(minute - _LONGEST, UTC)
+    earliest = datetime.fromtimestamp(until.timestamp() // _HOUR * _HOUR - _LONGEST, UTC)
     spec = {
         "since": format_time(max(canary.created_at, earliest)),
         "until": format_time(until) if canary.switched_at or canary.ended_at else "",

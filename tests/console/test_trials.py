@@ -283,9 +283,9 @@ def test_a_canarys_report_comes_as_a_part_and_tells_how_far_it_is(
         return advisor.Progress("playing it", 0.25)
 
     monkeypatch.setattr(advisor, "progress", progress)
-    minute = NOW.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    hour = NOW.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     parts = {"headers": {"HX-Request": "true"}}
-    with time_machine.travel(minute + timedelta(seconds=59), tick=False):
+    with time_machine.travel(hour + timedelta(minutes=59), tick=False):
         page = text(operator.get(f"{CANARIES}old/", {"report": "1"}))
         (address,) = re.findall(r'hx-get="([^"]+progress=1)"', page)
         assert "25 %: playing it" in text(operator.get(html.unescape(address), **parts))
@@ -297,7 +297,7 @@ def test_a_canarys_report_comes_as_a_part_and_tells_how_far_it_is(
         return ask(name, document)
 
     monkeypatch.setattr(advisor, "ask", asking)
-    with time_machine.travel(minute, tick=False):
+    with time_machine.travel(hour, tick=False):
         found = operator.get(f"{CANARIES}old/", {"report": "1"}, **parts)
     assert found.status_code == 200, text(found)
     assert "Figures" in text(found)
