@@ -252,6 +252,10 @@ class Binder:
 
     # --- what leans on others --------------------------------------------------------------------
 
+    def begin_anew(self) -> None:
+        """Note that the mirror was loaded again: all that waited is decided anew."""
+        self._leaning, self._leaning_in = {}, self._mirror.snapshot
+
     def _sorted_out(
         self, bindings: Sequence[Binding], now: float, later: Sequence[Binding] = ()
     ) -> list[Binding]:
@@ -261,8 +265,8 @@ class Binder:
         binding that does not stand waits for a reserved pod that it may lean on, or comes back.
         """
         snapshot = self._mirror.snapshot
-        if self._leaning_in is not snapshot:  # loaded again: all that waited is decided anew
-            self._leaning, self._leaning_in = {}, snapshot
+        if self._leaning_in is not snapshot:
+            self.begin_anew()
         waited, self._leaning = self._leaning, {}
         turn = self._turns.get
         candidates = sorted(

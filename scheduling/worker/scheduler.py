@@ -17,7 +17,7 @@ from typing import cast
 
 import structlog
 
-from clusterstate import heartbeats, shards, sql
+from clusterstate import collector, heartbeats, shards, sql
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
@@ -264,10 +264,12 @@ class Scheduler:
         self.binder.finish_batch(now)
         self.binder.let_go(now)
         self.reservations.follow(now)
-        self._footprints.clear()
+        self._deciders, self._footprints = {}, {}
         with sql.patience(LOAD_SECONDS):
             self.mirror.load(now)
+        self.binder.begin_anew()
         self.reservations.load(now)
+        collector.calm()  # what it replaces was frozen, and would stay for ever
 
     def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         """Return the pod's place among the active ones: QueueSort, the same in all profiles."""

@@ -17,7 +17,7 @@ whoever waits after a takeover would wait for all that was put off.
 
 import time
 
-from clusterstate import bulk
+from clusterstate import bulk, collector
 from clusterstate.queries.queue import load_waiting
 from scheduling.worker.mirror import Mirror
 
@@ -90,6 +90,7 @@ class Standby:
         mirror.queue.compact()
         if mirror.has_outgrown:
             self.load(now)
+            collector.calm()  # what it replaces was frozen, and would stay for ever
         return changes + len(rows)
 
     def take_over(self, now: float) -> int:

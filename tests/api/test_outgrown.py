@@ -1,7 +1,11 @@
 """A scheduler that has met very many classes of pods keeps those of the pods that are there."""
 
+import weakref
+from functools import partial
+
 import pytest
 
+from clusterstate import collector
 from scheduling.engine.queue.pending import Stage
 from scheduling.worker.mirror import state
 from tests.api.test_refused import Runner, add_node, create
@@ -57,6 +61,24 @@ def test_classes_of_pods_that_are_gone_are_shed_and_nothing_else(api, runner):
     known, loaded = follower.take_over()
     assert known == loaded
     assert knowledge(runner.scheduler.mirror)[1] == loaded[1]
+    follower.close()
+
+
+def test_what_was_outgrown_takes_no_memory_any_more(api, runner):
+    """A process freezes what it loads: the collector passes by it, also when nobody holds it."""
+    runner.turn()
+    follower = Follower(runner)
+    collector.calm()
+    replaced = set()
+    for number in range(2 * KEPT):
+        comes = partial(come_and_go, api, runner, number)
+        for one, goes_on in ((runner.scheduler, comes), (follower.scheduler, follower.follow)):
+            before = weakref.ref(one.mirror.snapshot)
+            goes_on()
+            if one.mirror.snapshot is not before():
+                replaced.add(one)
+                assert before() is None
+    assert replaced == {runner.scheduler, follower.scheduler}
     follower.close()
 
 
