@@ -324,6 +324,9 @@ class _Walk:
             hands.follow("#back-to-now")
             sees("every change shows first what it will do")
             hands.go("a")
+            # Hollow nodes report all the time: the newest lines are of the agents.
+            hands.write("[name=user]", "admin")
+            hands.enter()
             sees("brakes/approve")
             sees("plans/apply")
         return _result(self._rows)
