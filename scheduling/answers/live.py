@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from clusterstate import catalogue, changes, memory
+from clusterstate import catalogue, changes, collector, memory
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.errors import TooLarge, TooManyRequests
 from clusterstate.objects.meta import Manifest
@@ -60,11 +60,16 @@ class Live:
             now = time.time()
             mirror, self._mirror = self._mirror, None
             # Kept again only at the end: what fails halfway is loaded again.
-            if mirror is None or mirror.has_outgrown:
+            outgrown = mirror is not None and mirror.has_outgrown
+            if mirror is None or outgrown:
+                mirror = self._shared = None
+                self._kept = 0, {}
                 names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
                 mirror.load(now)
                 self._version += 1
+                if outgrown:
+                    collector.calm()  # what it replaces was frozen, and would stay for ever
             else:
                 reserved = mirror.reserved
                 mirror.follow_reservations()

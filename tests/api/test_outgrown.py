@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from clusterstate import collector
+from scheduling.answers.live import Live
 from scheduling.engine.queue.pending import Stage
 from scheduling.worker.mirror import state
 from tests.api.test_refused import Runner, add_node, create
@@ -80,6 +81,22 @@ def test_what_was_outgrown_takes_no_memory_any_more(api, runner):
                 assert before() is None
     assert replaced == {runner.scheduler, follower.scheduler}
     follower.close()
+
+
+def test_an_advisor_gives_up_what_it_outgrew(api, runner):
+    live = Live()
+
+    def known():
+        live.look(live.shared)
+        return live.look(lambda mirror, version: weakref.ref(mirror.snapshot))
+
+    first = known()
+    collector.calm()
+    for number in range(2 * KEPT):
+        come_and_go(api, runner, number)
+        known()
+    assert first() is None
+    assert live.look(lambda mirror, version: len(mirror.snapshot.classes)) <= KEPT + 2
 
 
 def test_who_was_refused_waits_on_as_before(api, runner):
