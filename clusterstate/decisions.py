@@ -97,12 +97,15 @@ _COLUMNS = ", ".join(
 )
 
 
-def of_pod(namespace: str, name: str, *, limit: int) -> list[Record]:
-    """Return the decisions about pods of this name, the latest first. Queries once."""
+def of_pod(namespace: str, name: str, *, limit: int, until: datetime | None = None) -> list[Record]:
+    """Return the decisions about pods of this name until a moment, the latest first.
+
+    Queries once.
+    """
     return _records(
         f"SELECT {_COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
-        " ORDER BY id DESC LIMIT %s",
-        (namespace, name, limit),
+        " AND (%s::timestamptz IS NULL OR at <= %s::timestamptz) ORDER BY id DESC LIMIT %s",
+        (namespace, name, until, until, limit),
     )
 
 

@@ -28,6 +28,11 @@ def reader(user: User) -> MayRead:
     return may_read
 
 
+def reads_all(user: User) -> bool:
+    """Return whether a user may list all pods, so that any answer may name any of them."""
+    return authorizer.decide(user, Attributes(verb="list", resource="pods")).allowed
+
+
 def named(titles: Iterable[str], may_read: MayRead) -> tuple[list[str], int]:
     """Return the pods (``namespace/name``) that may be named, and how many there are besides."""
     every = list(titles)

@@ -456,6 +456,8 @@ def _own(operations: _Operations) -> None:
             elif action == "list" or viewset.is_single:
                 named = "/".join(filter(None, (viewset.resource, viewset.subresource)))
                 parameters = _OWN_PARAMETERS.get(named, ())
+            if method == "get" and action in (*viewset.dated, *viewset.versioned):
+                parameters += (_AT,)
             kind = action.title() if action.title() in _OWN_KINDS else viewset.kind
             operations.own(method, f"/{path}", kind, parameters)
 

@@ -162,6 +162,23 @@ def _waiting_group(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+def _waiting_times(item: Manifest, now: datetime) -> Cells:
+    waiting, placed = item["waiting"] or {}, item["placed"] or {}
+    return [
+        name_of(item) or NONE,
+        waiting.get("pods", 0),
+        *_durations(waiting, "medianSeconds", "p95Seconds", "longestSeconds"),
+        waiting.get("overGoal", 0),
+        NONE if item["starved"] is None else str(item["starved"]),
+        str(placed.get("pods", 0)) if item["tellsPlaced"] else NONE,
+        *_durations(placed, "medianSeconds", "p95Seconds"),
+    ]
+
+
+def _durations(times: Manifest, *names: str) -> Cells:
+    return [human_duration(times[name]) if name in times else NONE for name in names]
+
+
 PRINTERS: dict[str, Printer] = {
     "Plan": Printer(
         [
@@ -217,6 +234,23 @@ PRINTERS: dict[str, Printer] = {
     "WaitingGroup": Printer(
         [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
         _waiting_group,
+    ),
+    "WaitingTimes": Printer(
+        [
+            NAME,
+            *columns_of(
+                "Waiting:integer",
+                "Median",
+                "P95",
+                "Longest",
+                "Over Goal:integer",
+                "Starved",
+                "Placed::1",
+                "Placed Median::1",
+                "Placed P95::1",
+            ),
+        ],
+        _waiting_times,
     ),
     "Selection": Printer(
         [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection

@@ -1,12 +1,17 @@
 """Resources that no kind of the registry has: reviews, and what is Stowage's own."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
+from api import clock
+from api.forms import options
 from api.kinds.views import ActionsMixin, StatusView
 from api.requests import Request
+from clusterstate import lineage
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import BadRequest, Expired
+from clusterstate.queries import past
 
 GROUP: Final = "stowage.dev"
 API_VERSION: Final = f"{GROUP}/v1"
@@ -37,16 +42,59 @@ class OwnViewSet(ActionsMixin, StatusView):
     lookup_url_kwarg: ClassVar[str] = "name"
     kind: ClassVar[str] = ""
     """What its objects are called, where they are of the group ``stowage.dev``."""
+    dated: ClassVar[Collection[str]] = ()
+    """The actions that answer what was known at a moment: they read ``moment``."""
+    versioned: ClassVar[Collection[str]] = ()
+    """The actions that answer what was at a revision: they read ``revision``."""
+    no_past: ClassVar[str] = "it is told as it is now"
+    """Why the other actions know no past."""
+
+    moment: datetime | None = None
+    """The moment that is asked about; None: the present."""
+    revision: int | None = None
+    """The revision of that moment, or the one that is asked about; None: the present."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Judge the request. None of these resources knows its past, so none pretends to.
+        """Judge the request; find out which past it asks about.
 
         Raises:
-            BadRequest: the past is asked for.
+            BadRequest: the past is asked for where none is known.
+            Expired: it is not known any more.
         """
         super().initial(request, *args, **kwargs)
-        if "at" in request.query_params:
-            raise BadRequest("at: only reads of objects that are stored may say at")
+        query = request.query_params
+        if "at" in query or query.get("resourceVersionMatch") == options.EXACT:
+            self._look_back(request, query)
+
+    def _look_back(self, request: Request, query: Mapping[str, str]) -> None:
+        name = "at" if "at" in query else "resourceVersionMatch"
+        if request.method != "GET":
+            raise BadRequest(f"{name}: only reads may ask about the past")
+        if self.action not in (*self.dated, *self.versioned):
+            what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+            raise BadRequest(f"{name}: {what} cannot be read of the past: {self.no_past}")
+        now = clock.now()
+        moment = options.moment(query, now=now)
+        if self.action in self.versioned:
+            if moment is not None:
+                self.revision = past.revision_at(moment, now=now)
+            elif (revision := options.exact_version(query)) is not None:
+                lineage.require(revision)
+                self.revision = revision
+        elif moment is None:
+            raise BadRequest(f"{name}: {self.resource} are dated and have no versions: say at")
+        elif moment > now + past.AHEAD:
+            raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} has not come yet")
+        self.moment = moment
+
+    def require_kept(self, seconds: float) -> None:
+        """Check that what was known at the moment that is asked about is still kept.
+
+        Raises:
+            Expired: it is not: what is so old is dropped.
+        """
+        if self.moment is not None and self.moment < clock.now() - timedelta(seconds=seconds):
+            raise Expired(f"{self.resource} are kept for {seconds:.0f} seconds")
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the action does with what the path names."""

@@ -2,8 +2,9 @@
 
 import uuid
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from rest_framework.response import Response
 
 from api.forms import replies, wire
@@ -16,6 +17,7 @@ from clusterstate.queries import audit_log
 from clusterstate.queries.audit_log import Search
 
 _MANY = 100
+_MICROSECOND = timedelta(microseconds=1)
 MOST = 1000
 
 
@@ -24,6 +26,7 @@ class AuditViewSet(OwnViewSet):
 
     resource = "audit"
     kind = "AuditEvent"
+    dated = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to list Events of audit.k8s.io: no role but cluster-admin has it."""
@@ -32,6 +35,8 @@ class AuditViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return an EventList of audit.k8s.io/v1; ``continue`` goes on with older lines."""
         query = request.query_params
+        if settings.AUDIT_KEEP_HOURS:
+            self.require_kept(settings.AUDIT_KEEP_HOURS * 3600)
         wanted = Search(
             username=query.get("user", ""),
             verb=query.get("verb", ""),
@@ -41,7 +46,7 @@ class AuditViewSet(OwnViewSet):
             code=wire.integer(query.get("code"), "code"),
             audit_id=_uuid(query.get("auditID", "")),
             since=moment(query.get("since", ""), "since"),
-            until=moment(query.get("until", ""), "until"),
+            until=earlier(moment(query.get("until", ""), "until"), self.moment),
         )
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
@@ -61,6 +66,14 @@ def _uuid(text: str) -> uuid.UUID | None:
         return uuid.UUID(text) if text else None
     except ValueError:
         raise BadRequest(f'auditID: Invalid value: "{text}": must be a UUID') from None
+
+
+def earlier(until: datetime | None, at: datetime | None) -> datetime | None:
+    """Return the end of what is asked for: before ``until``, and until the moment ``at``."""
+    ends = [] if until is None else [until]
+    if at is not None:
+        ends.append(at + _MICROSECOND)
+    return min(ends, default=None)
 
 
 def moment(text: str, name: str) -> datetime | None:

@@ -10,9 +10,11 @@ end with a Status that says so, and the answer has no proper end.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from django.conf import settings
 from rest_framework.response import Response
 
 from api import routes
@@ -54,8 +56,8 @@ _FILTERS: Final = frozenset(
 _encode = msgspec.json.Encoder().encode
 
 
-def read(query: Mapping[str, str]) -> Search:
-    """Return what the parameters ask for.
+def read(query: Mapping[str, str], *, at: datetime | None = None) -> Search:
+    """Return what the parameters ask for, of what was decided until a moment if one is given.
 
     Raises:
         BadRequest: one of them says nothing known.
@@ -77,7 +79,7 @@ def read(query: Mapping[str, str]) -> Search:
         owner=owner,
         actor=query.get("actor", ""),
         since=audit_view.moment(query.get("since", ""), "since"),
-        until=audit_view.moment(query.get("until", ""), "until"),
+        until=audit_view.earlier(audit_view.moment(query.get("until", ""), "until"), at),
     )
 
 
@@ -91,6 +93,7 @@ class DecisionSearchViewSet(OwnViewSet):
     resource = KIND.plural
     kind = KIND.name
     renderer_classes = renderers.OF_OBJECTS
+    dated = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get decisions of pods, in the namespace that is asked about."""
@@ -102,9 +105,11 @@ class DecisionSearchViewSet(OwnViewSet):
         A page may have fewer than ``limit``, or none, where what is asked for is rare.
         """
         query = request.query_params
+        self.require_kept(settings.DECISION_SECONDS)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
-        found = decision_search.search(read(query), limit=limit, before=before)
+        wanted = read(query, at=self.moment)
+        found = decision_search.search(wanted, limit=limit, before=before)
         metadata = {"continue": str(found.more)} if found.more else {}
         items = [{"metadata": {"name": str(one.id)}, **one.manifest()} for one in found.items]
         return replies.reply(Made(KIND, items, metadata))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import msgspec
+from django.conf import settings
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from rest_framework.response import Response
@@ -35,6 +36,7 @@ class DecisionsViewSet(OwnViewSet):
     resource, subresource, owner = "pods", "decisions", "name"
     is_namespaced = True
     lookup_url_kwarg = "decision"
+    dated = ("list", "retrieve")
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get them, for a list as well: they belong to one pod."""
@@ -46,7 +48,8 @@ class DecisionsViewSet(OwnViewSet):
 
         form, full = _form(request)
         limit = min(wire.integer(request.query_params.get("limit"), "limit") or _MANY, MOST)
-        items = questions.decisions_of(namespace, name, limit=limit)
+        self.require_kept(settings.DECISION_SECONDS)
+        items = questions.decisions_of(namespace, name, limit=limit, until=self.moment)
         if full:
             items = [_explained(namespace, name, int(item["id"])) for item in items[:1]]
         if form == "table":
@@ -64,6 +67,9 @@ class DecisionsViewSet(OwnViewSet):
         form, full = _form(request)
         if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
             raise BadRequest(f'invalid decision "{decision}": must be a number')
+        self.require_kept(settings.DECISION_SECONDS)
+        if self.moment is not None:
+            questions.require_decided(int(decision), until=self.moment)
         if full:
             found = _explained(namespace, name, int(decision))
         else:
@@ -90,12 +96,13 @@ class ConfigurationViewSet(OwnViewSet):
     kind = "SchedulerConfiguration"
     resource = "schedulerconfiguration"
     is_single = True
+    dated = ("retrieve",)
 
     def retrieve(self, request: Request) -> Response:
-        """Return the configuration in force."""
+        """Return the configuration in force, or that was at the moment asked about."""
         from scheduling.answers import questions
 
-        return replies.reply(questions.stored_configuration())
+        return replies.reply(questions.stored_configuration(self.moment))
 
     def update(self, request: Request) -> Response:
         """Check and store a configuration; advice comes as warnings."""

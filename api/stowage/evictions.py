@@ -55,6 +55,7 @@ class EvictionListViewSet(OwnViewSet):
 
     kind = "Eviction"
     resource = KIND.plural
+    no_past = "a timer goes when it fires or is taken back; the changes of a pod tell what it did"
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS
     pagination_class = EvictionsPagination

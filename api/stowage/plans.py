@@ -26,7 +26,7 @@ from clusterstate.actions import plans as actions
 from clusterstate.admission.request import User
 from clusterstate.objects import causes
 from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.errors import BadRequest, Conflict, Forbidden
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -66,8 +66,11 @@ class PlansViewSet(OwnViewSet):
     kind = KIND.name
     resource = PLURAL
     asks = True
+    no_past = "one is kept as it was foretold (status.at), and its operation as it is"
     renderer_classes = renderers.OF_OBJECTS
     foretold: Manifest
+    answer: bytes
+    """What an advisor foretold of a new plan, as JSON text: it may be long."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to plans; to foretell also to read; to apply to make each change."""
@@ -77,11 +80,30 @@ class PlansViewSet(OwnViewSet):
                 verb="create", group=GROUP, resource=PLURAL, subresource=self.action, name=name
             )
             if self.action in ("apply", "resume"):
-                yield from rights(find_plan(name))
+                yield from self._rights(find_plan(name))
         else:
             yield from super().wants(request)
         if self.action in ("create", "undo"):
             yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def _rights(self, plan: StoredPlan) -> Iterator[Attributes]:
+        """Yield the right to each change of a plan, which a refusal names.
+
+        Raises:
+            Forbidden: one is missing of a user who does not read which pods leave, and of where.
+        """
+        if names_pods(self.user):
+            yield from rights(plan)
+            return
+        for one in rights(plan):
+            if not authorizer.decide(self.user, one).allowed:
+                what = f"{one.resource}/{one.subresource}" if one.subresource else one.resource
+                raise Forbidden(
+                    f'{PLURAL}.{GROUP} "{plan.name}" is forbidden: User "{self.user.name}" cannot'
+                    f' {one.verb} resource "{what}" in API group "{one.group}" wherever it is'
+                    " needed",
+                    {"name": plan.name, "group": GROUP, "kind": PLURAL},
+                )
 
     def list(self, request: Request) -> Response:
         """Return the latest plans, without what they foretold in detail."""
@@ -104,7 +126,7 @@ class PlansViewSet(OwnViewSet):
         """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
         if self.action == "create":
             outgoing.require_extenders(self.user, request.data)
-            self.foretold = advisor.ask("plan", request.data)
+            self.answer = advisor.ask_text("plan", request.data)
         elif self.action == "apply" and _holding(request) != NOTHING:
             plan = find_plan(kwargs["name"])
             actions.check_unapplied(plan)
@@ -116,8 +138,8 @@ class PlansViewSet(OwnViewSet):
         """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
         document = request.data
         if request.query_params.get("dryRun"):
-            return replies.reply({**self.foretold, "spec": document.get("spec")}, status=201)
-        stored = made(document, by=self.user, foretold=self.foretold)
+            return replies.reply(_with_spec(self.answer, document.get("spec")), status=201)
+        stored = made(document, by=self.user, foretold=replies.decode(self.answer))
         return replies.reply(manifest(stored), status=201)
 
     @action(detail=True, methods=["post"])
@@ -153,6 +175,11 @@ class PlansViewSet(OwnViewSet):
         """Return how far a plan is carried out, without what it foretold in detail."""
         shown = manifest(plan, brief=True, named=names_pods(self.user))
         return replies.reply(shown, status=201)
+
+
+def _with_spec(answer: bytes, spec: Any) -> bytes:
+    """Return an answer about a plan with what was asked, without reading it."""
+    return b'%s,"spec":%s}' % (answer[:-1], replies.encode(spec))
 
 
 def names_pods(user: User) -> bool:
@@ -427,6 +454,7 @@ class BrakesViewSet(OwnViewSet):
 
     kind = BRAKE.name
     resource = BRAKE.plural
+    no_past = "one is kept as it is; the changes of a pod name the approval that let it go"
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:

@@ -35,14 +35,16 @@ class SelectionsViewSet(OwnViewSet):
     resource = KIND.plural
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS
+    versioned = ("list",)
 
     def list(self, request: Request, namespace: str = "") -> Response:
         """Return a SelectionList; with ``overlapping``, those that do."""
         only_overlapping = wire.boolean(request.query_params.get("overlapping"), "overlapping")
-        metadata = replies.list_metadata(changes.watermark())
-        found = pod_selections(namespace)
+        then = self.revision
+        metadata = replies.list_metadata(changes.watermark() if then is None else then)
+        found = pod_selections(namespace, at=then)
         if not namespace:
-            found += runtime_class_selections()
+            found += runtime_class_selections(at=then)
         items = [manifest(one) for one in found if one.overlapping or not only_overlapping]
         return replies.reply(Made(KIND, items, metadata))
 

@@ -41,6 +41,7 @@ class ChangesViewSet(OwnViewSet):
 
     resource = "changes"
     kind = "Change"
+    versioned = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get the object, or to this at all where the question names none."""
@@ -60,6 +61,8 @@ class ChangesViewSet(OwnViewSet):
         """
         query = request.query_params
         if "cause" in query:
+            if self.revision is not None:
+                raise BadRequest("at: who left for a cause is told as it is known now")
             return self._gone_for(query["cause"])
         form = query.get("format") or "json"
         if form not in ("json", "table"):
@@ -69,7 +72,9 @@ class ChangesViewSet(OwnViewSet):
             auth.require_own_pod(self.user, namespace, name)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
-        found = trail.trail_of(kind, namespace, name, limit=limit, before=before)
+        found = trail.trail_of(
+            kind, namespace, name, limit=limit, before=before, until=self.revision
+        )
         if not found.steps:
             raise NotFound(
                 f'no changes of {kind.resource} "{name}" are kept',
@@ -91,6 +96,7 @@ class ChangesViewSet(OwnViewSet):
                     "resourceVersion": str(one.revision),
                 }
                 for one in provenance.victims_of(namespace, name, found.object_id)
+                if self.revision is None or one.revision <= self.revision
                 if may_see_pod(self.user, one.namespace, one.name)
             ]
         if form == "table":

@@ -1,18 +1,35 @@
-"""How long pods wait and waited, against a goal, and who starves: ``waitingtimes``."""
+"""How long pods wait and waited, against a goal, and who starves: ``waitingtimes``.
 
+One document, and as a table (``kubectl get waitingtimes``) a row for each value that tells the pods
+apart.
+"""
+
+from collections import Counter
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from django.conf import settings
 from rest_framework.response import Response
 
 from api import clock
-from api.forms import replies, wire
-from api.kinds.own import API_VERSION, OwnViewSet
+from api.forms import renderers, replies, tables, wire
+from api.forms.replies import Made
+from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate import changes
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
 from clusterstate.queries import waiting_times
+
+KIND: Final = Kind(
+    name="WaitingTimes",
+    group=GROUP,
+    plural="waitingtimes",
+    singular="waitingtimes",
+    wire_type=msgspec.Struct,
+)
 
 _USUAL_DIMENSION: Final = "reason"
 _USUAL_PAST: Final = 3600
@@ -22,9 +39,11 @@ _LONGEST: Final = 30 * 24 * 3600
 class WaitingTimesViewSet(OwnViewSet):
     """Waiting times of pods by reason, class, priority, namespace, profile or stage."""
 
-    kind = "WaitingTimes"
-    resource = "waitingtimes"
+    kind = KIND.name
+    resource = KIND.plural
     is_single = True
+    no_past = "pods that wait are counted as they are now; pastSeconds says how far back it looks"
+    renderer_classes = renderers.OF_OBJECTS
 
     def retrieve(self, request: Request, namespace: str = "") -> Response:
         """Return a WaitingTimes: of pods that wait, of pods that were placed, and who starves."""
@@ -37,8 +56,48 @@ class WaitingTimesViewSet(OwnViewSet):
         goal = _seconds(query.get("goalSeconds"), "goalSeconds", settings.WAITING_GOAL_SECONDS)
         metadata = {"resourceVersion": str(changes.watermark())}
         found = waiting_times.report(by, now=clock.now(), past=past, goal=goal, namespace=namespace)
-        head = {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata}
-        return replies.reply(head | found)
+        head = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata}
+        return replies.reply(_Report(KIND, [head | found], metadata, alone=True))
+
+
+class _Report(Made, frozen=True, gc=False):
+    """A WaitingTimes, which has many rows as a table: one for each value."""
+
+    def table(self, include: str) -> dict[str, Any]:
+        """Return a Table with a row for each value that pods wait or waited with."""
+        rows = values(self.items[0])
+        return tables.table(self.kind, rows, self.metadata, now=clock.now(), include=include)
+
+
+def values(report: Manifest) -> list[Manifest]:
+    """Return what a WaitingTimes says of each value: who waits now, who was placed, who starves.
+
+    Those of the most waiting pods come first. ``starved`` and ``placed`` are None where the report
+    does not tell them by this.
+    """
+    by, status = report["spec"]["by"], report["status"]
+    starved = Counter(value for one in status["starved"] for value in _starved_by(by, one))
+    waiting = {one["value"]: one for one in status["waiting"]}
+    placed = {one["value"]: one for one in status.get("placed") or ()}
+    return [
+        {
+            "metadata": {"name": value},
+            "waiting": waiting.get(value),
+            "placed": placed.get(value),
+            "tellsPlaced": "placed" in status,
+            "starved": starved[value] if by in _STARVED_BY else None,
+        }
+        for value in dict.fromkeys([*waiting, *placed])
+    ]
+
+
+_STARVED_BY: Final = ("reason", "namespace", "priority")
+
+
+def _starved_by(by: str, one: Manifest) -> list[str]:
+    if by == "reason":
+        return one["rejectedBy"] or [""]
+    return [str(one[by])] if by in _STARVED_BY else []
 
 
 def _seconds(text: str | None, name: str, usual: int) -> timedelta:

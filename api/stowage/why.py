@@ -59,6 +59,7 @@ class WhyViewSet(CompressedViewSet):
     """What every filter says of every node about a pod, the scores, and what would help."""
 
     kind = "Explanation"
+    no_past = "say world=then for the cluster that the last decision was made on"
     resource, subresource, owner = "pods", "why", "name"
     is_namespaced = True
     is_single = True

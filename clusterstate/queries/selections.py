@@ -1,9 +1,11 @@
 """What Services, controllers, budgets and RuntimeClasses select, and what they share (R41, R60).
 
-As of now, not of one revision: a count is for people, and is out of date when they read it.
+As of now, not of one revision: a count is for people, and is out of date when they read it. As of a
+revision of the past the objects are read as they were then, and their documents are looked into.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,9 +22,11 @@ from clusterstate.objects.labels import (
     selector_from_set,
 )
 from clusterstate.objects.meta import ObjectMeta, prepare
-from clusterstate.objects.node import Taint
+from clusterstate.objects.node import Node, Taint
 from clusterstate.objects.pod import LabelSelector, Toleration
 from clusterstate.objects.selections import Index, Labelled, Selecting, Selection
+from clusterstate.objects.usage import FINISHED
+from clusterstate.queries.lists import list_page
 
 _PLAIN = frozenset({"Service", "ReplicationController"})
 """Kinds whose selector is a map of labels; one that is empty selects nothing."""
@@ -37,8 +41,26 @@ class _Selecting(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    runtime_class_name: str | None = None
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
 prepare(_Selecting)
+prepare(_Pod)
+_encode = msgspec.json.Encoder().encode
 _decode_selecting = msgspec.json.Decoder(_Selecting).decode
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_node = msgspec.json.Decoder(Node).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -53,18 +75,23 @@ JOIN scheduling_class c ON c.id = p.class_id GROUP BY 1, 2
 """
 
 
-def pod_selections(namespace: str = "") -> list[Selection]:
+def pod_selections(namespace: str = "", *, at: int | None = None) -> list[Selection]:
     """Return what selects pods, of one namespace or of all, by namespace, role, kind and name.
+
+    As it is now, or as it was ``at`` a revision.
 
     Pods count until they finish. A ReplicaSet of a Deployment is left out: the Deployment stands
     for it. Queries twice; counts the rows of all pods that are asked about, which are narrow, and
-    reads none of their documents.
+    reads none of their documents. Of the past it reads all of them, and queries for each kind.
+
+    Raises:
+        Expired: the past is not known as far back.
     """
     pods: dict[str, list[Labelled]] = {}
-    for space, labels, number in sql.fetch(_PODS, (namespace, namespace)):
-        pods.setdefault(space, []).append(Labelled(_decode_labels(labels), number))
+    for space, labelled in _pods(namespace) if at is None else _pods_at(namespace, at):
+        pods.setdefault(space, []).append(labelled)
     members: dict[str, list[Selecting]] = {}
-    for one in _selecting(namespace):
+    for one in _selecting(_written(namespace) if at is None else _written_at(namespace, at)):
         members.setdefault(one.namespace, []).append(one)
     return [
         selection
@@ -73,17 +100,42 @@ def pod_selections(namespace: str = "") -> list[Selection]:
     ]
 
 
-def _selecting(namespace: str) -> Iterable[Selecting]:
-    """Yield everything that selects pods. Queries once."""
+def _pods(namespace: str) -> Iterator[tuple[str, Labelled]]:
+    """Yield namespaces and pods with the same labels, of those that have not finished."""
+    for space, labels, number in sql.fetch(_PODS, (namespace, namespace)):
+        yield space, Labelled(_decode_labels(labels), number)
+
+
+def _pods_at(namespace: str, revision: int) -> Iterator[tuple[str, Labelled]]:
+    counts: Counter[tuple[str, frozenset[tuple[str, str]]]] = Counter()
+    for item in list_page("Pod", namespace, at=revision).items:
+        pod = _decode_pod(item)
+        if pod.status.phase not in FINISHED:
+            counts[pod.metadata.namespace, frozenset(pod.metadata.labels.items())] += 1
+    for (space, labels), number in counts.items():
+        yield space, Labelled(dict(labels), number)
+
+
+def _written(namespace: str) -> Iterator[tuple[str, _Selecting]]:
+    """Yield kind and manifest of all that may select pods. Queries once."""
     statement = " UNION ALL ".join(
-        f"SELECT '{kind}', t.namespace, t.name, d.text FROM {KINDS[kind].rows} t"
+        f"SELECT '{kind}', d.text FROM {KINDS[kind].rows} t"
         " JOIN document d ON d.id = t.document_id WHERE %s = '' OR t.namespace = %s"
         for kind in selections.ROLES
     )
-    for kind, space, name, text in sql.fetch(
-        statement, [namespace, namespace] * len(selections.ROLES)
-    ):
-        found = _decode_selecting(text.replace(SLOT, ""))
+    for kind, text in sql.fetch(statement, [namespace, namespace] * len(selections.ROLES)):
+        yield kind, _decode_selecting(text.replace(SLOT, ""))
+
+
+def _written_at(namespace: str, revision: int) -> Iterator[tuple[str, _Selecting]]:
+    for kind in selections.ROLES:
+        for item in list_page(kind, namespace, at=revision).items:
+            yield kind, _decode_selecting(item)
+
+
+def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[Selecting]:
+    """Yield what selects pods."""
+    for kind, found in written:
         if any(
             owner.controller and owner.kind in selections.ROLES
             for owner in found.metadata.owner_references
@@ -91,7 +143,7 @@ def _selecting(namespace: str) -> Iterable[Selecting]:
             continue
         selector = _selector(found.spec.selector, plain=kind in _PLAIN)
         if not selector.nothing:
-            yield Selecting(kind, space, name, selector)
+            yield Selecting(kind, found.metadata.namespace, found.metadata.name, selector)
 
 
 def _selector(written: Any, *, plain: bool) -> Selector:
@@ -108,7 +160,7 @@ def _selector(written: Any, *, plain: bool) -> Selector:
 # --- nodes ---------------------------------------------------------------------------------------
 
 _CLASSES = """
-SELECT r.name, d.text FROM runtime_class r JOIN document d ON d.id = r.document_id ORDER BY r.name
+SELECT d.text FROM runtime_class r JOIN document d ON d.id = r.document_id ORDER BY r.name
 """
 
 _NODES = """
@@ -134,6 +186,7 @@ class _Scheduling(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _RuntimeClass(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     scheduling: _Scheduling | None = None
 
 
@@ -145,10 +198,10 @@ _decode_taints = msgspec.json.Decoder(tuple[tuple[str, str, str], ...]).decode
 class _Nodes:
     """The nodes by the taints that keep pods off them, with an index of their labels."""
 
-    def __init__(self) -> None:
-        rows = sql.fetch(_NODES)
+    def __init__(self, at: int | None = None) -> None:
+        rows = sql.fetch(_NODES) if at is None else list(_nodes_at(at))
         self.index = Index([Labelled(_decode_labels(labels)) for labels, _ in rows])
-        by_taints: dict[str, int] = {}
+        by_taints: dict[str | bytes, int] = {}
         for number, (_, taints) in enumerate(rows):
             by_taints[taints] = by_taints.get(taints, 0) | 1 << number
         self._by_taints = [
@@ -168,20 +221,44 @@ class _Nodes:
         return open_to_it & self.index.select(selector_from_set(scheduling.node_selector or {}))
 
 
-def runtime_class_selections() -> list[Selection]:
+def _nodes_at(revision: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield labels and taints of nodes as ``_NODES`` has them."""
+    for item in list_page("Node", at=revision).items:
+        node = _decode_node(item)
+        taints = [(one.key, one.value, one.effect) for one in node.spec.taints]
+        yield _encode(node.metadata.labels), _encode(taints)
+
+
+def _users_at(revision: int) -> dict[str, int]:
+    pods = map(_decode_pod, list_page("Pod", at=revision).items)
+    return Counter(
+        pod.spec.runtime_class_name
+        for pod in pods
+        if pod.spec.runtime_class_name and pod.status.phase not in FINISHED
+    )
+
+
+def runtime_class_selections(*, at: int | None = None) -> list[Selection]:
     """Return which nodes RuntimeClasses select, by name, and how many pods use each.
 
-    Pods count until they finish. Queries thrice, and looks into the documents of all pods; once
-    where there is no RuntimeClass.
+    As it is now, or as it was ``at`` a revision. Pods count until they finish. Queries thrice, and
+    looks into the documents of all pods; once where there is no RuntimeClass.
+
+    Raises:
+        Expired: the past is not known as far back.
     """
-    classes = sql.fetch(_CLASSES)
-    if not classes:
+    if at is None:
+        texts = [text.replace(SLOT, "").encode() for (text,) in sql.fetch(_CLASSES)]
+    else:
+        texts = list_page("RuntimeClass", at=at).items
+    if not texts:
         return []
-    nodes = _Nodes()
-    users: dict[str, int] = dict(sql.fetch(_USERS))
+    nodes = _Nodes(at)
+    users: dict[str, int] = dict(sql.fetch(_USERS)) if at is None else _users_at(at)
     selected = []
-    for name, text in classes:
-        scheduling = _decode_class(text.replace(SLOT, "")).scheduling or _Scheduling()
+    for text in texts:
+        found = _decode_class(text)
+        name, scheduling = found.metadata.name, found.scheduling or _Scheduling()
         selector = selector_from_set(scheduling.node_selector or {})
         selected.append((Selecting("RuntimeClass", "", name, selector), nodes.matching(scheduling)))
     return [

@@ -104,13 +104,15 @@ _DECIDED: Final = """
 """
 
 
-def trail_of(kind: Kind, namespace: str, name: str, *, limit: int, before: int = 0) -> Trail:
+def trail_of(
+    kind: Kind, namespace: str, name: str, *, limit: int, before: int = 0, until: int | None = None
+) -> Trail:
     """Return the changes of an object that is there, or else of the last one of that name.
 
-    ``before`` goes on from a trail's ``more``. Queries at most four times. Empty where the log
-    tells of no such object.
+    ``before`` goes on from a trail's ``more``; ``until``: as it was at this revision, which looks
+    through the log. Queries at most four times. Empty where the log tells of no such object.
     """
-    start = before or _start(kind, namespace, name)
+    start = before or _start(kind, namespace, name, until)
     # One more than wanted says whether there are more.
     # A revision that a client made up may be another object's, which it may not read.
     space = namespace if kind.namespaced else ""
@@ -205,10 +207,16 @@ def _packed_step(entry: Entry, after: bytes | None) -> Step:
     )
 
 
-def _start(kind: Kind, namespace: str, name: str) -> int:
-    """Return the revision of the newest change of an object, 0 where the log has none."""
+def _start(kind: Kind, namespace: str, name: str, until: int | None) -> int:
+    """Return the revision of the newest change of an object, 0 where the log has none.
+
+    ``until``: of the changes up to that one; where the log has none of these, that itself.
+    """
     key = (namespace, name) if kind.namespaced else (name,)
     space = namespace if kind.namespaced else ""
+    if until is not None:
+        row = sql.fetch_one(_NEWEST, (kind.code, space, name, until + 1))
+        return until if row is None or row[0] is None else int(row[0])
     row = sql.fetch_one(_present(kind.name), key)
     if row is None:
         row = sql.fetch_one(_DELETION, (kind.code, space, name))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import changes, decisions, locks
+from clusterstate import changes, decisions, locks, steady_clock
 from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import (
@@ -24,11 +24,13 @@ from clusterstate.objects.errors import (
     StatusError,
     TooManyRequests,
 )
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
 from clusterstate.objects.selections import admits
+from clusterstate.queries import past
 from clusterstate.queries.eviction_timers import unforeseen
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
@@ -80,21 +82,31 @@ def headroom(world: World, document: object) -> Manifest:
     return simulation.run_headroom(question, _base(question.simulation, world))
 
 
-def runtime_class_nodes(name: str) -> tuple[list[bytes], int]:
+def runtime_class_nodes(name: str, at: int | None = None) -> tuple[list[bytes], int]:
     """Return the nodes that match a RuntimeClass's scheduling rules, as JSON, and the revision.
+
+    As they are now, or as they and the class were at a revision.
 
     A node matches when it has the labels of ``scheduling.nodeSelector`` (without one every node
     has) and the class tolerates the taints that keep pods off it. Taints of the node's condition
-    (``node.kubernetes.io/``) come and go and are no reason to leave it out. R60. Queries thrice.
+    (``node.kubernetes.io/``) come and go and are no reason to leave it out. R60. Queries thrice, of
+    the past some more times.
 
     Raises:
         NotFound: there is no such RuntimeClass.
+        Expired: the past is not known as far back.
     """
-    runtime_class = get_manifest("RuntimeClass", "", name)
+    if at is None:
+        runtime_class = get_manifest("RuntimeClass", "", name)
+    else:
+        body = past.find_at(KINDS["RuntimeClass"], "", name, at)
+        if body is None:
+            raise not_found("RuntimeClass", name)
+        runtime_class = decode_object(body)
     scheduling = runtime_class.get("scheduling") or {}
     selector = selector_from_set(scheduling.get("nodeSelector") or {})
     tolerations = msgspec.convert(scheduling.get("tolerations") or [], tuple[Toleration, ...])
-    page = list_page("Node", label_selector=selector)
+    page = list_page("Node", label_selector=selector, at=at)
     found = [item for item in page.items if admits(_decode_node(item).spec.taints, tolerations)]
     return found, page.revision
 
@@ -196,16 +208,44 @@ def _ask_landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
 # --- decisions -----------------------------------------------------------------------------------
 
 
-def decisions_of(namespace: str, name: str, *, limit: int) -> list[Manifest]:
-    """Return the decisions about pods of this name, the latest first. Queries twice.
+def decisions_of(
+    namespace: str, name: str, *, limit: int, until: datetime | None = None
+) -> list[Manifest]:
+    """Return the decisions about pods of this name until a moment, the latest first.
+
+    Queries twice, of the past some more times.
 
     Raises:
-        NotFound: there is no such pod, and no decision about one.
+        NotFound: there was no such pod, and no decision about one.
+        Expired: that is not known.
     """
-    records = decisions.of_pod(namespace, name, limit=limit)
-    if not records and find_pod_id(namespace, name) is None:
+    records = decisions.of_pod(namespace, name, limit=limit, until=until)
+    if not records and not _was_there(namespace, name, until):
         raise not_found("Pod", name)
     return [replay.describe(record) for record in records]
+
+
+def _was_there(namespace: str, name: str, moment: datetime | None) -> bool:
+    if moment is None:
+        return find_pod_id(namespace, name) is not None
+    revision = past.revision_at(moment, now=max(moment, steady_clock.now()))
+    return past.find_at(KINDS["Pod"], namespace, name, revision) is not None
+
+
+def require_decided(decision_id: int, *, until: datetime) -> None:
+    """Check that a decision was made until a moment. Queries once.
+
+    Raises:
+        NotFound: it was not, or there is none of this number.
+    """
+    record = decisions.find(decision_id)
+    if record is None or record.at > until:
+        raise _no_decision(decision_id)
+
+
+def _no_decision(decision_id: int) -> NotFound:
+    text = f'decisions.{GROUP} "{decision_id}" not found'
+    return NotFound(text, {"name": str(decision_id), "kind": "decisions", "group": GROUP})
 
 
 def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Manifest:
@@ -217,8 +257,7 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
     """
     record = decisions.find(decision_id)
     if record is None or (record.namespace, record.name) != (namespace, name):
-        text = f'decisions.{GROUP} "{decision_id}" not found'
-        raise NotFound(text, {"name": str(decision_id), "kind": "decisions", "group": GROUP})
+        raise _no_decision(decision_id)
     return replay.explain(record) if full else replay.describe(record)
 
 

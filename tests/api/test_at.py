@@ -13,6 +13,7 @@ from tests.api.conftest import TABLE, Api, make_token
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PODS = "/api/v1/namespaces/ns/pods"
+STOWAGE = "/apis/stowage.dev/v1"
 NODES = "/api/v1/nodes"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 HOUR = timedelta(hours=1)
@@ -121,11 +122,120 @@ def test_a_moment_to_come_is_refused(api: Api) -> None:
     api.get(f"{NODES}?at={to_come}").fails(400, "BadRequest")
 
 
-def test_what_is_not_stored_as_an_object_says_that_it_has_no_past(api: Api) -> None:
-    for path in ("decisions", "changes?kind=Node&name=n1", "webhooks", "plans"):
-        mark = "&" if "?" in path else "?"
-        status = api.get(f"/apis/stowage.dev/v1/{path}{mark}at=1m").fails(400, "BadRequest")
-        assert status["message"].startswith("at: ")
+def test_what_keeps_no_past_says_so_and_names_itself(api: Api) -> None:
+    for path, what in (
+        ("webhooks", "webhooks"), ("plans", "plans"), ("brakes", "brakes"),
+        ("evictions", "evictions"), ("waitingtimes", "waitingtimes"), ("headroom", "headroom"),
+        ("waitinggroups", "waitinggroups"), ("waitingpods", "waitingpods"),
+        ("canaries", "canaries"), ("zones", "nodes"),
+    ):  # fmt: skip
+        for asked in ("at=1m", "resourceVersion=1&resourceVersionMatch=Exact"):
+            message = api.get(f"{STOWAGE}/{path}?{asked}").fails(400, "BadRequest")["message"]
+            name = asked.split("&")[-1].partition("=")[0]
+            assert message.startswith(f"{name}: {what} cannot be read of the past: ")
+    api.post(f"{STOWAGE}/simulations?at=1m", {"spec": {}}).fails(400, "BadRequest")
+    exact = "resourceVersion=1&resourceVersionMatch=Exact"
+    message = api.get(f"{STOWAGE}/decisions?{exact}").fails(400, "BadRequest")["message"]
+    assert "say at" in message
+
+
+def test_a_trail_is_read_as_far_as_it_went(api: Api, hours: Any) -> None:
+    def versions(query: str = "") -> list[str]:
+        found = api.get(f"{STOWAGE}/changes?kind=Node&name=n1{query}").ok()
+        assert found["complete"] is True
+        return [item["resourceVersion"] for item in found["items"]]
+
+    api.post(NODES, {"metadata": {"name": "n1", "labels": {"zone": "a"}}}).ok(201)
+    label(api, "b")
+    first = hours()
+    before = versions()
+    label(api, "c")
+    second = hours()
+    whole = versions()
+    assert (len(before), len(whole)) == (2, 3)
+    assert versions(f"&at={first}") == before
+    assert versions(f"&at={second}") == whole
+    exact = f"&resourceVersion={before[0]}&resourceVersionMatch=Exact"
+    assert versions(exact) == before
+    api.delete(f"{NODES}/n1").ok()
+    hours()
+    assert versions(f"&at={first}") == before
+    # The log forgets it, and the same is told from what is packed.
+    hours()
+    history.trim(now=clock.now(), keep_seconds=0)
+    assert versions(f"&at={first}") == before
+    assert versions(f"&at={second}") == whole
+    path = f"{STOWAGE}/changes?kind=Node&name=n1"
+    api.get(f"{path}&at=2020-01-01T00:00:00Z").fails(410, "Expired")
+    api.get(f"{STOWAGE}/changes?cause=0a0f9e1e-1111-4111-8111-111111111111&at=1m").fails(
+        400, "BadRequest"
+    )
+
+
+def test_what_selected_is_counted_as_it_was(api: Api, hours: Any) -> None:
+    def selected(query: str = "") -> dict[str, tuple[Any, ...]]:
+        items = api.get(f"{STOWAGE}/selections{query}").ok()["items"]
+        return {
+            one["metadata"]["name"]: (
+                one["spec"]["selector"], one["status"].get("pods"), one["status"].get("nodes"),
+            )
+            for one in items
+        }  # fmt: skip
+
+    def pod(name: str, **spec: Any) -> Any:
+        labels = {"app": "a"}
+        spec |= {"containers": [{"name": "c", "image": "i"}]}
+        api.post(PODS, {"metadata": {"name": name, "labels": labels}, "spec": spec}).ok(201)
+
+    api.post(NODES, {"metadata": {"name": "n1", "labels": {"zone": "a"}}}).ok(201)
+    tainted = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    api.post(
+        NODES, {"metadata": {"name": "n2", "labels": {"zone": "a"}}, "spec": tainted}
+    ).ok(201)  # fmt: skip
+    kata = {"metadata": {"name": "kata"}, "handler": "h"}
+    kata["scheduling"] = {"nodeSelector": {"zone": "a"}}
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    api.post(classes, kata).ok(201)
+    service = {
+        "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 1}], "selector": {"app": "a"}},
+    }
+    api.post("/api/v1/namespaces/ns/services", service).ok(201)
+    pod("one")
+    pod("two", runtimeClassName="kata")
+    now = selected()
+    assert now == {"service.s": ("app=a", 2, None), "runtimeclass.kata": ("zone=a", 1, 1)}
+    assert selected("?at=0s") == now
+    nodes = "/apis/node.k8s.io/v1/runtimeclasses/kata/nodes"
+    assert names(api.get(nodes).ok()) == ["n1"]
+    then = hours()
+    label(api, "b")
+    for name in ("one", "two"):
+        api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0}).ok()
+    assert selected() == {"service.s": ("app=a", 0, None), "runtimeclass.kata": ("zone=a", 0, 0)}
+    assert names(api.get(nodes).ok()) == []
+    assert selected(f"?at={then}") == now
+    assert names(api.get(f"{nodes}?at={then}").ok()) == ["n1"]
+    hours()
+    history.trim(now=clock.now(), keep_seconds=0)
+    assert selected(f"?at={then}") == now
+    assert names(api.get(f"{nodes}?at={then}").ok()) == ["n1"]
+
+
+def test_the_configuration_is_told_that_was_in_force(api: Api, hours: Any) -> None:
+    path = f"{STOWAGE}/schedulerconfiguration"
+    moments = []
+    for number in (5, 7):
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "podInitialBackoffSeconds": number,
+        }  # fmt: skip
+        api.put(path, document).ok()
+        moments.append(hours())
+    now = api.get(path).ok()
+    assert now["podInitialBackoffSeconds"] == 7
+    assert api.get(f"{path}?at={moments[1]}").ok() == now
+    assert api.get(f"{path}?at={moments[0]}").ok()["podInitialBackoffSeconds"] == 5
 
 
 def test_only_reads_may_be_about_the_past(api: Api, then: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from nanoarrow.ipc import InputStream
 
+from api import clock
 from clusterstate import sql
 from clusterstate.actions import decisions, objects
 from clusterstate.decisions import Turn
@@ -99,6 +100,21 @@ def test_decisions_are_found_by_what_they_are_about(root: Api, query: str, found
     answer = root.get(f"{DECISIONS}?{query}").ok()
     assert names(answer) == found
     assert answer["metadata"] == {}
+
+
+def test_the_decisions_of_a_moment_are_those_made_until_then(
+    root: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(hours=1))
+    first = format_time(NOW + timedelta(minutes=1))
+    assert names(root.get(f"{DECISIONS}?at={first}").ok()) == ["b", "a n1"]
+    assert names(root.get(f"{DECISIONS}?at=58m").ok()) == ["c n1", "b", "a n1"]
+    assert names(root.get(f"{DECISIONS}?at={first}&until={format_time(NOW)}").ok()) == []
+    for path in (DECISIONS, "/api/v1/namespaces/ns/pods/b/decisions"):
+        root.get(f"{path}?at=25h").fails(410, "Expired")
+        root.get(f"{path}?at={format_time(NOW + timedelta(hours=2))}").fails(400, "BadRequest")
+        exact = "resourceVersion=1&resourceVersionMatch=Exact"
+        assert "say at" in root.get(f"{path}?{exact}").fails(400, "BadRequest")["message"]
 
 
 def test_a_deployments_decisions_are_those_of_its_replica_sets(root: Api) -> None:

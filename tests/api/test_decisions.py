@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+from api import clock
 from clusterstate import sql
 from clusterstate.actions import history
+from clusterstate.objects.document import format_time
 from tests.builders import make_node, make_pod
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
@@ -68,6 +70,24 @@ def test_a_replay_shows_the_cluster_as_it_was(api, runner):
     full = api.get(path("p", item["id"]) + "?explain=full").ok()
     assert full["verified"], full["differences"]
     assert full["feasible"] == ["a", "b"]
+
+
+def test_the_decisions_of_a_moment_are_those_made_until_then(api, runner, monkeypatch):
+    nodes(api, make_node("a").offers(cpu="2"))
+    pods(api, make_pod("p").asks(cpu="4"))
+    runner.turn()
+    api.delete("/api/v1/nodes/a").ok()
+    nodes(api, make_node("b"))
+    runner.turn(30.0)
+    latest, earlier = api.get(path("p")).ok()["items"]
+    assert (latest["outcome"], earlier["outcome"]) == ("scheduled", "unschedulable")
+    between = format_time(runner.now - timedelta(seconds=15))
+    monkeypatch.setattr(clock, "now", lambda: runner.now)
+    (then,) = api.get(path("p") + f"?at={between}").ok()["items"]
+    assert then["id"] == earlier["id"]
+    assert api.get(path("p", earlier["id"]) + f"?at={between}").ok()["id"] == earlier["id"]
+    api.get(path("p", latest["id"]) + f"?at={between}").fails(404, "NotFound")
+    assert len(api.get(path("p") + "?at=0s").ok()["items"]) == 2
 
 
 def test_after_the_history_only_stored_tables_are_left(api, runner):

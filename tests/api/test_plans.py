@@ -12,6 +12,8 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.queries.brakes import count_asked
 from clusterstate.queries.plans import find_plan, latest_plans
 from scheduling.controllers import operations
+from scheduling.processes import duties
+from scheduling.processes.loop import Loop
 from tests.api.conftest import Api, grant, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import after
@@ -632,6 +634,26 @@ def test_what_fails_is_told_and_stops_nothing_else(cluster):
     assert cluster.get("/api/v1/nodes/n2").ok()["spec"]["unschedulable"]
 
 
+def test_an_operation_rests_only_when_nothing_is_left_to_do(cluster, monkeypatch):
+    """A round is over after so many seconds, and the next one begins at once."""
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    name = plan["metadata"]["name"]
+    states = []
+
+    class Watched(Loop):
+        def pause(self, seconds):
+            states.append(find_plan(name).state)
+            self.stop()
+
+        def busy(self):
+            states.append(find_plan(name).progress.count("d"))
+
+    monkeypatch.setattr(operations, "_ROUND_SECONDS", 0.0)
+    duties.operate(Watched("operations", duties.operate))
+    assert states == [0, 20, 40, 41, "Done"]
+
+
 def test_rights(cluster, reader):
     """To foretell it is enough to read; to apply, the right to every change is needed."""
     plan = post(cluster, DRAIN)
@@ -665,6 +687,27 @@ def test_rights(cluster, reader):
     act(planner, cordon, "apply").ok(201)
     status = act(planner, plan, "apply").fails(403, "Forbidden")
     assert "pods/eviction" in status["message"]
+    assert 'in the namespace "ns"' in status["message"]
+
+
+def test_who_may_not_list_pods_does_not_learn_from_a_refusal_where_they_leave(cluster):
+    plan = post(cluster, DRAIN)
+    applier = grant(
+        cluster,
+        "applier",
+        [
+            {"apiGroups": ["stowage.dev"], "resources": ["plans", "plans/apply", "plans/resume"],
+             "verbs": ["get", "create"]},
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+        ],
+    )  # fmt: skip
+    for what in ("apply", "resume"):
+        status = act(applier, plan, what).fails(403, "Forbidden")
+        assert 'cannot create resource "pods/eviction"' in status["message"]
+        assert "namespace" not in status["message"]
+        assert status["details"] == {
+            "name": plan["metadata"]["name"], "group": "stowage.dev", "kind": "plans",
+        }  # fmt: skip
 
 
 def test_plans_are_dropped_after_a_week(cluster):

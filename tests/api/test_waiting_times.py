@@ -8,7 +8,7 @@ from django.core.management import call_command
 
 from clusterstate import sql
 from clusterstate.metrics import families
-from tests.api.conftest import Api, make_token
+from tests.api.conftest import TABLE, Api, make_token
 from tests.builders import make_node, make_pod
 
 TIMES = "/apis/stowage.dev/v1/waitingtimes"
@@ -54,6 +54,23 @@ def test_pods_that_wait_are_told_by_reason_and_by_namespace(queue):
         assert sum(one["pods"] for one in asked(queue, by=by)["status"]["waiting"]) == 2
     mine = asked(queue, "/apis/stowage.dev/v1/namespaces/other/waitingtimes")
     assert mine["status"]["waiting"][0]["pods"] == 1
+
+
+def test_kubectl_prints_a_row_for_each_value(queue):
+    def rows(**query):
+        text = "&".join(f"{key}={value}" for key, value in query.items())
+        table = queue.get(f"{TIMES}?{text}", accept=TABLE).ok()
+        names = [column["name"] for column in table["columnDefinitions"]]
+        return [dict(zip(names, row["cells"], strict=True)) for row in table["rows"]]
+
+    (row,) = rows()
+    assert (row["Name"], row["Waiting"], row["Over Goal"]) == ("NodeResourcesFit", 2, 2)
+    assert (row["Median"], row["Starved"], row["Placed"]) == ("10m", "2", "<none>")
+    found = {row["Name"]: row for row in rows(by="namespace")}
+    assert {name: row["Waiting"] for name, row in found.items()} == {"ns": 1, "other": 1}
+    assert {name: row["Placed"] for name, row in found.items()} == {"ns": "1", "other": "0"}
+    (row,) = rows(by="runtimeClass")
+    assert (row["Name"], row["Starved"]) == ("<none>", "<none>")
 
 
 def test_a_pod_over_the_goal_that_was_overtaken_starves(queue):
