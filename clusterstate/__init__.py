@@ -22,7 +22,7 @@ How the parts of the service see one another: ``heartbeats``, ``progress`` (whet
 ``aside`` (objects that followers set aside), ``shards`` (names by a scheduler's number),
 ``sessions`` (ending those that hold up everybody), ``locks`` (every advisory lock),
 ``steady_clock`` (the time by which what is due is done), ``memory`` (what a process remembers of
-rows), ``collector`` (garbage).
+rows), ``collector`` (garbage), ``priority`` (threads that yield processors).
 
 Technique: ``settings``, ``environment``, ``apps``, ``middleware``, ``logs``, ``metrics``,
 ``tracing``, ``sql`` (prepared statements), ``archive`` (backups), ``arrow`` (columns for others),

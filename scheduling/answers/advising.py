@@ -9,7 +9,8 @@
 ``run`` is what the advisor's loop calls (``scheduling.processes``). Any number of advisors may run,
 on any host: each question is taken by one of them. An advisor writes nothing, so it needs no lock.
 Following rests many times as long as it took, so that it costs a busy cluster a few percent of a
-core; what is new since is read for each question.
+core; what is new since is read for each question. The threads that answer yield their processors to
+whoever else wants them: what is asked may wait a little, and pods and requests may not.
 """
 
 import threading
@@ -22,7 +23,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import collector, heartbeats, sql, wake
+from clusterstate import collector, heartbeats, priority, sql, wake
 from clusterstate.objects.errors import ServiceUnavailable, StatusError
 from scheduling.answers import advisor, live, registry
 
@@ -101,6 +102,7 @@ def _answer_all(
     The thread has a heartbeat of its own: an advisor that goes on following, while its threads are
     at questions that come to no end, is replaced as well.
     """
+    priority.give_way()
     queues = [advisor.SHORT] if number == 0 else [advisor.SHORT, advisor.LONG]
     desk = advisor.Desk(presence.name, queues, turns)
     beats = f"{NAME}-{number}"

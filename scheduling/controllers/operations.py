@@ -10,6 +10,7 @@ is done on behalf of who applied the plan.
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ _ROUND_SECONDS = 2.0
 _MOST_KEPT: Final = 4
 
 Step = dict[str, Any]
+_WHOLE: Final = ("evict", "remove")
+"""Steps that are one action, which is done or not done without a savepoint around it."""
 _steps: dict[str, tuple[int, list[msgspec.Raw]]] = {}
 """The ids and the steps of operations that are at work, by name."""
 memory.when_replaced(_steps.clear)
@@ -75,7 +78,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
     with locks.alone(locks.OPERATIONS) as mine:
         end = time.monotonic() + _ROUND_SECONDS
         turns = deque(ids if mine else ())
-        while turns and not stopping() and time.monotonic() < end:
+        while turns and not stopping():
             plan_id = turns.popleft()
             try:
                 count = carry_out(plan_id, now())
@@ -89,6 +92,8 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
             done += count
             if count:
                 turns.append(plan_id)
+            if done and time.monotonic() > end:
+                break
     if failed is not None:
         raise failed
     return done
@@ -155,7 +160,7 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
                 raise _Stopped
             back: list[Manifest] = []
             try:
-                with transaction.atomic():
+                with nullcontext() if step["do"] in _WHOLE else transaction.atomic():
                     _do(step, plan.applied_by, now, back)
             except TooManyRequests as error:
                 if isinstance(error, EvictionHeld):

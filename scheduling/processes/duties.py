@@ -1,4 +1,4 @@
-"""What the worker does for all its life: all that looks at the cluster once a second, and the past.
+"""What the worker does for all its life: what looks once a second, operations, and the past.
 
 Here are the duties and how often each is due; ``loops`` has the loops that call them. What needs
 NumPy and the plugins is imported when there is something to do for it.
@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import collector, heartbeats, reservations, sql, steady_clock
+from clusterstate import collector, heartbeats, priority, reservations, sql, steady_clock
 from clusterstate.actions import (
     audit_log,
     brakes,
@@ -62,7 +62,6 @@ def attend(loop: Loop) -> None:
         _Duty(_LOOK_SECONDS, binders.look),
         _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
         _Duty(_LOOK_SECONDS, lambda: _tell(telling, told)),
-        _Duty(_LOOK_SECONDS, lambda: operations.run(steady_clock.now, stopping=loop.stopping)),
         _Duty(_TRIM_SECONDS, trim),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
@@ -109,8 +108,34 @@ class _Duty:
         return True
 
 
+def operate(loop: Loop) -> None:
+    """Carry out plans that were applied, one round after the other while there is something to do.
+
+    Beside the controllers: these make the pods anew that an operation sends away, and neither waits
+    for the other.
+    """
+    while not loop.stopping():
+        loop.busy()
+        done = 0
+        try:
+            sql.drop_dead_connection()
+            done = operations.run(steady_clock.now, stopping=loop.stopping)
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("operations_failed")
+            hang_up()
+        heartbeats.beat(loop.name, _LOOK_SECONDS + ATTEMPT_SECONDS)
+        if not done:
+            loop.pause(_LOOK_SECONDS)
+
+
 def remember(loop: Loop) -> None:
-    """Pack the past and seal decisions, with a fifth of one processor at most; each by itself."""
+    """Pack the past and seal decisions, with a fifth of one processor at most; each by itself.
+
+    Nothing waits for them, so they yield to whoever wants the processor.
+    """
+    priority.give_way()
     while not loop.stopping():
         loop.busy()
         started = time.monotonic()

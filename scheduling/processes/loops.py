@@ -5,6 +5,7 @@
     scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
     worker              ``duties.attend``      everything that looks once a second
+                        ``duties.operate``     carry out plans that were applied
                         ``duties.remember``    pack the past, seal decisions
     advisor             ``advising.run``       answer questions about the cluster
 
@@ -18,7 +19,7 @@ supervises the process replaces it (``clusterstate.heartbeats``). A loop whose l
 holds stands by and asks for it again and again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from django.conf import settings
@@ -61,6 +62,12 @@ def _controlling() -> Work:
     return duties.attend
 
 
+def _operating() -> Work:
+    from scheduling.processes import duties
+
+    return duties.operate
+
+
 def _remembering() -> Work:
     from scheduling.processes import duties
 
@@ -77,8 +84,10 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {
 }
 """By the process's name (``STOWAGE_PROCESS``): its loop's name, and what imports what it does."""
 
-BESIDE: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {"worker": ("past", _remembering)}
-"""A second loop of some processes, which nothing waits for."""
+BESIDE: Final[Mapping[str, Sequence[tuple[str, Callable[[], Work]]]]] = {
+    "worker": (("operations", _operating), ("past", _remembering))
+}
+"""More loops of some processes, which nothing waits for."""
 
 _running: dict[str, Loop] = {}
 _adders: list[Adder] = []
@@ -90,7 +99,7 @@ def start(process: str) -> None:
         return
     heartbeats.begin(settings.STATE_DIR, process)
     sessions.keep()
-    for name, work in (LOOPS[process], *([BESIDE[process]] if process in BESIDE else [])):
+    for name, work in (LOOPS[process], *BESIDE.get(process, ())):
         # Imported here: of modules that two threads import at once, one may find a half.
         loop = _running[name] = Loop(name, work())
         loop.start()

@@ -1,8 +1,12 @@
-"""The loops of a worker: one duty that fails lets the others be done."""
+"""The loops of a worker: what fails lets the others be done, and nobody waits for nothing."""
+
+import os
+import threading
 
 import pytest
 from django.db import DataError, OperationalError
 
+from clusterstate import priority
 from clusterstate.actions import decisions, history
 from scheduling.processes import duties
 
@@ -40,3 +44,21 @@ def test_a_database_that_is_away_is_not_asked_for_each_table(monkeypatch):
 def test_what_grows_is_trimmed():
     assert {history.trim, decisions.trim} <= set(duties._DROPPED)
     duties.trim()
+
+
+def test_a_thread_that_gives_way_yields_alone_and_only_once():
+    def niceness():
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before, found = niceness(), []
+
+    def work():
+        for _ in range(2):
+            priority.give_way()
+            found.append(niceness())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [min(before + priority.NICENESS, 19)] * 2
+    assert niceness() == before

@@ -53,8 +53,8 @@ def imported(process):
     process.app.loader.import_default_modules()
     if os.environ["STOWAGE_PROCESS"] != "beat":
         from scheduling.processes import loops
-        for here in (loops.LOOPS, loops.BESIDE):
-            name, work = here.get(os.environ["STOWAGE_PROCESS"], ("", lambda: None))
+        process = os.environ["STOWAGE_PROCESS"]
+        for name, work in (loops.LOOPS[process], *loops.BESIDE.get(process, ())):
             work()
 celery.apps.beat.Beat.run = celery.apps.worker.Worker.start = imported
 celery.apps.worker.Worker.exitcode = 0

@@ -1,6 +1,7 @@
 """Delete pods: gracefully for a client, and for good when nothing keeps them any more."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Final
 
@@ -66,7 +67,8 @@ def delete_pod(
         propagation=propagation,
         condition=condition,
     )
-    with transactions.work(dry_run=dry_run):
+    # Without a dry run the deletion's own transaction is enough.
+    with transactions.rehearsal() if dry_run else nullcontext():
         return deletion.only(delete_pods_each([wanted], now=now))
 
 
