@@ -19,7 +19,7 @@ _COLUMNS: Final = (
     "coalesce(encode(table_digest, 'hex'), 'n')", "scheduler", "epoch", "number",
 )  # fmt: skip
 _SEPARATED: Final = " || chr(31) || ".join(_COLUMNS)
-_ROWS: Final = f"""
+ROWS: Final = f"""
     SELECT count(*)::integer, max(id), min(at), max(at),
            coalesce(sha256(string_agg(sha256(convert_to({_SEPARATED}, 'UTF8')), ''::bytea
                                       ORDER BY id)), ''::bytea)
@@ -120,7 +120,7 @@ def left_behind(seal: int, before: datetime) -> tuple[bool, bool]:
 
 def rows(after: int, until: int, *, most: int = 1 << 40) -> Rows:
     """Return what the decisions after one id, up to another, come to. Queries once."""
-    ((count, last_id, first_at, last_at, digest),) = sql.fetch(_ROWS, (after, until, most))
+    ((count, last_id, first_at, last_at, digest),) = sql.fetch(ROWS, (after, until, most))
     return Rows(count, last_id, first_at, last_at, bytes(digest))
 
 

@@ -4,14 +4,16 @@ A service of its own with nodes and pods on them. Measured are
 
 * the first question after so many changes, asked the moment the last of them was acknowledged,
   and the same question once more;
-* the p99 of one user's requests, alone and while ten others ask without a pause: where a pod would
-  go, and what a drain would do. The askers run in a process of their own.
+* the p99 of one user's requests, alone, while ten people ask, and while ten programs do: where a
+  pod would go, and what a drain would do. A person asks a second after the last answer came, about
+  as fast as somebody who types; a program asks at once, and takes what the machine gives. The
+  askers run in a process of their own.
 """
 
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
@@ -22,6 +24,8 @@ from tests.perf.service import Client, ServiceError
 from tests.perf.workloads import Manifest, node, pod
 
 _ASKERS = 10
+_PAUSES = {"people": 1.0, "programs": 0.0}
+"""For how many seconds each kind of asker waits between an answer and the next question."""
 _PODS_PER_NODE = 10
 _LIST = 1000
 _SIMULATIONS = "/apis/stowage.dev/v1/simulations"
@@ -71,15 +75,19 @@ def run(
         fairness.work(user, 2.0, "warm")
         say("a user alone")
         alone = fairness.work(user, seconds, "quiet")
-        say(f"beside {_ASKERS} who ask")
-        with _asked(service) as answers:
-            beside = fairness.work(user, seconds, "asked")
-            given = answers.value
-        for what, found in (("a user alone", alone), (f"beside {_ASKERS} askers", beside)):
-            told = {verb: fairness.told(found[verb]) for verb in _VERBS}
-            results.append(shape | {"what": what, **told})
-        results[-1]["answers_a_second"] = round(given / seconds, 1)
+        results.append(shape | {"what": "a user alone"} | _told(alone))
+        for kind, pause in _PAUSES.items():
+            what = f"beside {_ASKERS} {kind} who ask"
+            say(what)
+            with _asked(service, pause) as answers:
+                beside = fairness.work(user, seconds, kind)
+                rate = {"answers_a_second": round(answers.value / seconds, 1)}
+            results.append(shape | {"what": what} | _told(beside) | rate)
         return results
+
+
+def _told(found: Mapping[str, list[float]]) -> dict[str, Any]:
+    return {verb: fairness.told(found[verb]) for verb in _VERBS}
 
 
 def _create(client: Client, namespace: str, name: str, count: int) -> None:
@@ -105,12 +113,12 @@ def _ask(client: Client) -> float:
 
 
 @contextmanager
-def _asked(service: Scratch) -> Iterator[Any]:
+def _asked(service: Scratch, pause: float) -> Iterator[Any]:
     """Have ten others ask for as long as the block runs; yields the count of their answers."""
     context = multiprocessing.get_context("spawn")
     stop, answers = context.Event(), context.Value("q", 0)
     token = fairness.token(service, "asker")
-    askers = context.Process(target=_askers, args=(service.url, token, stop, answers))
+    askers = context.Process(target=_askers, args=(service.url, token, pause, stop, answers))
     askers.start()
     try:
         time.sleep(2.0)
@@ -124,9 +132,11 @@ def _asked(service: Scratch) -> Iterator[Any]:
         askers.join()
 
 
-def _askers(url: str, token: str, stop: Any, answers: Any) -> None:
+def _askers(url: str, token: str, pause: float, stop: Any, answers: Any) -> None:
     threads = [
-        threading.Thread(target=_asker, args=(url, token, number, stop, answers), daemon=True)
+        threading.Thread(
+            target=_asker, args=(url, token, number, pause, stop, answers), daemon=True
+        )
         for number in range(_ASKERS)
     ]
     for thread in threads:
@@ -134,13 +144,14 @@ def _askers(url: str, token: str, stop: Any, answers: Any) -> None:
     stop.wait()
 
 
-def _asker(url: str, token: str, number: int, stop: Any, answers: Any) -> None:
+def _asker(url: str, token: str, number: int, pause: float, stop: Any, answers: Any) -> None:
     client = Client(url, token)
+    stop.wait(pause * number / _ASKERS)  # people do not ask all at the same moment
     drain = {
         "spec": {"changes": [{"drain": {"nodes": [f"bench-node-{number:05d}"], "force": True}}]}
     }
     count = 0
-    while not stop.is_set():
+    while not stop.wait(pause):
         count += 1
         try:
             if count % 2:

@@ -23,6 +23,7 @@ from tests.perf import (
     endurance,
     engine,
     fairness,
+    features,
     forms,
     past,
     service,
@@ -108,6 +109,11 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="pods that come and go for a long while: how each process's memory grows",
     )
+    mode.add_argument(
+        "--features",
+        action="store_true",
+        help="CPU time per bound pod with and without the past, the audit log, brakes, advisors",
+    )
     parser.add_argument(
         "--connections",
         type=int,
@@ -121,13 +127,15 @@ def _parser() -> ArgumentParser:
         help="with --fairness: of each phase; with --endurance: of each round",
     )
     parser.add_argument("--rate", type=float, default=50.0, help="with --consoles: pods a second")
-    parser.add_argument("--rounds", type=int, default=8, help="with --endurance, after two to warm")
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="with --endurance, --features: after those to warm"
+    )
     parser.add_argument(
         "--waiting",
         type=int,
         default=0,
         help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000,"
-        " --timers 1,000,000, --forms 2,000",
+        " --timers 1,000,000, --forms and --features 2,000",
     )
     parser.add_argument("--classes", type=int, default=50, help="with --storm: of how many classes")
     parser.add_argument(
@@ -247,6 +255,9 @@ def main(arguments: Sequence[str]) -> None:
             _print(drain.run(nodes=nodes, drained=options.drain, say=_say))
         elif options.why:
             _print(why.run(nodes=nodes, say=_say))
+        elif options.features:
+            pods, rounds = options.waiting or 2000, options.rounds
+            _print(features.run(nodes=nodes, pods=pods, rounds=rounds, say=_say))
         elif options.simulation:
             _print(simulation.run(nodes=nodes, pods=options.waiting or 10_000, say=_say))
         elif options.fairness:
