@@ -9,7 +9,7 @@ SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test long long-tests later plans previews fast check conformance bench soak schema test-deps lock clean reset
+.PHONY: help up test long long-tests later plans previews fast check conformance bench soak schema test-deps editor lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
@@ -25,6 +25,7 @@ help:
 	@echo "make soak         faults of every kind for MINUTES=90, from SEED=; a table at the end"
 	@echo "make schema       EXAMPLES=50 requests that Schemathesis makes for each operation of the API"
 	@echo "make test-deps    a browser, kubectl and a C compiler for the tests (Debian's packages; root)"
+	@echo "make editor       the console's YAML editor once more, from the versions in tools/editor (Node.js)"
 	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
 	@echo "make clean        remove .venv and caches; make reset: remove the data too"
 
@@ -90,6 +91,12 @@ schema:
 
 test-deps:
 	@exec .ci/test-deps
+
+# CodeMirror for the console in one file. Needs Node.js and npm; nothing else does but tests/clients.
+editor:
+	@cd tools/editor && npm ci --no-audit --no-fund && npx esbuild editor.js --bundle --minify --format=esm \
+	  --target=es2022 --legal-comments=none --outfile=../../api/static/console/vendor/codemirror-6.min.js
+	@sha256sum api/static/console/vendor/codemirror-6.min.js
 
 lock:
 	@./bootstrap.sh dev

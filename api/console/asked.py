@@ -216,7 +216,10 @@ def read(text: str) -> list[Manifest]:
 
 
 def _objects(text: str) -> Iterator[Manifest]:
-    for one in reading.read_yaml_documents(text.encode()):
+    raw = text.encode()
+    documents = list(reading.read_yaml_documents(raw))
+    reading.refuse_repeated_keys(raw)
+    for one in documents:
         if one is None:
             continue
         if not isinstance(one, dict):

@@ -335,7 +335,7 @@ def _manifest_of(kind: Kind, namespace: str, name: str, past: Then | None) -> Ma
 def problems_of(error: StatusError) -> list[tuple[str, str]]:
     """Return what is wrong: the field's path, empty for the whole, and words, each."""
     causes = error.details.get("causes") or ()
-    return [(one["field"], one["message"]) for one in causes] or [("", error.message)]
+    return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
 
 
 def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
@@ -367,9 +367,11 @@ def read_yaml(text: str) -> Any:
     """Return the object in a text.
 
     Raises:
-        BadRequest: it is no YAML, or no object; the sentence says where.
+        BadRequest: it is no YAML, or no object, or gives a field twice; the sentence says where.
     """
-    found = reading.read_yaml(text.encode())
+    raw = text.encode()
+    found = reading.read_yaml(raw)
     if not isinstance(found, dict):
         raise BadRequest("this is no object: it must begin with apiVersion, kind and metadata")
+    reading.refuse_repeated_keys(raw)
     return strip_nulls(found)

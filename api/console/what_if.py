@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.urls import reverse
 
 from api.access import outgoing
-from api.console import asked, comparisons, frame, outcome, plans
+from api.console import asked, comparisons, frame, outcome, plans, records
 from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
@@ -61,7 +61,7 @@ def _show(
         "items": [(at, asked.in_words([one])) for at, one in enumerate(changes)],
         "kubectl": asked.kubectl(changes),
         "text": text,
-        "wrong": _problems(wrong) if wrong else [],
+        "wrong": records.problems_of(wrong) if wrong else [],
         "effects": EFFECTS,
         "query": request.GET,
         "policies": comparisons.POLICIES,
@@ -71,7 +71,7 @@ def _show(
         try:
             status = advisor.ask("plan", asked.document_of(changes))["status"]
         except StatusError as error:
-            context["problem"] = _problems(error)
+            context["problem"] = records.problems_of(error)
         else:
             context |= {
                 "status": status,
@@ -88,11 +88,6 @@ def _configuration(changes: list[Manifest]) -> str:
     """Return the YAML of the configuration that the basket would put in force, or nothing."""
     found = [one["configuration"] for one in changes if "configuration" in one]
     return pages.as_yaml(found[-1]) if found else ""
-
-
-def _problems(error: StatusError) -> list[tuple[str, str]]:
-    causes = error.details.get("causes") or ()
-    return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
 
 
 def _compared(status: Manifest) -> list[Compared]:

@@ -236,6 +236,20 @@ def repeated_keys(raw: bytes) -> list[tuple[int, str]]:
     return found
 
 
+def refuse_repeated_keys(raw: bytes) -> None:
+    """Refuse a YAML text that ``read_yaml`` reads, where a key stands again in a map.
+
+    For texts that a person writes: which of the two was meant, nobody knows.
+
+    Raises:
+        BadRequest: it names the first few of these keys with their lines.
+    """
+    if found := repeated_keys(raw):
+        told = "; ".join(f"line {line} gives {key!r} once more" for line, key in found[:_MOST_TOLD])
+        raise BadRequest(f"a key may be there once in a map: {told}")
+
+
+_MOST_TOLD: Final = 5
 _STARTS: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 # YAML -----------------------------------------------------------------------------------------

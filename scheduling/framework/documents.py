@@ -34,7 +34,7 @@ from clusterstate.objects.errors import (
     TooLarge,
 )
 from clusterstate.objects.meta import strip_nulls
-from clusterstate.objects.reading import read_yaml
+from clusterstate.objects.reading import read_yaml, refuse_repeated_keys
 from scheduling.framework import extenders, legacy
 from scheduling.framework.configuration import (
     API_VERSION,
@@ -96,7 +96,9 @@ def parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         # it ends the document, so that the rest would be a second one.
         text = "\n".join(line for line in document.splitlines() if line.strip() != "...")
         try:
-            value = read_yaml(text.encode("utf-8", "replace"))
+            raw = text.encode("utf-8", "replace")
+            value = read_yaml(raw)
+            refuse_repeated_keys(raw)
         except (BadRequest, TooLarge) as error:
             detail = f"does not parse as YAML or JSON: {error.message}"
             raise Invalid(KIND, "", [FieldError(INVALID, "", None, detail)], GROUP) from error

@@ -45,6 +45,16 @@ from tests.forms import few
 
 PASSWORD = "pass word 123"
 PICTURES = os.environ.get("CONSOLE_PICTURES")
+POD_TEXT = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: typed
+spec:
+  containers:
+  - name: main
+    image: nginx
+"""
 ZONE = "topology.kubernetes.io/zone"
 REFUSAL = "0/60 nodes are available: 60 Insufficient cpu."
 OWNER = {
@@ -361,6 +371,41 @@ def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
     console.click("[data-export]")
     # The form that was refused is the only thing that the browser may report.
     assert [one for one in console.complaints() if "422" not in one] == []
+
+
+def test_yaml_is_edited_in_an_editor_that_marks_what_is_wrong(console: Browser) -> None:
+    def lines() -> list[str]:
+        """Return the numbers of the lines that are marked, once the page is there again."""
+        return console.driver.execute_script(
+            "const root = document.querySelector('.editor').shadowRoot;"
+            "return [...root.querySelectorAll('.cm-lint-marker')].map(one => root.elementFromPoint("
+            " root.querySelector('.cm-lineNumbers').getBoundingClientRect().x + 5,"
+            " one.getBoundingClientRect().y + 5)?.textContent)"
+        )
+
+    def type_anew(text: str) -> None:
+        console.click(".editor")
+        press(console, Keys.CONTROL + "a" + Keys.NULL)
+        console.driver.execute_cdp_cmd("Input.insertText", {"text": text})
+
+    console.open("/console/pods/new?by=yaml")
+    console.find(".editor")
+    type_anew(POD_TEXT.replace("image: nginx", "image: ''"))
+    console.click("button[value=create]")
+    console.sees("Nothing was created")
+    assert console.find("#problems li").get_attribute("data-field") == "spec.containers[0].image"
+    eventually(console, lambda: lines() == ["8"])
+    type_anew(POD_TEXT.replace("- name", "{ name"))
+    console.click("button[value=check]")
+    console.sees("not valid YAML")
+    eventually(console, lambda: lines() == ["7"])
+    load_axe(console)
+    assert serious(console) == []
+    type_anew(POD_TEXT)
+    press(console, Keys.TAB, Keys.TAB, Keys.ENTER)  # Tab leaves the editor, as any field
+    console.sees("default/typed")
+    assert manifest("Pod", "default", "typed")["spec"]["containers"][0]["image"] == "nginx"
+    assert [one for one in console.complaints() if "422" not in one and "400" not in one] == []
 
 
 def test_every_node_is_scrolled_sorted_searched_and_compared(console: Browser) -> None:

@@ -106,6 +106,7 @@ def test_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
         ("kind: Plan\nspec: {changes: [{drain: {nodes: [nobody]}}]}", 422, "nobody"),
         (POD.replace("name: a,", ""), 422, "name"),
         ("kind: KubeSchedulerConfiguration\nprofiles: 7", 422, "profiles"),
+        ("kind: Node\n---\nkind: Pod\nkind: Node", 400, "line 4 gives 'kind' once more"),
     ):
         answer = operator.post(ADD, {"text": wrong})
         assert answer.status_code == code, wrong

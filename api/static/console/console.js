@@ -225,7 +225,7 @@ document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); open_palette(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.target.closest?.("dialog[open]")) return;
-  if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]")) { if (event.key === "Escape") event.target.blur(); return; }
+  if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable], [data-typed]")) { if (event.key === "Escape") (event.target.shadowRoot?.activeElement || event.target).blur(); return; }
   if (Date.now() - after_g < 1200) {
     const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
     after_g = 0;
