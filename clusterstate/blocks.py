@@ -2,9 +2,10 @@
 
 A *block* holds changes of one kind that follow each other closely, sorted by object and revision.
 Its ``index`` has everything about the changes but the objects: who, when, what, which version was
-before. Its ``body`` has, one behind the other, the versions that those changes ended, as they were
-given out. Versions of one object, and objects of one controller, differ in a few characters and lie
-beside each other, so they compress to a twentieth.
+before, and what that one, of a pod, told of the fleet. Its ``body`` has, one behind the other, the
+versions that those changes ended, as they were given out. Versions of one object, and objects of
+one controller, differ in a few characters and lie beside each other, so they compress to a
+twentieth.
 
 Whoever looks for an object decodes the index, and the body only if the object is in it.
 """
@@ -19,6 +20,7 @@ import msgspec
 
 from clusterstate.objects import causes
 from clusterstate.objects.actor import KUBE_SCHEDULER
+from clusterstate.objects.glances import Glance
 
 _LEVEL: Final = 6
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,7 +32,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     ``at`` is in microseconds since the epoch, ``verb`` as in the change log. ``previous`` is the
     revision at which the version began that this change ended, 0 where there was none, and ``body``
     that version as JSON, ``None`` where there was none or where it is not known. ``node_name`` is a
-    pod's node after the change. ``cause`` is a UUID as text, or empty.
+    pod's node after the change. ``cause`` is a UUID as text, or empty. ``glance`` is what that
+    version of a pod tells of the fleet, ``None`` where it is to be read for that.
     """
 
     revision: int
@@ -45,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     cause: str
     node_name: str
     body: bytes | None
+    glance: Glance | None = None
 
     @property
     def key(self) -> str:
@@ -63,7 +67,11 @@ def mark_of(key: str) -> bytes:
 
 
 class _Columns(msgspec.Struct, array_like=True, gc=False):
-    """An index as it is written: numbers by column, texts by their number in ``words``."""
+    """An index as it is written: numbers by column, texts by their number in ``words``.
+
+    Of a glance ``uses`` has the text, -1 where there is none, and ``places`` the node, counted from
+    1; 0: the one after the change. Blocks of former versions have neither.
+    """
 
     revision: int
     at: int
@@ -80,6 +88,8 @@ class _Columns(msgspec.Struct, array_like=True, gc=False):
     causes: list[int]
     node_names: list[int]
     lengths: list[int]
+    places: list[int] = []
+    uses: list[int] = []
 
 
 _decode = msgspec.msgpack.Decoder(_Columns).decode
@@ -133,6 +143,14 @@ def pack(entries: Sequence[Entry]) -> Block:
         node_names=[number(one.node_name) for one in entries],
         lengths=[-1 if one.body is None else len(one.body) for one in entries],
     )
+    if any(one.glance for one in entries):
+        columns.uses = [number(one.glance.text) if one.glance else -1 for one in entries]
+        columns.places = [
+            1 + number(one.glance.node_name)
+            if one.glance and one.glance.node_name != one.node_name
+            else 0
+            for one in entries
+        ]
     columns.words = list(words)
     body = b"".join(one.body for one in entries if one.body is not None)
     begins = [one.previous for one in entries if one.body is not None and one.previous]
@@ -213,6 +231,39 @@ class Index:
         """Return a pod's node after the change; a pod on a node leaves it only with its end."""
         return self._columns.words[self._columns.node_names[place]]
 
+    def may_be_on(self, place: int, node_name: str) -> bool:
+        """Return whether the version that ended may be of a pod on that node; empty: on none."""
+        glance = self.glance(place)
+        if glance is not None:
+            return glance.node_name == node_name
+        return not node_name or self.node_name(place) == node_name
+
+    def glance(self, place: int) -> Glance | None:
+        """Return what the version that a change ended tells of the fleet, if that is written."""
+        columns = self._columns
+        if not columns.uses or columns.uses[place] < 0:
+            return None
+        name = columns.places[place] - 1 if columns.places[place] else columns.node_names[place]
+        return Glance(columns.words[name], columns.words[columns.uses[place]])
+
+    def glances(self, places: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the node and the text of glances, by their numbers in ``words``.
+
+        The number of no text is -1: there is no glance; that of an empty one is 0.
+        """
+        columns = self._columns
+        if not columns.uses:
+            return [(0, -1)] * len(places)
+        after, before, uses = columns.node_names, columns.places, columns.uses
+        return [
+            (before[place] - 1 if before[place] else after[place], uses[place]) for place in places
+        ]
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The texts that numbers stand for."""
+        return self._columns.words
+
     def entry(self, place: int, body: bytes | None = None) -> Entry:
         """Return an entry, with the body that is given."""
         columns = self._columns
@@ -232,6 +283,7 @@ class Index:
             cause=words[columns.causes[place]],
             node_name=words[columns.node_names[place]],
             body=body,
+            glance=self.glance(place),
         )
 
     def has_body(self, place: int) -> bool:

@@ -19,6 +19,7 @@ before the log is trimmed (`forget`): a version that ended in a gap would be mis
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -31,7 +32,9 @@ from clusterstate import blocks, changes, lineage, locks, sql
 from clusterstate.actions import partitions, transactions
 from clusterstate.blocks import Block, Entry, Moments
 from clusterstate.objects.document import compose
-from clusterstate.objects.kinds import NAMES
+from clusterstate.objects.glances import Glance, Glances
+from clusterstate.objects.kinds import KINDS, NAMES
+from clusterstate.objects.quantity import QuantityError
 from clusterstate.queries.pods import pod_overlay
 
 logger = structlog.get_logger(__name__)
@@ -164,13 +167,14 @@ _Read = tuple[int, int, Entry]
 def _read_chunk(start: int, mark: int) -> tuple[list[_Read], int]:
     """Return the changes of a chunk, and the revision up to which that is all there are."""
     found: list[_Read] = []
+    glances = Glances()
     size = 0
     cursor = start
     while True:
         limit = min(_AT_ONCE, CHUNK - len(found))
         rows = sql.fetch(_READ, (cursor, mark, limit))
         for row in rows:
-            entry = _entry(row)
+            entry = _entry(row, glances)
             found.append((row[0], row[2], entry))
             size += len(entry.body or b"")
         if len(rows) < limit:
@@ -180,12 +184,13 @@ def _read_chunk(start: int, mark: int) -> tuple[list[_Read], int]:
             return found, cursor
 
 
-def _entry(row: sql.Row) -> Entry:
+def _entry(row: sql.Row, glances: Glances) -> Entry:
     (
         revision, at, kind, verb, object_id, namespace, name, previous, node_name, was_on,
         scheduled_at, unschedulable, eviction, actor, impersonator, cause, text,
     ) = row  # fmt: skip
     body: bytes | None = None
+    glance: Glance | None = None
     if text is not None and previous is not None:
         try:
             body = compose(
@@ -194,6 +199,9 @@ def _entry(row: sql.Row) -> Entry:
         except Exception:
             # The version is told to be unknown; everybody else's past goes on.
             logger.exception("version_not_packed", kind=NAMES.get(kind), name=name)
+    if body is not None and kind == KINDS["Pod"].code:
+        with suppress(msgspec.DecodeError, QuantityError):  # who asks reads the version itself
+            glance = glances.at(body)
     return Entry(
         revision=revision,
         at=(at - _EPOCH) // _MICROSECOND,
@@ -207,6 +215,7 @@ def _entry(row: sql.Row) -> Entry:
         cause=cause or "",
         node_name=node_name or "",
         body=body,
+        glance=glance,
     )
 
 

@@ -8,57 +8,24 @@ from typing import Final
 import msgspec
 
 from clusterstate import sql
-from clusterstate.objects import document, scheduling_class
+from clusterstate.blocks import Index
+from clusterstate.objects import document, glances
+from clusterstate.objects.glances import Glances
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod, PodCondition, PodStatus
+from clusterstate.objects.pod import PodCondition
 from clusterstate.objects.quantity import milli_value, value
-from clusterstate.objects.resources import pod_request_ints
 from clusterstate.queries import past
 from clusterstate.queries.fleet import FleetNode, total, worries
 from clusterstate.queries.lists import list_page
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
-_OVER: Final = ("Succeeded", "Failed")
+_NOTHING: Final[tuple[int, ...]] = ()
 _LEAST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PODS: Final = KINDS["Pod"]
 _decode_node = msgspec.json.Decoder(Node).decode
-_decode_pod = msgspec.json.Decoder(Pod).decode
 _decode_amounts = msgspec.json.Decoder(dict[str, int]).decode
 _decode_condition = msgspec.json.Decoder(PodCondition).decode
-
-
-class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What of a pod's spec says where it is and what it asks for, the latter as it is written."""
-
-    node_name: str = ""
-    containers: msgspec.Raw = msgspec.Raw(b"")
-    init_containers: msgspec.Raw = msgspec.Raw(b"")
-    overhead: msgspec.Raw = msgspec.Raw(b"")
-    resources: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    phase: str = ""
-    container_statuses: msgspec.Raw = msgspec.Raw(b"")
-    init_container_statuses: msgspec.Raw = msgspec.Raw(b"")
-    allocated_resources: msgspec.Raw = msgspec.Raw(b"")
-    resources: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    deletion_timestamp: str | None = None
-
-
-class _Glance(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A pod, as far as it has to be read if another one asked for the same."""
-
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-_glance = msgspec.json.Decoder(_Glance).decode
 _WORDS: Final = '"message":'
 _SINCE: Final = '"lastTransitionTime":"'
 _SUMS: Final = f"""
@@ -133,7 +100,8 @@ def fleet_at(revision: int) -> PastFleet:
 
     Pods whose version of then is a row or lies in the log are added up by the database: the log
     names the scheduling class of each version that it ended, and a class is kept as long as the log
-    names it. Versions that were packed are read one by one. Queries three times or more.
+    names it. Of versions that were packed the blocks' indexes tell what each asked for. Queries
+    three times or more.
 
     Raises:
         Expired: that is no longer known.
@@ -149,8 +117,8 @@ def fleet_at(revision: int) -> PastFleet:
             sums.wait(_group(title, pods, words, since))
     if revision < log:
         past.require(revision)
-        for text in past.bodies_at(_PODS, revision, log):
-            sums.count(text)
+        for namespace, title, text in past.bodies_at(_PODS, revision, log, sums.take):
+            sums.count(namespace, title, text)
         past.require(revision)  # none of it was dropped meanwhile
     nodes = list_page("Node", at=revision).items
     items = [_node(_decode_node(text), sums, revision) for text in nodes]
@@ -162,7 +130,7 @@ def node_at(revision: int, node: bytes, pods: Iterable[bytes]) -> FleetNode:
     """Return a node of then, by its version and those of all pods that were on it."""
     sums = _Sums()
     for text in pods:
-        sums.count(text)
+        sums.count("", "", text)
     return _node(_decode_node(node), sums, revision)
 
 
@@ -170,10 +138,12 @@ class _Sums:
     """What is added up: what each node was asked for, how many left it, and who waited for what."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, dict[str, int]] = {}
+        self.plain: dict[str, list[int]] = {}
+        self.others: dict[str, dict[str, int]] = {}
         self.leaving: dict[str, int] = {}
         self.waited: dict[str, Waited] = {}
-        self._requests: dict[tuple[bytes, ...], dict[str, int]] = {}
+        self._glances = Glances()
+        self._uses: dict[str, tuple[int, tuple[int, ...], dict[str, int]]] = {}
 
     def add(
         self,
@@ -186,20 +156,69 @@ class _Sums:
         extended: str,
     ) -> None:
         """Add pods of a node that ask for the same extended resources each."""
-        amounts = {"pods": pods, "cpu": cpu, "memory": memory, "ephemeral-storage": ephemeral}
         more = {resource: each * pods for resource, each in _decode_amounts(extended).items()}
-        self._add(name, {**amounts, **more}, ending)
+        self._add(name, (cpu, memory, ephemeral, pods), more, ending)
 
-    def count(self, text: bytes) -> None:
+    def count(self, namespace: str, title: str, text: bytes) -> None:
         """Add a version of then to what was asked of its node, or to the pods that waited."""
-        seen = _glance(text)
-        if seen.status.phase in _OVER:
+        glance = self._glances.at(text)
+        self._see(glance.node_name, glance.text, (namespace, title))
+
+    def take(self, index: Index, places: list[int]) -> list[int]:
+        """Add versions by what a block's index tells of them; return those that are to be read.
+
+        The same as to ``_see`` each of them: those of pods on a node that asked for nothing but
+        what every pod asks for, which are most, are added up here.
+        """
+        lacking: list[int] = []
+        amounts: dict[int, tuple[int, ...]] = {}
+        rows: dict[int, list[int]] = {}
+        words = index.words
+        for place, (name, text) in zip(places, index.glances(places), strict=True):
+            if text < 0:
+                lacking.append(place)
+                continue
+            plain = amounts.get(text)
+            if plain is None:
+                plain = amounts[text] = _NOTHING if not name else self._plain_of(words[text])
+            if not name or plain is _NOTHING:
+                self._see(words[name], words[text], index.key(place))
+                continue
+            row = rows.get(name)
+            if row is None:
+                row = rows[name] = self.plain.setdefault(words[name], [0] * len(_PLAIN))
+            row[0] += plain[0]
+            row[1] += plain[1]
+            row[2] += plain[2]
+            row[3] += plain[3]
+        return lacking
+
+    def _see(self, name: str, text: str, key: tuple[str, str]) -> None:
+        """Add a pod by its glance; ``key`` is its own, of which one on a node has no need."""
+        if not text:
             return
-        if not seen.spec.node_name:
-            self.wait(_waiting(_decode_pod(text)))
+        if not name:
+            found = glances.wait_of(text)
+            self.wait(Waited(1, *key, found.moment, found.words))
             return
-        ending = 1 if seen.metadata.deletion_timestamp else 0
-        self._add(seen.spec.node_name, self._requests_of(seen, text), ending)
+        leaving, plain, more = self._use(text)
+        self._add(name, plain, more, leaving)
+
+    def _use(self, text: str) -> tuple[int, tuple[int, ...], dict[str, int]]:
+        use = self._uses.get(text)
+        if use is None:
+            read = glances.use_of(text)
+            plain = tuple(read.amounts.get(resource, 0) for resource in _PLAIN)
+            more = {key: one for key, one in read.amounts.items() if key not in _PLAIN}
+            use = self._uses[text] = read.leaving, plain, more
+        return use
+
+    def _plain_of(self, text: str) -> tuple[int, ...]:
+        """Return what a pod on a node asked for, if that and where it was is all there is."""
+        if not text:
+            return _NOTHING
+        leaving, plain, more = self._use(text)
+        return _NOTHING if leaving or more else plain
 
     def wait(self, group: Waited) -> None:
         """Put pods that waited together with those that waited with the same words."""
@@ -213,53 +232,29 @@ class _Sums:
             first, pods=known.pods + group.pods, since=min(earlier, default=None)
         )
 
-    def _add(self, name: str, amounts: dict[str, int], ending: int) -> None:
-        use = self.asked.get(name)
+    def _add(self, name: str, plain: tuple[int, ...], more: dict[str, int], ending: int) -> None:
+        """Add amounts of a node: those of ``_PLAIN`` in their order, and others by resource."""
+        use = self.plain.get(name)
         if use is None:
-            self.asked[name] = dict(amounts)
+            self.plain[name] = list(plain)
         else:
-            for resource, amount in amounts.items():
-                use[resource] = use.get(resource, 0) + amount
+            use[0] += plain[0]
+            use[1] += plain[1]
+            use[2] += plain[2]
+            use[3] += plain[3]
+        if more:
+            known = self.others.setdefault(name, {})
+            for resource, amount in more.items():
+                known[resource] = known.get(resource, 0) + amount
         if ending:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 
-    def _requests_of(self, seen: _Glance, text: bytes) -> dict[str, int]:
-        """Return what a pod asks for, as its scheduling class has it, and one pod.
-
-        Of many that are written alike the first one is read; one whose agent tells what it holds is
-        read by itself.
-        """
-        spec = seen.spec
-        if _tells_amounts(seen.status):
-            whole = scheduling_class.reduce(msgspec.json.decode(text))
-            return {"pods": 1, **pod_request_ints(msgspec.convert(whole, Pod))}
-        written = tuple(
-            bytes(one)
-            for one in (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        )
-        found = self._requests.get(written)
-        if found is None:
-            pod = msgspec.structs.replace(_decode_pod(text), status=PodStatus())
-            found = self._requests[written] = {"pods": 1, **pod_request_ints(pod)}
-        return found
-
-
-def _tells_amounts(status: _Status) -> bool:
-    return bool(bytes(status.allocated_resources) or bytes(status.resources)) or any(
-        word in bytes(one)
-        for one in (status.container_statuses, status.init_container_statuses)
-        for word in (b'"allocatedResources"', b'"resources"')
-    )
-
-
-def _waiting(pod: Pod) -> Waited:
-    words, since = "", pod.metadata.creation_timestamp
-    for one in pod.status.conditions:
-        if one.type == "PodScheduled" and one.status == "False":
-            words = one.message or one.reason
-            since = one.last_transition_time or since
-    moment = document.parse_time(since) if since else None
-    return Waited(1, pod.metadata.namespace, pod.metadata.name, moment, words)
+    def asked(self, name: str) -> dict[str, int]:
+        """Return what was asked of a node; nothing where no pod was there."""
+        plain = self.plain.get(name)
+        if plain is None:
+            return {}
+        return dict(zip(_PLAIN, plain, strict=True)) | self.others.get(name, {})
 
 
 def _group(key: str, pods: int, condition: str | None, since: str | None) -> Waited:
@@ -295,6 +290,6 @@ def _node(node: Node, sums: _Sums, revision: int) -> FleetNode:
         ready=next((one.status for one in conditions if one.type == "Ready"), ""),
         conditions=tuple(one.type for one in conditions if worries(one)),
         offered=offered,
-        asked=sums.asked.get(name, {}),
+        asked=sums.asked(name),
         leaving=sums.leaving.get(name, 0),
     )

@@ -479,7 +479,7 @@ def _packed(
         found = past.versions_at(
             kind, revision, log,
             namespace=listing.namespace, after=listing.after.key, limit=limit, part=listing.part,
-            node_name=listing.node_name or "",
+            node_name=listing.node_name,
         )  # fmt: skip
         past.require(revision)  # none of it was dropped meanwhile
     except Expired as error:

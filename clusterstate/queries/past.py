@@ -8,7 +8,7 @@ Expired, never a guess.
 ``Lease`` and ``Event`` have no past: renewals of leases, and counting up an event, are not logged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
@@ -202,14 +202,14 @@ def versions_at(
     after: tuple[str, str] | None = None,
     limit: int | None = None,
     part: str = "",
-    node_name: str = "",
+    node_name: str | None = None,
 ) -> list[tuple[str, str, bytes]]:
     """Return the versions that held at a revision, and ended at ``upto`` or before, by key.
 
     Namespace, name and body of each; only of ``namespace`` unless it is empty, only of objects
     after the key ``after``, with ``part`` in their name, and the first ``limit`` of those. With
-    ``node_name`` all pods that were on that node, and maybe some that were put there by the change
-    that ended the version. Queries once, and once for each 64 blocks that have some.
+    ``node_name`` all pods that were on that node (empty: on none), and maybe some that were not.
+    Queries once, and once for each 64 blocks that have some.
 
     Raises:
         Expired: one of them is not known.
@@ -225,7 +225,9 @@ def versions_at(
             key = index.key(place)
             if (namespace and key[0] != namespace) or (after is not None and key <= after):
                 continue
-            if part not in key[1] or (node_name and index.node_name(place) != node_name):
+            if part not in key[1]:
+                continue
+            if node_name is not None and not index.may_be_on(place, node_name):
                 continue
             if not index.has_body(place):
                 raise Expired(f'what {kind.resource} "{key[1]}" was at {revision} is not known')
@@ -255,8 +257,14 @@ def _with_bodies(found: Sequence[Found], indexes: dict[int, Index]) -> list[tupl
     return [(*one.key, bodies[one.block, one.place]) for one in found]
 
 
-def bodies_at(kind: Kind, revision: int, upto: int) -> Iterator[bytes]:
-    """Yield the bodies of what ``versions_at`` returns, in no order. Queries as often.
+Take = Callable[[Index, list[int]], list[int]]
+
+
+def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tuple[str, str, bytes]]:
+    """Yield what ``versions_at`` returns, in no order. Queries as often.
+
+    ``take`` is given each index with the places of its versions, and returns those that are to be
+    yielded: it may have read all that it needs.
 
     Raises:
         Expired: one of them is not known.
@@ -271,12 +279,14 @@ def bodies_at(kind: Kind, revision: int, upto: int) -> Iterator[bytes]:
                 if not index.has_body(place):
                     name = index.key(place)[1]
                     raise Expired(f'what {kind.resource} "{name}" was at {revision} is not known')
+            places = take(index, places)
             if places:
                 wanted[block] = at, index, places
         blocks, times = list(wanted), [at for at, _, _ in wanted.values()]
         for block, packed in sql.fetch(_BODIES, (sql.Int8s(blocks), sql.Times(times))):
             _, index, places = wanted[block]
-            yield from index.bodies(bytes(packed), places)
+            for place, body in zip(places, index.bodies(bytes(packed), places), strict=True):
+                yield *index.key(place), body
 
 
 _PRESENT: Final = """

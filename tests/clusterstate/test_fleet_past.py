@@ -11,6 +11,7 @@ from clusterstate.actions import history, objects, past
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects import scheduling_class
+from clusterstate.objects.glances import Glance, Glances
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
@@ -164,10 +165,13 @@ def test_the_database_adds_up_what_every_version_of_then_asked_for(revisions: li
     assert any(GPU in one.asked for one in fleet_at(revisions[-1]).items)
 
 
+@pytest.mark.parametrize("blocks", ["of now", "of former versions", "of both"])
 def test_the_same_is_told_wherever_packing_and_trimming_stopped(
-    revisions: list[int], monkeypatch: pytest.MonkeyPatch
+    blocks: str, revisions: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past, "CHUNK", 4)
+    if blocks != "of now":
+        monkeypatch.setattr(past, "Glances", _Never if blocks == "of former versions" else _Rarely)
     when = dict(sql.fetch("SELECT revision, at FROM change"))
     for boundary in [*sorted(when)[5::6], max(when)]:
         while past.pack(now=when[max(when)], patience=timedelta(0)).changes:
@@ -175,6 +179,22 @@ def test_the_same_is_told_wherever_packing_and_trimming_stopped(
         history.trim(now=when[boundary] + timedelta(seconds=1), keep_seconds=0)
         check(revisions)
     assert sql.fetch("SELECT count(*) FROM change") == [(0,)]
+
+
+class _Never(Glances):
+    """As before indexes told of glances, or where a version cannot be read."""
+
+    def at(self, body: bytes) -> Glance:
+        raise msgspec.DecodeError
+
+
+class _Rarely(Glances):
+    """So of every other version."""
+
+    def at(self, body: bytes) -> Glance:
+        if len(body) % 2:
+            raise msgspec.DecodeError
+        return super().at(body)
 
 
 def test_pages_of_the_past_hold_what_the_whole_list_does(revisions: list[int]) -> None:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.blocks import Entry, Index, Moments, key_of, mark_of, pack
+from clusterstate.objects.glances import Glance
 
 NAMES = st.sampled_from(["a", "a-b", "a.b", "b", "ä"])
 ENTRIES = st.lists(
@@ -21,6 +22,7 @@ ENTRIES = st.lists(
         cause=st.sampled_from(["", "c"]),
         node_name=NAMES | st.just(""),
         body=st.none() | st.binary(max_size=20),
+        glance=st.none() | st.builds(Glance, NAMES | st.just(""), NAMES | st.just("")),
     ).flatmap(
         lambda one: st.builds(
             lambda lasted: _lasting(one, lasted), st.integers(0, one.revision - 1)
@@ -52,6 +54,12 @@ def test_what_is_packed_is_read_again(entries: list[Entry], revision: int, upto:
         if one.previous and one.previous <= revision < one.revision <= upto
     ]
     assert index.alive_at(revision, upto) == held
+    for place, (name, text) in zip(held, index.glances(held), strict=True):
+        one = entries[place].glance
+        told = None if text < 0 else Glance(index.words[name], index.words[text])
+        assert told == index.glance(place) == one
+        assert index.may_be_on(place, "a") or (one or entries[place]).node_name != "a"
+        assert index.may_be_on(place, "") or (one is not None and one.node_name)
     for one in entries:
         assert block.first_key <= one.key <= block.last_key
         assert mark_of(one.key) in block.marks
