@@ -4,9 +4,10 @@ A client posts pods at a steady rate and reads each of them, whether or not the 
 (open loop), on a service of its own with so many nodes. It does so in turns without and with the
 consoles: pages that a person has open, which follow the stream of changes and ask for their parts
 again as ``static/console/console.js`` does, as often as the stream lets them. Load and consoles run
-in processes of their own. The result is the p50, p95 and p99 of each turn, and the ratio of the p95
-of all turns with the consoles to that of all turns without, for which 1.1 is the goal. Before all
-that a browser shows how soon a page tells of a change (`tests.perf.seen`).
+in processes of their own. The result is the p50, p95 and p99 of each turn, how many seconds of CPU
+each part of the service and the pages (``browsers``) took of 100, and the ratio of the p95 of all
+turns with the consoles to that of all turns without, for which 1.1 is the goal. Before all that a
+browser shows how soon a page tells of a change (`tests.perf.seen`).
 """
 
 import gzip
@@ -25,19 +26,26 @@ import msgspec
 
 from tests.perf import scratch, seen
 from tests.perf.fairness import token, told
-from tests.perf.scratch import Scratch
+from tests.perf.scratch import Scratch, cpu_seconds_of
 from tests.perf.service import Client, ServiceError
 from tests.perf.workloads import node, pod
 
 _WARM_SECONDS = 5.0
 _TURNS = 3
 _CONNECTIONS = 8
-_FLEET = ("/console/fleet/columns", "/console/fleet/beside")
+_FLEET = ("Node Pod", ("/console/fleet/columns", "/console/fleet/beside"))
+_PACE = "/console/fleet/pace"
+_PACE_SECONDS = 15.0
 PAGES = (
-    _FLEET, ("/console/nodes/",), ("/console/pods/",), _FLEET, ("/console/waiting/",),
-    ("/console/nodes/bench-node-00001/",), ("/console/evictions/",),
-)  # fmt: skip
-"""What is asked for again when something changes, for each page that is open, in turn."""
+    _FLEET,
+    ("Node Pod", ("/console/nodes/",)),
+    ("Pod", ("/console/pods/",)),
+    _FLEET,
+    ("Pod", ("/console/waiting/",)),
+    ("Node:bench-node-00001 Pod@bench-node-00001", ("/console/nodes/bench-node-00001/",)),
+    ("Pod Node", ("/console/evictions/",)),
+)
+"""What each open page shows, and what it asks for again when something of that changes, in turn."""
 
 
 def run(
@@ -62,12 +70,20 @@ def run(
         for turn in range(_TURNS):
             for open_now in (0, consoles):
                 say(f"{open_now} consoles open, {seconds:.0f} s")
-                with _open(service, open_now) as parts:
+                with _open(service, open_now) as so_far:
+                    before = service.cpu_by_part() | so_far()
                     found = _load(service, user, f"t{turn}-{open_now}", rate, seconds)
+                    after = service.cpu_by_part() | so_far()
                 times[open_now] += found
                 results.append(
                     shape | {"open": open_now, "p95_ms": _ms(found, 0.95), **told(found)}
-                    | {"parts_per_second": round(parts() / seconds, 1)}
+                    | {
+                        "parts_per_second": round(after["parts"] / seconds, 1),
+                        "cpu_of_100_seconds": {
+                            part: round(100 * (spent - before.get(part, 0.0)) / seconds, 1)
+                            for part, spent in sorted(after.items()) if part != "parts"
+                        },
+                    }
                 )  # fmt: skip
     ratio = _ms(times[consoles], 0.95) / _ms(times[0], 0.95)
     return [*results, shape | {"what": "ratio", "p95": round(ratio, 2), "met": ratio <= 1.1}]
@@ -124,10 +140,13 @@ def _worker(
 
 
 @contextmanager
-def _open(service: Scratch, consoles: int) -> Iterator[Callable[[], int]]:
-    """Open pages in a process of their own; yields how many parts they have asked for so far."""
+def _open(service: Scratch, consoles: int) -> Iterator[Callable[[], dict[str, float]]]:
+    """Open pages in a process of their own; yields what they have done so far.
+
+    That is how many ``parts`` they were answered, and the CPU time of these ``browsers``.
+    """
     if not consoles:
-        yield lambda: 0
+        yield lambda: {"parts": 0}
         return
     context = multiprocessing.get_context("spawn")
     stop, ready, parts = context.Event(), context.Event(), context.Value("q", 0)
@@ -140,7 +159,9 @@ def _open(service: Scratch, consoles: int) -> Iterator[Callable[[], int]]:
         if not ready.wait(120):
             raise ServiceError("the consoles could not sign in")
         parts.value = 0
-        yield lambda: int(parts.value)
+        yield lambda: {
+            "parts": int(parts.value), "browsers": cpu_seconds_of(process.pid or 0),
+        }  # fmt: skip
     finally:
         stop.set()
         process.join(30)
@@ -151,8 +172,9 @@ def _open(service: Scratch, consoles: int) -> Iterator[Callable[[], int]]:
 def _consoles(url: str, password: str, consoles: int, stop: Any, ready: Any, parts: Any) -> None:
     cookie = _sign_in(url, password)
     for number in range(consoles):
-        args = (url, cookie, PAGES[number % len(PAGES)], stop, parts)
-        threading.Thread(target=_page, args=args, daemon=True).start()
+        page = _Page(url, cookie, *PAGES[number % len(PAGES)])
+        threading.Thread(target=page.follow, args=(stop,), daemon=True).start()
+        threading.Thread(target=page.ask, args=(stop, parts), daemon=True).start()
     ready.set()
     stop.wait()
 
@@ -194,57 +216,79 @@ def _as_header(cookies: dict[str, str]) -> str:
     return "; ".join(f"{name}={value}" for name, value in cookies.items())
 
 
-def _page(url: str, cookie: str, addresses: tuple[str, ...], stop: Any, parts: Any) -> None:
-    """Follow the stream as an open page does, and ask for the page's parts when there is news."""
-    due = threading.Event()
-    pause = [1.0]
-    asking = threading.Thread(target=_ask, args=(url, cookie, addresses, due, pause, stop, parts))
-    asking.daemon = True
-    asking.start()
-    headers = {"Cookie": cookie, "Accept": "text/event-stream"}
-    while not stop.is_set():
-        connection = _connect(url)
-        with suppress(OSError, HTTPException):
-            connection.request("GET", "/console/stream", headers=headers)
-            answer = connection.getresponse()
-            while not stop.is_set() and (line := answer.readline()):
-                if line.startswith((b"event: change", b"event: resync")):
-                    due.set()
-                elif line.startswith(b"data: "):
-                    about = msgspec.json.decode(line.removeprefix(b"data: "))
-                    pause[0] = about.get("pause", pause[0])
-        connection.close()
-        stop.wait(0.5)
+class _Page:
+    """An open page: what it heard of, what its parts show, and when it looks again."""
 
+    def __init__(self, url: str, cookie: str, live: str, addresses: tuple[str, ...]) -> None:
+        self.url, self.cookie, self.live, self.addresses = url, cookie, live, addresses
+        self.due = threading.Event()
+        self.pause = 1.0
+        self.heard = self.revision = 0
+        self.tags: dict[str, str] = {}
 
-def _ask(
-    url: str, cookie: str, addresses: tuple[str, ...], due: threading.Event, pause: list[float],
-    stop: Any, parts: Any,
-) -> None:  # fmt: skip
-    headers = {
-        "Cookie": cookie, "Accept": "text/html", "Accept-Encoding": "gzip", "HX-Request": "true",
-    }  # fmt: skip
-    connection = _connect(url)
-    revision = 0
-    while not stop.is_set():
-        if not due.wait(1.0):
-            continue
-        due.clear()
-        for address in addresses:
-            since = f"?since={revision}" if address.endswith("columns") and revision else ""
-            try:
-                connection.request("GET", address + since, headers=headers)
+    def follow(self, stop: Any) -> None:
+        """Follow the stream as an open page does."""
+        headers = {"Cookie": self.cookie, "Accept": "text/event-stream"}
+        while not stop.is_set():
+            connection = _connect(self.url)
+            with suppress(OSError, HTTPException):
+                query = urlencode({"live": self.live})
+                connection.request("GET", f"/console/stream?{query}", headers=headers)
                 answer = connection.getresponse()
-                body = answer.read()
-            except (OSError, HTTPException):
-                connection.close()
-                continue
-            if since or address.endswith("columns"):
-                with suppress(msgspec.DecodeError):
-                    revision = msgspec.json.decode(_plain(answer, body))["revision"]
-            with parts.get_lock():
-                parts.value += answer.status == 200
-        stop.wait(pause[0])
+                is_news = False
+                while not stop.is_set() and (line := answer.readline()):
+                    if line.startswith(b"event: "):
+                        is_news = line.startswith((b"event: change", b"event: resync"))
+                    elif line.startswith(b"data: "):
+                        about = msgspec.json.decode(line.removeprefix(b"data: "))
+                        self.pause = about.get("pause", self.pause)
+                        if is_news:
+                            self.heard = about["revision"]
+                            self.due.set()
+            connection.close()
+            stop.wait(0.5)
+
+    def ask(self, stop: Any, parts: Any) -> None:
+        """Ask for the page's parts when there is news."""
+        connection = _connect(self.url)
+        paced_at = -_PACE_SECONDS
+        while not stop.is_set():
+            is_due = self.due.wait(1.0)
+            self.due.clear()
+            wanted = list(self.addresses) if is_due else []
+            if _FLEET[1] == self.addresses and time.monotonic() >= paced_at + _PACE_SECONDS:
+                paced_at = time.monotonic()
+                wanted.append(_PACE)
+            for address in wanted:
+                try:
+                    status = self._ask(connection, address)
+                except (OSError, HTTPException):
+                    connection.close()
+                    continue
+                with parts.get_lock():
+                    parts.value += status in (200, 204)
+            if is_due:
+                stop.wait(self.pause)
+
+    def _ask(self, connection: http.client.HTTPConnection, address: str) -> int:
+        headers = {
+            "Cookie": self.cookie, "Accept": "text/html", "Accept-Encoding": "gzip",
+            "HX-Request": "true",
+        }  # fmt: skip
+        is_map = address.endswith("columns")
+        if address != _PACE:
+            headers |= {"Stowage-Heard": str(self.heard), "Stowage-Has": self.tags.get(address, "")}
+        since = f"?since={self.revision}" if is_map and self.revision else ""
+        connection.request("GET", address + since, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        mark = int(answer.headers.get("Stowage-Mark", self.heard))
+        self.tags[address] = "" if is_map else answer.headers.get("Stowage-Tag", "")
+        if is_map and answer.status == 200:
+            self.revision = mark = msgspec.json.decode(_plain(answer, body))["revision"]
+        if mark < self.heard:
+            self.due.set()
+        return answer.status
 
 
 def _plain(answer: http.client.HTTPResponse, body: bytes) -> bytes:

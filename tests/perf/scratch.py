@@ -78,16 +78,28 @@ class Scratch:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all processes of the service so far."""
-        ticks = 0
+        return sum(self.cpu_by_part().values())
+
+    def cpu_by_part(self) -> dict[str, float]:
+        """Return the CPU time of the service so far, by the names of its processes.
+
+        The database and Redis, which have none, by the names of their programs.
+        """
+        found: dict[str, float] = {}
         wanted = str(self.state).encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError):
-                inside = wanted in (folder / "environ").read_bytes()
-                inside = inside or wanted in bytes((folder / "cwd").resolve())
-                if inside:
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+                environment = (folder / "environ").read_bytes()
+                if wanted not in environment and wanted not in bytes((folder / "cwd").resolve()):
+                    continue
+                _, _, named = environment.partition(b"STOWAGE_PROCESS=")
+                program = (folder / "comm").read_text().strip()
+                is_store = program.startswith(("postgres", "redis", "valkey"))
+                part = program if is_store else named.partition(b"\0")[0].decode() or "up"
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                ticks = int(fields[11]) + int(fields[12])
+                found[part] = found.get(part, 0.0) + ticks / os.sysconf("SC_CLK_TCK")
+        return found
 
 
 def cpu_seconds_of(pid: int) -> float:
