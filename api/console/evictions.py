@@ -30,6 +30,7 @@ _next = Shared("landings", deadline=10.0)
 
 
 @frame.shown
+@frame.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return who leaves which node, when and why, what is held back, and how the zones are."""
     frame.require(request, "list", "evictions", group=own.GROUP)

@@ -9,7 +9,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api import clock
-from api.console import frame, kept, language, then, words
+from api.console import frame, kept, language, looks, then, words
 from clusterstate.objects.errors import BadRequest
 from clusterstate.queries import decision_search, overview
 from clusterstate.queries.decision_search import Search
@@ -51,6 +51,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 @frame.shown_then
+@frame.alike()
 def beside(request: HttpRequest) -> HttpResponse:
     """Return what stands beside the map, and the figures above it."""
     frame.require(request, "list", "nodes")
@@ -81,6 +82,7 @@ def beside(request: HttpRequest) -> HttpResponse:
 
 
 @frame.shown_then
+@frame.alike()
 def columns(request: HttpRequest) -> HttpResponse:
     """Return the nodes in columns; with ``since`` those that changed after that revision."""
     frame.require(request, "list", "nodes")
@@ -91,7 +93,8 @@ def columns(request: HttpRequest) -> HttpResponse:
         head = {"revision": past.revision, "whole": True, "gone": [], "resource": by}
         body = msgspec.json.encode(head | whole_past)
         return HttpResponse(body, content_type="application/json")
-    found = kept.nodes()
+    found = kept.nodes(request.META.get(looks.ENOUGH))
+    request.META[looks.AS_OF] = found.revision
     items: Sequence[FleetNode] = found.items
     gone: list[str] = []
     whole = True

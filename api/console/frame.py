@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from api.access.auth import require as require_right
-from api.console import then
+from api.console import looks, stream, then
 from api.forms import errors, failures
 from clusterstate import changes, middleware
 from clusterstate.access import authorizer, people
@@ -63,6 +63,22 @@ PLACES: Final = (
 )
 
 
+_ALIKE: Final[dict[View[...], float]] = {}
+
+
+def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
+    """Mark a view whose parts tell of the cluster alone: who may do the same is shown the same.
+
+    ``lasts``: for so many seconds an answer serves whatever has changed.
+    """
+
+    def mark(view: View[Parameters]) -> View[Parameters]:
+        _ALIKE[view] = lasts
+        return view
+
+    return mark
+
+
 def shown(view: View[Parameters]) -> View[Parameters]:
     """Make a function a page: for people who are signed in, with its failures as pages."""
     return _shown(view, has_past=False)
@@ -87,14 +103,27 @@ def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
             if moved := then.settled(request):
                 return guarded(moved)
             request.META[_HAS_PAST] = has_past
-            if not is_part(request):
+            make = functools.partial(view, request, *args, **kwargs)
+            if is_part(request):
+                response = _part_of(request, make, lasts=_ALIKE.get(view))
+            else:
                 request.META[_AS_OF] = str(changes.watermark())
-            response = view(request, *args, **kwargs)
+                response = make()
         except Exception as error:  # noqa: BLE001  # every failure becomes a page
             response = failure(request, error)
         return guarded(response)
 
     return answer
+
+
+def _part_of(
+    request: HttpRequest, make: Callable[[], HttpResponse], *, lasts: float | None
+) -> HttpResponse:
+    """Return a part of a page, which may have been made for another page (``looks``)."""
+    look = looks.of(request, is_alike=lasts is not None, lasts=lasts or 0.0)
+    if look is None:
+        return make()
+    return looks.given(request, look, make, stream.pause_of(look.person))
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
@@ -140,18 +169,21 @@ def require(request: HttpRequest, verb: str, resource: str, **about: str) -> Non
 
     The first change that a form asks about in this way is what the audit log says of the form.
     """
-    user = people.user_of(request.user)
     wants = Attributes(verb, resource=resource, **about)
     if request.method == "POST" and verb not in then.READS:
         request.META.setdefault(middleware.DID, wants)
-    require_right(user, wants)
+    require_all(request, [wants])
 
 
 def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
     """Raise AccessDenied unless the person may do all of that."""
     user = people.user_of(request.user)
-    for one in wants:
-        require_right(user, one)
+    try:
+        for one in wants:
+            require_right(user, one)
+    except Forbidden:
+        request.META[looks.PERSONAL] = True  # the sentence names the person
+        raise
 
 
 def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:

@@ -7,8 +7,9 @@ moment, the next page loads them again.
 """
 
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from clusterstate.objects.errors import Expired
 from clusterstate.queries.fleet import FleetNode, fleet
 
 KINDS: Final = ("Node", "Pod")
+IsEnough = Callable[[int, float], bool]
 _AT_ONCE: Final = 5000
 _FEW: Final = 1000
 """Of more nodes than this all are read again."""
@@ -60,18 +62,27 @@ class _Keeper:
         self._cursor = -1
         self._began = 0
         self._current: Nodes | None = None
+        self._read_at = 0.0
 
     def forget(self) -> None:
         """Load everything again the next time."""
         with self._lock:
             self._cursor = -1
 
-    def now(self) -> Nodes:
-        """Return the nodes of now. Queries twice, or more after many changes."""
+    def now(self, is_enough: IsEnough | None) -> Nodes:
+        """Return the nodes of now. Queries twice, or more after many changes.
+
+        Those that were read last, where their revision and age in seconds are enough.
+        """
         with self._lock:
+            found, age = self._current, time.monotonic() - self._read_at
+            if is_enough and found and self._cursor >= 0 and is_enough(found.revision, age):
+                return found
+            began = time.monotonic()
             mark = changes.settled(KINDS).mark
             if self._cursor < 0 or not self._follow(mark):
                 self._load(mark)
+            self._read_at = began
             found = self._current
             assert found is not None
             return found
@@ -142,6 +153,9 @@ _keeper = _Keeper()
 memory.when_replaced(_keeper.forget)
 
 
-def nodes() -> Nodes:
-    """Return all nodes as of now, with every change that was acknowledged to anybody."""
-    return _keeper.now()
+def nodes(is_enough: IsEnough | None = None) -> Nodes:
+    """Return all nodes as of now, with every change that was acknowledged to anybody.
+
+    ``is_enough``: of a revision and an age in seconds, whether nodes that were read then do.
+    """
+    return _keeper.now(is_enough)

@@ -34,6 +34,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 @frame.shown_then
+@frame.alike()
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a node's page; as a part what changes by itself."""
     frame.require(request, "get", "nodes", name=name)

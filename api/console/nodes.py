@@ -65,6 +65,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @frame.shown_then
+@frame.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list; as a part of the page only its rows."""
     frame.require(request, "list", "nodes")

@@ -29,6 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 @frame.shown
+@frame.alike(lasts=10.0)
 def part(request: HttpRequest) -> HttpResponse:
     """Return both pictures, and the table of what they show."""
     frame.require(request, "list", "pods")

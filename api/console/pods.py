@@ -19,6 +19,7 @@ PER_PAGE: Final = 100
 
 
 @frame.shown_then
+@frame.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list: by part of the name, namespace, node, phase, or those that wait."""
     namespace = request.GET.get("ns", "")

@@ -22,6 +22,7 @@ _groups: Final = Shared("waiting-groups", deadline=10.0)
 
 
 @frame.shown_then
+@frame.alike()
 def waiting(request: HttpRequest) -> HttpResponse:
     """Return the waiting pods in groups: how many, since when, what stands in the way.
 

@@ -5,25 +5,28 @@
     change log --(thread: read by watermark)--> digests of the last minutes --(loop)--> pages
 
 One thread of the process reads the log while a page is open, without documents, and keeps what
-changed. Each page is told at most four times a second, all that happened in between in one event::
+changed, four times a second at most. A page says what it shows (``live``: kinds, or objects), and
+is told of that alone, all that happened in between in one event::
 
     id: 183412
     event: change
-    data: {"revision": 183412, "pause": 1.0, "changed": {"Node": ["node-1"], "Pod": null}}
+    data: {"revision": 183412, "pause": 1.0, "changed": {"Pod": ["@node-1"]}}
 
-``pause`` says how many seconds a page waits between two looks at the same part: all open pages
-together ask for so many parts a second, however many are open and however much changes. Persons
-have equal shares of that: who has many pages open slows these, and not those of others.
+``pause`` says how many seconds a page waits between two looks at the same part (``looks.pause``).
+Where that is longer than it has to be, since many pages are open, a page is told of changes as
+seldom: before it would look again, it would do nothing with the news.
 
 The id is the revision, so that a browser that lost the connection goes on where it stopped
 (``Last-Event-ID``). A page that opens its stream begins at the revision of before it was read
 (``after``), so that nothing is missed in between. Where that is too long ago, the event ``resync``
-asks the page to read everything again. Of a kind with more than ``MOST_NAMES`` changed objects
-names are left out: null. A page is told of the kinds that its person may list, and of no others;
-every few seconds it is seen whether that still holds and whether the person is still signed in.
+asks the page to read everything again. Names are left out (null) of a kind that the page shows all
+objects of, or of which more than ``MOST_NAMES`` changed. A page is told of the kinds that its
+person may list, and of no others; every few seconds it is seen whether that still holds and whether
+the person is still signed in.
 """
 
 import asyncio
+import re
 import threading
 import time
 from bisect import bisect_right
@@ -41,6 +44,7 @@ from django.contrib.auth import get_user
 from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
+from api.console import looks
 from api.server import connections
 from api.server.scopes import Receive, Scope, Send
 from clusterstate import changes, memory, middleware, wake
@@ -60,24 +64,15 @@ _RIGHTS_SECONDS: Final = 10.0
 _SIGN_SECONDS: Final = 5.0
 """After so long without news a page is told that the stream is alive."""
 _KEPT: Final = 50_000
+_MOST_SHOWN: Final = 100
+_SHOWN: Final = re.compile(r"([^:@]*)([:@]?)(.*)")
 _READ: Final = 2000
+_READ_SECONDS: Final = 0.2
+"""Between two looks at the log: pages are told of less anyway."""
 _POLL_SECONDS: Final = 0.5
 MOST_OPEN: Final = 1000
 MOST_OF_ONE: Final = 100
 """Pages that one person may have open: nobody takes the room of all others."""
-
-
-PARTS_PER_SECOND: Final = 4.0
-"""So many parts are asked for by all pages, about: a part takes 15 to 60 ms of a CPU."""
-_LEAST_PAUSE: Final = 1.0
-
-
-def pause_of(pages: int, persons: int) -> float:
-    """Return the seconds that a page of a person waits between two looks at a part.
-
-    ``pages``: how many the person has open; ``persons``: how many have any.
-    """
-    return max(_LEAST_PAUSE, pages * persons / PARTS_PER_SECOND)
 
 
 _HEADERS: Final = [
@@ -132,14 +127,54 @@ class Tape:
         return self._digests[bisect_right(self._revisions, cursor) :]
 
 
-def summary(digests: Iterable[Digest], kinds: frozenset[str]) -> dict[str, list[str] | None]:
-    """Return the names that changed by kind; ``@NODE`` among pods names a node that they use."""
-    found: dict[str, set[str]] = {}
+class Shown(msgspec.Struct, frozen=True):
+    """What a page shows: ``kinds`` of which it shows all objects, and names of others by kind.
+
+    ``@NODE`` among the names of pods: those of a node.
+    """
+
+    kinds: frozenset[str]
+    named: dict[str, frozenset[str]] = {}
+
+    def names(self, one: Digest) -> Iterable[str] | None:
+        """Return the names that concern the page, ``None`` where all objects of the kind do."""
+        if one.kind in self.kinds:
+            return None
+        known = self.named.get(one.kind)
+        return known.intersection(one.names) if known else ()
+
+    def of(self, allowed: frozenset[str]) -> "Shown":
+        """Return what of it is of these kinds."""
+        named = {kind: names for kind, names in self.named.items() if kind in allowed}
+        return Shown(self.kinds & allowed, named)
+
+
+def shown_of(text: str) -> Shown:
+    """Return what a page shows, by what it says: ``Node Pod:default/web-1 Pod@node-1``."""
+    kinds, named = set(), dict[str, set[str]]()
+    for one in text.split()[:_MOST_SHOWN]:
+        kind, sign, name = _SHOWN.match(one).groups()  # type: ignore[union-attr]  # anything does
+        if sign:
+            named.setdefault(kind, set()).add(f"@{name}" if sign == "@" else name)
+        else:
+            kinds.add(kind)
+    return Shown(frozenset(kinds), {kind: frozenset(names) for kind, names in named.items()})
+
+
+def summary(digests: Iterable[Digest], shown: Shown) -> dict[str, list[str] | None]:
+    """Return the names that changed by kind, of what a page shows."""
+    found: dict[str, set[str] | None] = {}
     for one in digests:
-        if one.kind in kinds:
-            found.setdefault(one.kind, set()).update(one.names)
+        names = shown.names(one)
+        if names is None:
+            found[one.kind] = None
+        elif names:
+            known = found.setdefault(one.kind, set())
+            if known is not None:
+                known.update(names)
     return {
-        kind: sorted(names) if len(names) <= MOST_NAMES else None for kind, names in found.items()
+        kind: sorted(names) if names is not None and len(names) <= MOST_NAMES else None
+        for kind, names in found.items()
     }
 
 
@@ -158,8 +193,12 @@ class _Follower:
 
     def about(self, cursor: int, person: str) -> dict[str, Any]:
         """Return what each event says: up to where changes were told, and the pause of pages."""
-        pause = pause_of(self.of_persons[person], len(self.of_persons))
-        return {"revision": cursor, "pause": pause}
+        return {"revision": cursor, "pause": round(self.pause(person), 1)}
+
+    def pause(self, person: str) -> float:
+        """Return the seconds that a page of a person waits between two looks at a part."""
+        mine = self.of_persons[person]
+        return looks.pause(person, mine, self._open, len(self.of_persons))
 
     def is_full(self, person: str) -> bool:
         """Return whether no more pages may be open, at all or for this person."""
@@ -232,8 +271,10 @@ class _Follower:
                         self._anew.clear()
                         position = changes.watermark()
                         loop.call_soon_threadsafe(self._began, tape, position)
+                    began = time.monotonic()
                     read = changes.read_since(position, limit=_READ)
-                    if read.cursor != position:
+                    is_news = read.cursor != position
+                    if is_news:
                         digests = [digest_of(one) for one in read.items]
                         position = read.cursor
                         loop.call_soon_threadsafe(self._arrived, tape, digests, position)
@@ -252,12 +293,14 @@ class _Follower:
                     logger.exception("console_stream_failed")
                     time.sleep(0.2)
                     continue
-                time.sleep(0.02)  # what comes together is read together
+                if is_news:  # what comes together is read together
+                    time.sleep(max(0.0, began + _READ_SECONDS - time.monotonic()))
                 commits.wait(_POLL_SECONDS)
         connection.close()
 
 
 _follower = _Follower()
+pause_of = _follower.pause
 memory.when_replaced(_follower.forget)
 
 
@@ -287,6 +330,44 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
         if authorizer.decide(user, Attributes("list", kind.group, kind.plural), policy).allowed
     )
     return Person(user.name, kinds)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Who a browser's cookie stands for, ``None`` for nobody, and when (loop's time) that was."""
+
+    person: Person | None
+    at: float
+
+
+class _Sessions:
+    """Whom the cookies of open pages stand for: pages of one session find it out together."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._looking: dict[str, asyncio.Task[Person | None]] = {}
+
+    async def seen(self, headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Seen:
+        """Return who it is, as of less than ``_RIGHTS_SECONDS`` ago.
+
+        Raises:
+            DatabaseError: that cannot be found out now.
+        """
+        now = asyncio.get_running_loop().time()
+        self._seen = {
+            one: seen for one, seen in self._seen.items() if now - seen.at < _RIGHTS_SECONDS
+        }
+        key = _session_key(headers, secure=secure)
+        if (known := self._seen.get(key)) is not None:
+            return known
+        task = self._looking.get(key)
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._looking[key] = asyncio.ensure_future(_look(headers, secure=secure))
+            task.add_done_callback(lambda _: self._looking.pop(key, None))
+        found = self._seen[key] = Seen(await asyncio.shield(task), now)
+        return found
+
+
+_sessions = _Sessions()
 
 
 async def _look(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
@@ -327,7 +408,7 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> int:
     _follower.enter(person.name)
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await _tell(person, cursor_of(scope), headers, secure=secure, send=send, gone=gone)
+        await _tell(person, scope, secure=secure, send=send, gone=gone)
         if not gone.done():
             await send({"type": "http.response.body", "body": b""})
     finally:
@@ -337,34 +418,41 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> int:
 
 
 async def _tell(
-    person: Person,
-    cursor: int | None,
-    headers: list[tuple[bytes, bytes]],
-    *,
-    secure: bool,
-    send: Send,
-    gone: "asyncio.Future[None]",
+    person: Person, scope: Scope, *, secure: bool, send: Send, gone: "asyncio.Future[None]"
 ) -> None:
     loop = asyncio.get_running_loop()
-    checked = told = loop.time()
+    headers = list(scope["headers"])
+    checked = asked = told = loop.time()
+    rests_until = 0.0
     tape = _follower.tape
     while tape.floor is None and not gone.done():
         await _follower.news(1.0)
+    cursor = cursor_of(scope)
     if cursor is None or cursor > tape.position:
         cursor = tape.position
+    wanted = _wanted(scope)
+    shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
     await _event(send, "hello", cursor, _follower.about(cursor, person.name))
     while not gone.done():
         now = loop.time()
-        if now - checked >= _RIGHTS_SECONDS:
-            checked = now
+        if now - max(checked, asked) >= _RIGHTS_SECONDS:
+            asked = now
             try:
-                known = await _look(headers, secure=secure)
+                seen = await _sessions.seen(headers, secure=secure)
             except DatabaseError:
-                known = person  # nothing is known; the stream has nothing to tell either
-            if known is None:
+                continue  # nothing is known; the stream has nothing to tell either
+            if seen.person is None:
                 await _event(send, "signed-out", cursor, {})
                 return
-            person = known
+            person, checked, asked = seen.person, seen.at, seen.at
+            shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
+        if now - told >= _SIGN_SECONDS:
+            await _event(send, "alive", cursor, _follower.about(cursor, person.name))
+            told = now
+            continue  # news may have come while this was sent
+        if now < rests_until:
+            await asyncio.wait({gone}, timeout=min(rests_until, told + _SIGN_SECONDS) - now)
+            continue
         found = tape.after(cursor) if _follower.tape is tape else None
         if found is None:
             tape = _follower.tape
@@ -373,18 +461,28 @@ async def _tell(
             told = now
         elif found or tape.position > cursor:
             cursor = tape.position
-            news = summary(found, person.kinds)
+            news = summary(found, shown)
             if news:
                 about = _follower.about(cursor, person.name)
                 await _event(send, "change", cursor, {**about, "changed": news})
                 told = loop.time()
-                await asyncio.wait({gone}, timeout=EVERY_SECONDS)
+                rests_until = told + rest_of(about["pause"])
                 continue
-        if now - told >= _SIGN_SECONDS:
-            await _event(send, "alive", cursor, _follower.about(cursor, person.name))
-            told = now
-            continue  # news may have come while this was sent
         await _follower.news(1.0)
+
+
+def rest_of(pause: float) -> float:
+    """Return how long a page is told nothing after news, by how long it waits between two looks.
+
+    While few pages are open each hears at once of what it has not looked at yet.
+    """
+    return EVERY_SECONDS if pause <= looks.LEAST_PAUSE else pause
+
+
+def _wanted(scope: Scope) -> Shown | None:
+    """Return what a page says that it shows, ``None`` where it does not say."""
+    found = parse_qs(scope["query_string"], keep_blank_values=True).get(b"live")
+    return None if found is None else shown_of(found[0].decode("utf-8", "replace"))
 
 
 async def _event(send: Send, name: str, revision: int, data: dict[str, Any]) -> None:

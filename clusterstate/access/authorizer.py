@@ -95,6 +95,18 @@ def reads_own_pods_only(user: User, namespace: str, name: str) -> bool:
     return not current().decide(user.name, user.groups, wants).allowed
 
 
+def rights(user: User) -> str:
+    """Return a text that two users have in common if whatever one may do the other may, too.
+
+    Queries when the remembered policy must be compared.
+    """
+    if MASTERS in user.groups:
+        return MASTERS
+    if not user.name or nodes.name_of(user.name, user.groups):
+        return f"as {user.name}"
+    return current().rights(user.name, user.groups)
+
+
 def held(user: User, namespace: str) -> list[Rule]:
     """Return the rules that bindings give to a user, in a namespace if it is given."""
     if MASTERS in user.groups:

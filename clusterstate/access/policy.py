@@ -4,7 +4,9 @@ Pure: made of manifests, it queries nothing. Rules: plugin/pkg/auth/authorizer/r
 pkg/registry/rbac/validation/rule.go, pkg/controller/clusterroleaggregation, v1.36.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -68,6 +70,11 @@ class _Subject:
     def __init__(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants
         self.answers: dict[tuple[str, str, str, str, str, str], _Answer] = {}
+
+    @cached_property
+    def rights(self) -> str:
+        given = {repr((one.namespace, one.rules, one.problem)) for one in self.grants}
+        return hashlib.sha256("\n".join(sorted(given)).encode()).hexdigest()
 
     def answer(self, wants: Attributes) -> _Answer:
         named: dict[str, Decision] = {}
@@ -182,6 +189,10 @@ class Policy:
         if answer.always.allowed or not answer.named:
             return answer.always
         return answer.named.get(wants.name, answer.always)
+
+    def rights(self, user: str, groups: tuple[str, ...]) -> str:
+        """Return a text that is the same for all whom bindings give the same."""
+        return self._subject(user, groups).rights
 
     def _subject(self, user: str, groups: tuple[str, ...]) -> _Subject:
         found = self._subjects.get((user, groups))

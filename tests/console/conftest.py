@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from api.console import looks
 from clusterstate import catalogue
 from clusterstate.actions import default_roles, objects
 from tests.clock import NOW
@@ -17,8 +18,9 @@ ZONE = "topology.kubernetes.io/zone"
 
 @pytest.fixture(autouse=True)
 def fresh(db: None) -> None:
-    """What a process remembers of the classes and namespaces goes with the test's transaction."""
+    """What a process remembers of the rows goes with the test's transaction."""
     catalogue.reload()
+    looks._looks.forget()
 
 
 def signed_in(name: str, *, group: str = "", superuser: bool = False) -> Client:

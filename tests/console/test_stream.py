@@ -20,14 +20,16 @@ def test_a_change_of_a_pod_names_the_pod_and_its_nodes(db: None) -> None:
     create_node("n1")
     assert bind(new_pod("web-1"), "n1")
     digests = [stream.digest_of(one) for one in changes.read_since(cursor).items]
-    news = stream.summary(digests, frozenset({"Node", "Pod"}))
+    news = stream.summary(digests, stream.shown_of("Node:n1 Pod@n1 Pod:default/web-1"))
     assert news == {"Node": ["n1"], "Pod": ["@n1", "default/web-1"]}
-    assert stream.summary(digests, frozenset({"Node"})) == {"Node": ["n1"]}
 
 
 def test_many_changes_of_a_kind_are_told_without_names() -> None:
     digests = [Digest(one, "Pod", (f"default/p{one}",)) for one in range(stream.MOST_NAMES + 1)]
-    assert stream.summary(digests, frozenset({"Pod"})) == {"Pod": None}
+    names = frozenset(f"default/p{one}" for one in range(stream.MOST_NAMES + 1))
+    shown = stream.Shown(frozenset(), {"Pod": names})
+    assert stream.summary(digests, shown) == {"Pod": None}
+    assert len(stream.summary(digests[1:], shown)["Pod"] or ()) == stream.MOST_NAMES
 
 
 def test_a_tape_goes_on_where_a_page_stopped_and_says_where_it_cannot() -> None:
@@ -104,22 +106,29 @@ def test_nobody_takes_the_room_of_all_others() -> None:
     assert not follower.is_full("anna")
 
 
-@pytest.mark.parametrize("counts", [(20,), (1,) * 20, (100, 1, 1, 1), (100,) * 10])
-def test_all_open_pages_together_ask_for_so_many_parts_a_second(counts: tuple[int, ...]) -> None:
-    follower = stream._Follower()
-    follower.of_persons.update({f"p{number}": count for number, count in enumerate(counts)})
-    pauses = [follower.about(7, f"p{number}")["pause"] for number in range(len(counts))]
-    asked = [count / pause for count, pause in zip(counts, pauses, strict=True)]
-    assert sum(asked) <= stream.PARTS_PER_SECOND + 1e-9
-    assert max(asked) <= stream.PARTS_PER_SECOND / len(counts) + 1e-9, "persons have equal shares"
+def test_a_page_is_told_of_what_it_shows() -> None:
+    digests = [
+        Digest(1, "Pod", ("default/web-1", "@n1")), Digest(2, "Pod", ("default/web-2",)),
+        Digest(3, "Node", ("n1",)), Digest(4, "Event", ("default/web-1.7",)),
+    ]  # fmt: skip
+    told: dict[str, dict[str, list[str] | None]] = {
+        "Node Pod": {"Node": None, "Pod": None},
+        "Node:n1 Pod@n1": {"Node": ["n1"], "Pod": ["@n1"]},
+        "Pod:default/web-2 Event": {"Pod": ["default/web-2"], "Event": None},
+        "Pod:default/web-3 Node:n2 Pod@n2": {},
+        "Pod Pod:default/web-2": {"Pod": None},
+        "": {},
+        "@ : Lease": {},
+    }
+    for shown, news in told.items():
+        assert stream.summary(digests, stream.shown_of(shown)) == news
+    may = stream.shown_of("Node:n1 Pod").of(frozenset({"Node"}))
+    assert stream.summary(digests, may) == {"Node": ["n1"]}
 
 
-def test_a_page_waits_for_no_pages_of_others() -> None:
-    """A change of one node is seen at once, the next a second on."""
-    follower = stream._Follower()
-    follower.of_persons.update({"anna": 1, "bob": stream.MOST_OF_ONE})
-    assert follower.about(7, "anna") == {"revision": 7, "pause": 1.0}
-    assert follower.about(7, "bob")["pause"] > 1.0
+def test_a_page_hears_four_times_a_second_and_where_many_are_open_as_often_as_it_looks() -> None:
+    assert stream.rest_of(1.0) == stream.EVERY_SECONDS
+    assert stream.rest_of(5.0) == 5.0
 
 
 def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:

@@ -10,14 +10,18 @@ if (window.Idiomorph) {
 
 // ------------------------------------------------------------------ the stream of changes
 // Each part with data-live names what it shows: kinds ("Node Pod"), or objects ("Node:node-1",
-// "Pod:default/web-1", "Pod@node-1": pods of a node). When one of them changes, the part is asked
-// for again: at once, and then once a second at most, less often while many pages are open.
+// "Pod:default/web-1", "Pod@node-1": pods of a node). The stream tells of these alone. When one of
+// them changes, the part is asked for again: at once, and then once a second at most, less often
+// while many pages are open. It says up to which revision it has heard, and what it shows: an
+// answer that was made for another page may serve it, too, or the word that it is the same.
 let pause = 1000;
 const BEHIND = 3000;
 const STALE = 12000;
 const due = new Map();
 let heard = Date.now();
 let revision = 0;
+// What the page was made from.
+const first = new URLSearchParams((body.dataset.stream || "").split("?")[1]).get("after") || "0";
 
 function concerns(part, changed) {
   return (part.dataset.live || "").split(" ").some((wanted) => {
@@ -29,8 +33,20 @@ function concerns(part, changed) {
   });
 }
 
+// A part that was given what is older than what it has heard of asks once more, after the pause.
+function shown(part, mark) { if (mark && mark < Number(part.dataset.heard || 0)) refresh(part); }
+document.addEventListener("console:drawn", (event) => shown(event.target, event.detail));
+document.addEventListener("htmx:afterRequest", (event) => {
+  const part = event.detail.target;
+  if (!part?.matches?.("[data-live]") || event.detail.requestConfig?.verb !== "get") return;
+  const tag = event.detail.xhr.getResponseHeader("Stowage-Tag");
+  if (tag) part.dataset.tag = tag; else delete part.dataset.tag;
+  part.dataset.mark = event.detail.xhr.getResponseHeader("Stowage-Mark") || "";
+});
+
 async function refresh(part) {
   if (!part.isConnected) return;
+  part.dataset.heard ||= first;
   const last = Number(part.dataset.asked || 0);
   const wait = last + pause - Date.now();
   if (wait > 0 || part.dataset.asking) {
@@ -43,19 +59,22 @@ async function refresh(part) {
   part.dataset.asked = Date.now();
   try {
     const from = part.dataset.from || location.pathname + location.search;
-    await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part });
+    const headers = { "Stowage-Heard": part.dataset.heard, "Stowage-Has": part.dataset.tag || "" };
+    await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part, headers });
   } finally {
     delete part.dataset.asking;
+    shown(part, Number(part.dataset.mark));
     // What the server keeps for a few seconds was from before the last change: ask once more then.
     if (part.querySelector("[data-behind]") && !due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, BEHIND));
   }
 }
 
 function changed(news) {
-  document.querySelectorAll("[data-live]").forEach((part) => { if (concerns(part, news)) refresh(part); });
+  document.querySelectorAll("[data-live]").forEach((part) => { if (concerns(part, news)) look(part); });
 }
 
-function everything() { document.querySelectorAll("[data-live]").forEach(refresh); }
+function everything() { document.querySelectorAll("[data-live]").forEach(look); }
+function look(part) { part.dataset.heard = revision; refresh(part); }
 
 function tell(state, text) {
   if (!live || (live.dataset.state === state && live.textContent === text)) return;
@@ -68,7 +87,8 @@ function follow() {
   if (!body.dataset.stream || !window.EventSource) return;
   source?.close();
   // It goes on after what was heard last, and at first after what the page was made from.
-  const mine = new EventSource(revision ? `${body.dataset.stream.split("?")[0]}?after=${revision}` : body.dataset.stream);
+  const live_parts = [...document.querySelectorAll("[data-live]")].map((part) => part.dataset.live);
+  const mine = new EventSource(`${body.dataset.stream.split("?")[0]}?${new URLSearchParams({ after: revision || first, live: live_parts.join(" ") })}`);
   source = mine;
   const on = (name, handle) => mine.addEventListener(name, (event) => {
     heard = Date.now();

@@ -51,12 +51,13 @@ function start() {
     const query = new URLSearchParams(choice());
     if (!anew && revision) query.set("since", revision);
     try {
-      const answer = await fetch(`${map.dataset.columns}?${query}`, { headers: { "HX-Request": "true" } });
+      const answer = await fetch(`${map.dataset.columns}?${query}`, { headers: { "HX-Request": "true", "Stowage-Heard": anew ? "" : map.dataset.heard } });
       if (answer.status === 400) { problem.innerHTML = await answer.text(); problem.hidden = false; return; }
       if (!answer.ok) return;
       problem.hidden = true;
       take(await answer.json());
       draw();
+      map.dispatchEvent(new CustomEvent("console:drawn", { detail: revision, bubbles: true }));
       if (jumps && asking !== "anew") { jumps = false; jump(); }
     } finally {
       const again = asking === "anew";
