@@ -5,6 +5,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers import garbage
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.workloads import follower
 from scheduling.worker import profiles
@@ -213,6 +214,56 @@ def test_on_delete_waits_for_somebody_to_delete():
     objects.delete("Pod", "default", pod["metadata"]["name"], now=NOW)
     settle()
     assert where() == {"a": "agent:2"}
+
+
+def revisions():
+    found = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    return {one["metadata"]["name"]: one["revision"] for one in found}
+
+
+def test_a_new_daemon_set_takes_over_what_one_of_its_name_left_behind():
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    roll_to("agent:2")
+    settle()
+    before, numbers = pods(), revisions()
+    objects.delete("DaemonSet", "default", "ds", {"propagationPolicy": "Orphan"}, now=NOW)
+    garbage.follow(NOW)
+    left = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    assert not any(one["metadata"].get("ownerReferences") for one in [*left, *pods()])
+    make_daemon_set(image="agent:2")
+    settle()
+    assert [one["metadata"]["uid"] for one in pods()] == [one["metadata"]["uid"] for one in before]
+    assert revisions() == numbers
+    left = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    uid = get()["metadata"]["uid"]
+    for one in (*left, *pods()):
+        (owner,) = one["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (uid, True)
+    assert "collisionCount" not in get()["status"]
+
+
+def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    (before,) = pods()
+    (name,) = revisions()
+    first = get_manifest("ControllerRevision", "default", name)
+    labels = {**first["metadata"]["labels"], "controller-revision-hash": "other"}
+    owners = first["metadata"]["ownerReferences"]
+    metadata = {"name": "ds-other", "labels": labels, "ownerReferences": owners}
+    other = {**first, "metadata": metadata, "revision": 2}
+    objects.create("ControllerRevision", "default", other, now=NOW)
+    follower.follow(NOW)
+    assert revisions() == {name: 1, "ds-other": 2}, "a new revision is no reason to look"
+    set_labels("a", one="more")
+    settle()
+    assert revisions() == {"ds-other": 2}
+    (pod,) = pods()
+    assert pod["metadata"]["uid"] == before["metadata"]["uid"]
+    assert pod["metadata"]["labels"]["controller-revision-hash"] == "other"
 
 
 def test_a_heartbeat_is_no_reason_to_look_at_daemons():

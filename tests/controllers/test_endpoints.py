@@ -99,6 +99,30 @@ def test_endpoints_follow_pods(cluster):
     assert [one["ip"] for one in endpoints()["subsets"][0]["notReadyAddresses"]] == ["10.1.0.1"]
 
 
+def test_another_slice_takes_the_place_of_one_that_a_finalizer_holds(cluster):
+    make_service()
+    report("p1", "10.1.0.1")
+    follower.follow(NOW)
+    (first,) = slices_of()
+    name = first["metadata"]["name"]
+
+    def held(one):
+        return {**one, "metadata": {**one["metadata"], "finalizers": ["example.org/held"]}}
+
+    objects.update("EndpointSlice", "default", name, held, now=NOW)
+    objects.delete("EndpointSlice", "default", name, now=NOW)
+    while follower.follow(NOW):
+        pass
+    kept, other = sorted(slices_of(), key=lambda one: one["metadata"]["name"] != name)
+    assert kept["metadata"]["deletionTimestamp"]
+    assert [one["addresses"] for one in other["endpoints"]] == [["10.1.0.1"]]
+    report("p1", "10.1.0.9")
+    follower.follow(NOW)
+    kept, other = sorted(slices_of(), key=lambda one: one["metadata"]["name"] != name)
+    assert [one["addresses"] for one in kept["endpoints"]] == [["10.1.0.1"]]
+    assert [one["addresses"] for one in other["endpoints"]] == [["10.1.0.9"]]
+
+
 def test_a_node_that_moves_moves_its_endpoints(cluster):
     make_service()
     report("p1", "10.1.0.1")

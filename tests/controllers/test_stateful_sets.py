@@ -200,6 +200,30 @@ def test_a_pod_that_ended_is_made_again():
     assert get_manifest("Pod", "default", "db-1")["metadata"]["uid"] != before
 
 
+def test_a_new_set_takes_over_what_one_of_its_name_left_behind():
+    make_agent("n")
+    make_set(replicas=2)
+    settle()
+    before = {one["metadata"]["uid"] for one in pods()}
+    kept = get()["status"]["updateRevision"]
+    objects.delete("StatefulSet", "default", "db", {"propagationPolicy": "Orphan"}, now=NOW)
+    garbage.follow(NOW)
+    assert not any(one["metadata"].get("ownerReferences") for one in pods())
+    stranger = {
+        **pods()[0],
+        "metadata": {"name": "db-x", "namespace": "default", "labels": {"app": "db"}},
+    }
+    objects.create("Pod", "default", {**stranger, "status": {}}, now=NOW)
+    make_set(replicas=2)
+    settle()
+    found = {one["metadata"]["name"]: one["metadata"] for one in pods()}
+    assert {found[name]["uid"] for name in ("db-0", "db-1")} == before
+    assert "ownerReferences" not in found["db-x"], "its name is none of the set's"
+    (revision,) = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    assert (revision["metadata"]["name"], get()["status"]["updateRevision"]) == (kept, kept)
+    assert revision["metadata"]["ownerReferences"][0]["uid"] == get()["metadata"]["uid"]
+
+
 def test_each_ordinal_has_its_claims_and_they_outlive_it():
     make_agent("n")
     claim = {

@@ -58,11 +58,15 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_service(present: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    """Return slices by the Service that they say they belong to; others are left out."""
+    """Return slices by the Service that they say they belong to; others are left out.
+
+    So are those that are being deleted and that a finalizer holds: others take their place
+    (``dropEndpointSlicesPendingDeletion``).
+    """
     found: dict[str, list[Manifest]] = {}
     for one in present:
         name = (one["metadata"].get("labels") or {}).get(SERVICE_NAME)
-        if name:
+        if name and not one["metadata"].get("deletionTimestamp"):
             found.setdefault(name, []).append(one)
     return found
 

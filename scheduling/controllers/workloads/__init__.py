@@ -17,6 +17,7 @@ what is wanted out), and a module that carries them out::
     cron_jobs          cron_job_rules        Jobs, whenever a schedule comes round
     autoscalers        autoscaler_rules      targets within their bounds; nobody measures
     revisions          revision_rules        former templates, kept to be brought back
+    claims             what a workload owns besides pods: adopted and let go by its selector
     control            what all of them do: create and delete pods, adopt, write statuses and events
     world              a namespace's workloads and their pods, as they are now
     pods               what a pod is to its owner: active, ready, available, worth keeping

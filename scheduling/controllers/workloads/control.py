@@ -234,19 +234,28 @@ class NamespaceControl:
             self.record_event(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
         return error
 
-    def claim(self, owner: Manifest) -> list[OwnedPod]:
-        """Return an owner's pods, after it let go what it no longer selects and adopted orphans."""
+    def claim(
+        self, owner: Manifest, *, is_named: Callable[[OwnedPod], bool] = lambda pod: True
+    ) -> list[OwnedPod]:
+        """Return an owner's pods, after it let go what it no longer selects and adopted orphans.
+
+        ``is_named``: whether a pod has a name as its owner gives them; it is another's otherwise.
+        """
         selector = selector_of(owner)
+
+        def belongs(pod: OwnedPod) -> bool:
+            return selector.matches(pod.labels) and is_named(pod)
+
         if owner["metadata"].get("deletionTimestamp"):
-            return [one for one in self.world.pods_of(owner) if selector.matches(one.labels)]
+            return [one for one in self.world.pods_of(owner) if belongs(one)]
         pods = []
         for pod in self.world.pods_of(owner):
-            if selector.matches(pod.labels) or not pod.is_active:
+            if belongs(pod) or not pod.is_active:
                 pods.append(pod)
             else:
                 self._change_owners(pod, [], owner)
         for pod in list(self.world.orphans()):
-            if not pod.is_active or not selector.matches(pod.labels):
+            if not pod.is_active or not belongs(pod):
                 continue
             if self._change_owners(pod, [reference(owner)], owner):
                 self.world.orphans().remove(pod)
@@ -270,8 +279,12 @@ class NamespaceControl:
                 del new["ownerReferences"]
             return {**manifest, "metadata": new}
 
+        return self.change_pod(pod, changed)
+
+    def change_pod(self, pod: OwnedPod, change: Callable[[Manifest], Manifest]) -> bool:
+        """Change a pod's manifest; return whether it is another one now."""
         try:
-            done = objects.update("Pod", self.world.namespace, pod.name, changed, now=self.now)
+            done = objects.update("Pod", self.world.namespace, pod.name, change, now=self.now)
         except (NotFound, Conflict):
             return False
         self.wrote = self.wrote or done.changed

@@ -37,6 +37,9 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
     if history is None:
         return
     hash_ = hash_of(history.current)
+    if history.equal:
+        pods = _relabelled(control, pods, {hash_of(one) for one in history.equal}, hash_)
+        history = revisions.merge(control, history)
     daemon = rules.Daemon(daemon_set["spec"]["template"])
     verdicts = {one.name: daemon.judge(one) for one in control.world.nodes()}
     plan = rules.manage(
@@ -86,6 +89,27 @@ def _carry_out(
         return pods
     going = {one.id for one in gone}
     return [one for one in pods if one.id not in going]
+
+
+def _relabelled(
+    control: NamespaceControl, pods: list[OwnedPod], same: set[str], hash_: str
+) -> list[OwnedPod]:
+    """Give pods of revisions that hold the same template the hash of the one that is kept.
+
+    They are up to date, and would be replaced otherwise (daemon/update.go ``dedupCurHistories``).
+    """
+
+    def changed(manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        labels = {**(metadata.get("labels") or {}), HASH_LABEL: hash_}
+        return {**manifest, "metadata": {**metadata, "labels": labels}}
+
+    return [
+        msgspec.structs.replace(one, labels={**one.labels, HASH_LABEL: hash_})
+        if one.labels.get(HASH_LABEL) in same and control.change_pod(one, changed)
+        else one
+        for one in pods
+    ]
 
 
 def _resting(control: NamespaceControl, daemon_set: Manifest) -> set[str]:

@@ -7,14 +7,14 @@ from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
 from scheduling.controllers.workloads import deployment_status as status_rules
+from scheduling.controllers.workloads.claims import claim
 from scheduling.controllers.workloads.control import NamespaceControl, reference
 from scheduling.controllers.workloads.pods import FINISHED, explanation
-from scheduling.controllers.workloads.world import selector_of
 
 
 def sync(control: NamespaceControl, deployment: Manifest) -> None:
     """Make a Deployment's next step, and bring its status up to date."""
-    sets = _claim(control, deployment)
+    sets = claim(control, deployment, "ReplicaSet")
     pods = [pod for one in sets for pod in control.world.pods_of(one)]
     busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
     plan = rules.plan(
@@ -38,51 +38,6 @@ def sync(control: NamespaceControl, deployment: Manifest) -> None:
         _note_revision(control, deployment, plan.revision)
     control.write_status(deployment, plan.status)
     control.look_again(plan.due_at)
-
-
-def _claim(control: NamespaceControl, deployment: Manifest) -> list[Manifest]:
-    """Return the ReplicaSets of a Deployment, after adopting and releasing by its selector."""
-    selector, uid = selector_of(deployment), deployment["metadata"]["uid"]
-    leaving = bool(deployment["metadata"].get("deletionTimestamp"))
-    claimed = []
-    for one in list(control.world.owners["ReplicaSet"]):
-        metadata = one["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        manager = next((owner for owner in owners if owner.get("controller")), None)
-        matches = selector.matches(metadata.get("labels") or {})
-        if manager is not None and manager.get("uid") == uid:
-            if matches:
-                claimed.append(one)
-            elif not leaving:
-                _release(control, one, uid)
-        elif manager is None and matches and not leaving and not metadata.get("deletionTimestamp"):
-            adopted = _adopt(control, one, deployment)
-            if adopted is not None:
-                claimed.append(adopted)
-    return claimed
-
-
-def _release(control: NamespaceControl, one: Manifest, uid: str) -> None:
-    def released(manifest: Manifest) -> Manifest:
-        metadata = dict(manifest["metadata"])
-        kept = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
-        if kept:
-            metadata["ownerReferences"] = kept
-        return {**manifest, "metadata": metadata}
-
-    control.write(one, released)
-
-
-def _adopt(control: NamespaceControl, one: Manifest, deployment: Manifest) -> Manifest | None:
-    def adopted(manifest: Manifest) -> Manifest:
-        metadata = manifest["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        if any(owner.get("controller") for owner in owners):
-            return manifest
-        mine = reference(deployment)
-        return {**manifest, "metadata": {**metadata, "ownerReferences": [*owners, mine]}}
-
-    return control.write(one, adopted)
 
 
 def _create(control: NamespaceControl, deployment: Manifest, wanted: Manifest) -> bool:

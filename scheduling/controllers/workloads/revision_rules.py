@@ -20,12 +20,14 @@ class History(msgspec.Struct, frozen=True):
     """The revision of the present template, and the others from the oldest on.
 
     ``created``: the present one is new. ``raised``: it is an old one that counts as the newest now.
+    ``equal`` are those of the others that hold the same template.
     """
 
     current: Manifest
     old: list[Manifest]
     created: bool = False
     raised: bool = False
+    equal: list[Manifest] = []
 
 
 def data_of(owner: Manifest) -> Manifest:
@@ -47,11 +49,12 @@ def trace(owner: Manifest, revisions: Sequence[Manifest]) -> History:
     equal = [one for one in ordered if one.get("data") == data]
     if not equal:
         return History(_snapshot(owner, data, newest + 1), ordered, created=True)
-    current = equal[-1]
+    *others, current = equal
     old = [one for one in ordered if one is not current]
     if current.get("revision", 0) < newest:
-        return History({**current, "revision": newest + 1}, old, raised=True)
-    return History(current, old)
+        current = {**current, "revision": newest + 1}
+        return History(current, old, raised=True, equal=others)
+    return History(current, old, equal=others)
 
 
 def _order(revision: Manifest) -> tuple[int, str, str]:

@@ -8,6 +8,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import deployment_status
 from scheduling.controllers.workloads import revision_rules as rules
+from scheduling.controllers.workloads.claims import claim
 from scheduling.controllers.workloads.control import NamespaceControl, reference
 
 KIND = "ControllerRevision"
@@ -16,18 +17,10 @@ KIND = "ControllerRevision"
 def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
     """Return an owner's history with its present template in it.
 
-    ``None`` when the name of the new revision is taken; the next hash is another.
+    ``None`` when the name of the new revision is taken by another template; the next hash is
+    another.
     """
-    uid = owner["metadata"]["uid"]
-    mine = [
-        one
-        for one in control.world.owners[KIND]
-        if any(
-            it.get("controller") and it.get("uid") == uid
-            for it in one["metadata"].get("ownerReferences") or ()
-        )
-    ]
-    history = rules.trace(owner, mine)
+    history = rules.trace(owner, claim(control, owner, KIND))
     if history.raised:
         number = history.current["revision"]
         control.write(history.current, lambda one: {**one, "revision": number})
@@ -40,12 +33,32 @@ def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
             KIND, control.world.namespace, {**wanted, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
+        present = _named(control, metadata["name"])
+        if present is not None and present.get("data") == wanted["data"]:
+            return rules.History(present, history.old)
         control.write_status(owner, deployment_status.collided(owner.get("status") or {}))
         return None
     control.wrote = True
     current = decode_object(stored.manifest)
     control.world.replace(KIND, metadata["name"], current)
     return rules.History(current, history.old, created=True)
+
+
+def _named(control: NamespaceControl, name: str) -> Manifest | None:
+    return next(
+        (one for one in control.world.owners[KIND] if one["metadata"]["name"] == name), None
+    )
+
+
+def merge(control: NamespaceControl, history: rules.History) -> rules.History:
+    """Delete the other revisions that hold the present template; return the history without them.
+
+    The pods have the current one's hash by then.
+    """
+    for one in history.equal:
+        control.delete(one)
+    kept = [one for one in history.old if one not in history.equal]
+    return rules.History(history.current, kept)
 
 
 def truncate(

@@ -17,7 +17,7 @@ _CLAIM = "PersistentVolumeClaim"
 
 def sync(control: NamespaceControl, owner: Manifest) -> None:
     """Make a StatefulSet's next step, and bring its status up to date."""
-    pods = control.claim(owner)
+    pods = control.claim(owner, is_named=lambda pod: rules.ordinal_of(owner, pod) is not None)
     history = revisions.trace(control, owner)
     if history is None:
         return

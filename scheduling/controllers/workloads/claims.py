@@ -1,0 +1,56 @@
+"""What a workload owns besides pods: its selector decides whom it adopts and lets go.
+
+A new workload takes over what an earlier one of its name left behind (``--cascade=orphan``), so
+that its pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, v1.36.
+"""
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.control import NamespaceControl, reference
+from scheduling.controllers.workloads.world import selector_of
+
+
+def claim(control: NamespaceControl, owner: Manifest, kind: str) -> list[Manifest]:
+    """Return an owner's objects of a kind, after adopting and releasing by its selector."""
+    selector, uid = selector_of(owner), owner["metadata"]["uid"]
+    leaving = bool(owner["metadata"].get("deletionTimestamp"))
+    claimed = []
+    for one in list(control.world.owners[kind]):
+        metadata = one["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        manager = next((it for it in owners if it.get("controller")), None)
+        matches = selector.matches(metadata.get("labels") or {})
+        if manager is not None and manager.get("uid") == uid:
+            if matches or leaving:
+                claimed.append(one)
+            else:
+                _release(control, one, uid)
+        elif manager is None and matches and not leaving and not metadata.get("deletionTimestamp"):
+            adopted = _adopt(control, one, owner)
+            if adopted is not None:
+                claimed.append(adopted)
+    return claimed
+
+
+def _release(control: NamespaceControl, one: Manifest, uid: str) -> None:
+    def released(manifest: Manifest) -> Manifest:
+        metadata = dict(manifest["metadata"])
+        kept = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
+        if kept:
+            metadata["ownerReferences"] = kept
+        return {**manifest, "metadata": metadata}
+
+    control.write(one, released)
+
+
+def _adopt(control: NamespaceControl, one: Manifest, owner: Manifest) -> Manifest | None:
+    def adopted(manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        if any(it.get("controller") for it in owners):
+            return manifest
+        return {**manifest, "metadata": {**metadata, "ownerReferences": [*owners, mine]}}
+
+    mine = reference(owner)
+    found = control.write(one, adopted)
+    owns = found is not None and mine in (found["metadata"].get("ownerReferences") or ())
+    return found if owns else None
