@@ -41,7 +41,7 @@ from api.console import gate, stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target
-from api.server import audit, connections, health, metrics, protocol, pulse, traces
+from api.server import audit, connections, health, health_texts, metrics, protocol, pulse, traces
 from api.server.audit_events import Entry
 from api.server.batches import KEY, Batch
 from api.server.budget import SMALL_BYTES, Budget
@@ -114,12 +114,12 @@ MAX_SINGLE_BYTES = 64 << 10
 """A body above this is a list or an odd pod, and would hold up a batch."""
 
 
-_HEALTH: dict[str, Callable[[], tuple[int, str]]] = {
-    path + slash: ask
-    for path, ask in (
-        ("/livez", lambda: (200, "ok")),
-        ("/healthz", lambda: (200, "ok")),
-        ("/readyz", health.standing),
+_HEALTH: dict[str, Callable[[], Sequence[health_texts.Part]]] = {
+    path + slash: parts
+    for path, parts in (
+        ("/livez", lambda: health_texts.ALIVE),
+        ("/healthz", lambda: health_texts.ALIVE),
+        ("/readyz", health.latest),
     )
     for slash in ("", "/")
 }
@@ -303,7 +303,8 @@ class Application:
             return
         health_of = _HEALTH.get(scope["path"])
         if health_of is not None:
-            code, text = health_of()
+            query = scope["query_string"].decode(errors="replace")
+            code, text = health_texts.of(scope["path"].strip("/"), health_of(), query)
             body = text.encode()
             length = (b"content-length", str(len(body)).encode())
             await reply(scope, send, code, [*PLAIN_TEXT, length], body)

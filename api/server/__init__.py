@@ -12,6 +12,7 @@
     audit                  the audit log; audit_events has its lines, audit_file its file
     metrics, traces        what requests took; the span of one that creates a pod
     health, pulse          whether a pod posted now will be placed now; signs of life
+    health_texts           what /livez, /healthz and /readyz say in plain text, and of single parts
 
 ``api.serving`` puts these together and knows the views; nothing here does.
 """

@@ -8,10 +8,11 @@ the database is gone. Redis only shortens waits, so its absence is reported
 (``[!]``) and does not make the service unready.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:
-``standing`` returns what was found last, at once, and says so when that is too long ago.
+``latest`` returns what was found last, at once, and says so when that is too long ago.
 ``problems`` has the thread look again and waits for it, but no longer than ``ANSWER_SECONDS``.
 
 ``CHECKS`` is the list of what is looked at; each entry returns parts, and may query.
+``health_texts`` says in which words they are told.
 """
 
 import threading
@@ -20,15 +21,19 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Final
 
-import msgspec
 import redis
 import structlog
 from django.conf import settings
 from django.db import Error, connection
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 
 from api import clock
+from api.access import auth
+from api.forms import errors, failures
+from api.server import health_texts
+from api.server.health_texts import Part
 from clusterstate import aside, progress
+from clusterstate.access.rules import Attributes
 from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)
@@ -42,24 +47,6 @@ _STATEMENT_SECONDS = 2.0
 _TOO_OLD_SECONDS = 3.0
 _HELD_SECONDS = 5.0
 """A transaction that keeps followers waiting longer than this is a problem."""
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One part and what is wrong with it, empty when it works.
-
-    ``needed`` False: without it the service works, only slower or with less, so it stays ready.
-    """
-
-    name: str
-    problem: str = ""
-    needed: bool = True
-
-
-def alive(request: HttpRequest) -> HttpResponse:
-    """Answer ok: this process serves requests."""
-    response = HttpResponse("ok", content_type=_TEXT)
-    response["Cache-Control"] = "no-cache, private"
-    return response
 
 
 # --- what is looked at ---------------------------------------------------------------------------
@@ -232,9 +219,9 @@ def end() -> None:
     _lookout.end()
 
 
-def standing() -> tuple[int, str]:
-    """Return status and text of ``/readyz`` from what was found last; never waits."""
-    return _told(_lookout.latest())
+def latest() -> list[Part]:
+    """Return every part as it was found last; never waits."""
+    return _lookout.latest()
 
 
 def problems() -> list[Part]:
@@ -242,21 +229,33 @@ def problems() -> list[Part]:
     return _lookout.ask(ANSWER_SECONDS)
 
 
-def _told(parts: list[Part]) -> tuple[int, str]:
-    failed = [part.name for part in parts if part.problem and part.needed]
-    last = f"not ready: {', '.join(failed)}" if failed else "ready"
-    return 503 if failed else 200, "\n".join([*map(_line, parts), last, ""])
-
-
-def _line(part: Part) -> str:
-    if not part.problem:
-        return f"[+] {part.name} ok"
-    return f"[{'-' if part.needed else '!'}] {part.name}: {part.problem}"
+def alive(request: HttpRequest) -> HttpResponse:
+    """Answer that this process serves requests."""
+    endpoint = request.path_info.strip("/")
+    return _answer(*health_texts.of(endpoint, health_texts.ALIVE, request.META["QUERY_STRING"]))
 
 
 def ready(request: HttpRequest, look: Callable[[], list[Part]] = problems) -> HttpResponse:
     """Answer 200 when all that is needed works, else 503; the text names every part."""
-    status, text = _told(look())
+    return _answer(*health_texts.of("readyz", look(), request.META.get("QUERY_STRING", "")))
+
+
+def single(request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
+    """Answer whether one part works, for who may get the path."""
+    try:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        auth.require(auth.user_of(request.META), Attributes(verb="get", path=request.path_info))
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        return failures.answer_to(request, error)
+    parts = problems() if endpoint == "readyz" else health_texts.ALIVE
+    found = health_texts.of_one(parts, name)
+    if found is None:
+        raise Http404
+    return _answer(*found)
+
+
+def _answer(status: int, text: str) -> HttpResponse:
     response = HttpResponse(text, content_type=_TEXT, status=status)
     response["Cache-Control"] = "no-cache, private"
     response._has_been_logged = True  # type: ignore[attr-defined]  # Django would call 503 an error

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import get_resolver, resolve
 
 from api.description import descriptions, openapi, openapi3
-from api.server import health
+from api.server import health, health_texts
 from clusterstate import progress, sql
 from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
@@ -308,6 +308,36 @@ def test_readiness_is_asked_without_a_token(api):
     answer = api.get("/readyz", token="")
     assert answer.status == 503
     assert b"[+] web ok" in answer.raw
+
+
+def test_health_is_asked_as_kubernetes_has_it(api, reader):
+    ask = [health.Part("web"), health.Part("database"), health.Part("scheduler", "is late")]
+
+    def readyz(query):
+        return health_texts.of("readyz", ask, query)
+
+    assert readyz("verbose") == (
+        503, "[+]web ok\n[+]database ok\n[-]scheduler failed: is late\nreadyz check failed\n",
+    )  # fmt: skip
+    assert readyz("exclude=scheduler") == (200, "[+] web ok\n[+] database ok\nready\n")
+    status, text = readyz("verbose=1&exclude=scheduler&exclude=etcd&exclude=none")
+    assert (status, text.splitlines()) == (200, [
+        "[+]web ok", "[+]database excluded: ok", "[+]scheduler excluded: ok",
+        'warn: some health checks cannot be excluded: no matches for "none"',
+        "readyz check passed",
+    ])  # fmt: skip
+    for path in ("/livez", "/healthz"):
+        answer = api.get(f"{path}?verbose", token="")
+        shown = f"[+]ping ok\n{path[1:]} check passed\n".encode()
+        assert (answer.status, answer.raw) == (200, shown)
+        answer = api.get(f"{path}/ping")
+        assert (answer.status, answer.raw) == (200, b"ok")
+        api.get(f"{path}/etcd").fails(404, "NotFound")
+        api.get(f"{path}/ping", token="").fails(401, "Unauthorized")
+        reader.get(f"{path}/ping").fails(403, "Forbidden")
+    assert health_texts.of_one(ask, "etcd") == (200, "ok")
+    assert health_texts.of_one(ask, "scheduler") == (503, "is late\n")
+    assert Api(make_token("prometheus", ["system:monitoring"])).get("/readyz/ping").status == 200
 
 
 def test_without_redis_the_service_is_ready_and_says_what_is_slower(db, settings):

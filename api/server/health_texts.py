@@ -1,0 +1,76 @@
+"""In which words health is told: all parts, all but some, or a single one.
+
+``verbose``, ``exclude`` and paths of single parts are those of Kubernetes' API server
+(apiserver ``server/healthz/healthz.go``, v1.36). Without them ``/livez`` and ``/healthz`` say ok,
+and ``/readyz`` names each part and its problem. What does not work is told with 503.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One part and what is wrong with it, empty when it works.
+
+    ``needed`` False: without it the service works, only slower or with less, so it stays ready.
+    """
+
+    name: str
+    problem: str = ""
+    needed: bool = True
+
+
+ALIVE: Final = (Part("ping"),)
+"""What ``/livez`` and ``/healthz`` are about: who answers is alive."""
+_THERE: Final = {"ping": "web", "etcd": "database"}
+"""What the parts are called there, where there is one for the same thing."""
+
+
+def of(endpoint: str, parts: Sequence[Part], query: str) -> tuple[int, str]:
+    """Return status and text of an endpoint that was asked with these parameters."""
+    asked = parse_qs(query, keep_blank_values=True)
+    excluded = {_name(parts, one): one for one in asked.get("exclude", ())}
+    counted = [part for part in parts if part.name not in excluded]
+    failed = [part.name for part in counted if part.problem and part.needed]
+    status = 503 if failed else 200
+    if "verbose" not in asked and endpoint != "readyz":
+        return status, "ok"
+    if "verbose" not in asked:
+        last = f"not ready: {', '.join(failed)}" if failed else "ready"
+        return status, "\n".join([*map(_line, counted), last, ""])
+    lines = [
+        f"[+]{part.name} excluded: ok" if part.name in excluded else _line_there(part)
+        for part in parts
+    ]
+    if unknown := sorted(excluded[name] for name in excluded.keys() - {one.name for one in parts}):
+        shown = ",".join(f'"{name}"' for name in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {shown}")
+    lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+    return status, "\n".join([*lines, ""])
+
+
+def of_one(parts: Sequence[Part], name: str) -> tuple[int, str] | None:
+    """Return status and text of a single part, ``None`` if there is no such part."""
+    found = next((part for part in parts if part.name == _name(parts, name)), None)
+    if found is None:
+        return None
+    return (503, f"{found.problem}\n") if found.problem and found.needed else (200, "ok")
+
+
+def _name(parts: Sequence[Part], asked: str) -> str:
+    return asked if any(part.name == asked for part in parts) else _THERE.get(asked, asked)
+
+
+def _line(part: Part) -> str:
+    if not part.problem:
+        return f"[+] {part.name} ok"
+    return f"[{'-' if part.needed else '!'}] {part.name}: {part.problem}"
+
+
+def _line_there(part: Part) -> str:
+    if part.problem and part.needed:
+        return f"[-]{part.name} failed: {part.problem}"
+    return f"[+]{part.name} ok" + (f", but it {part.problem}" if part.problem else "")
