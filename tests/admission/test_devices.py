@@ -243,18 +243,6 @@ def test_what_was_told_of_a_device_goes_with_it():
     assert kept["status"]["devices"] == both
 
 
-@pytest.mark.parametrize("kind", ["ResourceClaim", "VolumeAttachment"])
-def test_who_writes_such_a_status_changes_no_metadata(kind):
-    old = {"metadata": {**META, "labels": {"a": "b"}, "finalizers": ["x/y"]}, "status": {}}
-    said = {**META, "labels": {"a": "c"}, "annotations": {"d": "e"}}
-    new = {"metadata": dict(said), "status": {}}
-    KINDS[kind].strategy.prepare_for_update(new, old, "status")
-    assert new["metadata"] == old["metadata"]
-    new = {"metadata": dict(said), "status": {}}
-    KINDS[kind].strategy.prepare_for_update(new, old, "")
-    assert new["metadata"] == said
-
-
 def a_slice(**fields):
     spec = {
         "driver": "gpu.example.org", "nodeName": "node-1", "devices": [{"name": "gpu-0"}],

@@ -2,6 +2,7 @@
 
 import pytest
 
+from clusterstate.admission.validation import options, pod_updates
 from clusterstate.admission.validation.spec_diff import spec_diff
 from clusterstate.objects.errors import Invalid
 from tests.admission.context import create, pod
@@ -253,3 +254,84 @@ def test_the_template_of_a_claim_has_labels_and_annotations_alone():
     assert errors(finalizers=["example.com/keep"]) == {f"{path}.finalizers": told}
     assert errors(name="n") == {f"{path}.name": told}
     assert list(errors(labels={"-a": "b"})) == [f"{path}.labels"]
+
+
+# ------------------------------------------------------------------------- changes of pods
+
+
+def _changed(change, container):
+    """Return what is wrong with a change of the spec of a pod that has this container."""
+    stored = create(pod({"containers": [container]})).manifest
+    spec = {**stored["spec"], **change(stored["spec"])}
+    errors = pod_updates.validate_pod_update({**stored, "spec": spec}, stored, options.CURRENT)
+    return [error.field for error in errors if error.field != "metadata.resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "is_said"),
+    [
+        ("affinity", {}, True),
+        ("hostUsers", True, True),
+        ("hostNetwork", False, False),
+        ("hostAliases", [], False),
+        ("nodeSelector", {}, False),
+        ("subdomain", "", False),
+        ("dnsConfig", {}, True),
+    ],
+)
+def test_a_change_is_what_go_tells_apart(member, value, is_said):
+    """What is no pointer in Go means the same absent, empty and zero."""
+    found = _changed(lambda _: {member: value}, {"name": "c", "image": "i"})
+    assert found == (["spec"] if is_said else [])
+
+
+@pytest.mark.parametrize(
+    ("port", "is_said"),
+    [({"hostPort": 0}, False), ({"hostPort": 8080}, True), ({"hostIP": ""}, False)],
+)
+def test_a_zero_in_a_list_says_nothing_either(port, is_said):
+    plain = {"containerPort": 80, "protocol": "TCP"}
+
+    def other(spec):
+        (container,) = spec["containers"]
+        return {"containers": [{**container, "ports": [{**plain, **port}]}]}
+
+    found = _changed(other, {"name": "c", "image": "i", "ports": [plain]})
+    assert found == (["spec"] if is_said else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "ok"),
+    [("_sip._tcp.abc_d.example.com", True), (".", True), ("example.com.", True),
+     ("__a.example.com", False), ("..", False), ("\u2603.example.com", False)],
+)  # fmt: skip
+def test_names_that_dns_searches_may_have_underscores(name, ok):
+    assert (not _errors(pod({"dnsConfig": {"searches": [name]}}))) == ok
+
+
+def test_pods_of_a_set_mount_its_claims():
+    labels = {"app": "db"}
+    container = {"name": "m", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }  # fmt: skip
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    manifest = {
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": labels}, "template": template,
+            "volumeClaimTemplates": [claim],
+        },
+    }  # fmt: skip
+    assert _errors(manifest, "StatefulSet") == {}
+    own = {"name": "data", "hostPath": {"path": "relative/../path"}}
+    template["spec"]["volumes"] = [own]
+    assert _errors(manifest, "StatefulSet") == {}, "the claim takes the volume's place"
+    manifest["spec"]["volumeClaimTemplates"] = []
+    template["spec"]["volumes"] = []
+    path = "spec.template.spec.containers[0].volumeMounts[0].name"
+    assert list(_errors(manifest, "StatefulSet")) == [path]

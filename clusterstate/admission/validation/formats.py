@@ -31,7 +31,7 @@ label_value: Final = _remember(labels.is_valid_label_value)
 
 _EMPTY: Final = "must be non-empty"
 _SUBDOMAIN_UNDERSCORE_FORMAT: Final = (
-    r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+    r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
 )
 _SUBDOMAIN_UNDERSCORE: Final = re.compile(_SUBDOMAIN_UNDERSCORE_FORMAT)
 _ENV_NAME_FORMAT: Final = "[-._a-zA-Z][-._a-zA-Z0-9]*"

@@ -351,7 +351,7 @@ def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
     if strategy not in ("RollingUpdate", "OnDelete"):
         detail = "must be 'RollingUpdate' or 'OnDelete'"
         errors.append(invalid("spec.updateStrategy", strategy, detail))
-    errors += _selected_template(spec, None)
+    errors += _selected_template(_with_claims_as_volumes(spec), None)
     if old is not None:
         before = old.get("spec") or {}
         fixed = {k: v for k, v in spec.items() if k not in _STATEFUL_SET_MUTABLE}
@@ -363,6 +363,28 @@ def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
             )
             errors.append(forbidden("spec", detail))
     return errors
+
+
+def _with_claims_as_volumes(spec: Manifest) -> Manifest:
+    """Return a StatefulSet's spec with the volumes that its pods will have for its claims.
+
+    They take the place of the template's volumes of the same names.
+    """
+    template = spec.get("template")
+    names = [
+        (one.get("metadata") or {}).get("name") for one in spec.get("volumeClaimTemplates") or ()
+    ]
+    if not template or not any(names):
+        return spec
+    pod_spec = template.get("spec") or {}
+    others = [one for one in pod_spec.get("volumes") or () if one.get("name") not in names]
+    claims = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names if name
+    ]
+    return {
+        **spec,
+        "template": {**template, "spec": {**pod_spec, "volumes": [*others, *claims]}},
+    }
 
 
 def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:

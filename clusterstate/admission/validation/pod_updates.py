@@ -3,7 +3,7 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from clusterstate.admission.validation import formats, scheduling, security
 from clusterstate.admission.validation.containers import validate_for_pod_only
@@ -26,6 +26,7 @@ from clusterstate.admission.validation.pods import (
     validate_pod_annotations,
 )
 from clusterstate.admission.validation.spec_diff import spec_diff
+from clusterstate.objects import protobuf
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import MIRROR_POD
 
@@ -119,7 +120,7 @@ def _rest_of_spec(new: Manifest, old: Manifest) -> Errors:
             )
             _take(munged, old, "nodeSelector")
         errors += _affinity_mutation(munged, old)
-    if not semantically_equal(munged, old):
+    if not same_spec(munged, old):
         detail = f"pod updates may not change fields other than {_UPDATABLE}\n"
         errors.append(forbidden("spec", detail + spec_diff(old, munged)))
     return errors
@@ -144,7 +145,7 @@ def _affinity_mutation(munged: Manifest, old: Manifest) -> Errors:
     old_affinity: Manifest | None = old.get("affinity")
     new_node = (new_affinity or {}).get("nodeAffinity")
     old_node = (old_affinity or {}).get("nodeAffinity")
-    if semantically_equal(new_node, old_node):
+    if same_spec(_with_node_affinity(new_node), _with_node_affinity(old_node)):
         return []
     errors = _node_affinity_mutation(new_node, old_node)
     if new_affinity is None:
@@ -183,24 +184,31 @@ def _only_additions(new: Manifest, old: Manifest) -> bool:
         return False
     for field in fields:
         before = old.get(field) or []
-        if before and not semantically_equal((new.get(field) or [])[: len(before)], before):
+        after = (new.get(field) or [])[: len(before)]
+        if list(map(_requirement, after)) != list(map(_requirement, before)):
             return False
     return True
 
 
-def semantically_equal(one: Any, other: Any) -> bool:
-    """Return whether two JSON values mean the same: absent, empty and zero are alike."""
-    if isinstance(one, dict) or isinstance(other, dict):
-        one, other = one or {}, other or {}
-        if not isinstance(one, dict) or not isinstance(other, dict):
-            return False
-        return all(semantically_equal(one.get(key), other.get(key)) for key in one.keys() | other)
-    if isinstance(one, list) or isinstance(other, list):
-        one, other = one or [], other or []
-        return len(one) == len(other) and all(map(semantically_equal, one, other))
-    if one in (None, "", False) and other in (None, "", False):
-        return True
-    return bool(one == other)
+def _with_node_affinity(node_affinity: Manifest | None) -> Manifest:
+    return {"affinity": {"nodeAffinity": node_affinity}}
+
+
+def _requirement(stated: Manifest) -> tuple[str, str, list[str]]:
+    return stated.get("key") or "", stated.get("operator") or "", stated.get("values") or []
+
+
+def same_spec(one: Manifest, other: Manifest) -> bool:
+    """Return whether two pod specs mean the same to Go: what is no pointer is zero where absent.
+
+    So ``hostPort: 0`` says nothing, and ``affinity: {}`` says something. That is what protobuf
+    tells apart. Rule: apimachinery ``equality.Semantic``, v1.36.
+    """
+    return _told_apart(one) == _told_apart(other)
+
+
+def _told_apart(spec: Manifest) -> Manifest:
+    return protobuf.decode(protobuf.encode({"apiVersion": "v1", "kind": "Pod", "spec": spec}))
 
 
 def validate_annotations_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
