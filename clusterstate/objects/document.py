@@ -6,7 +6,8 @@ which JSON text can never contain, marks the places whose value lives in columns
 * every kind: the value of ``metadata.resourceVersion`` (the row's revision),
 * pods: the ``spec.nodeName`` member and the PodScheduled entry of ``status.conditions``; and what
   an eviction for a taint says, which is the deletion's two members of ``metadata`` and the
-  DisruptionTarget entry of ``status.conditions``.
+  DisruptionTarget entry of ``status.conditions``. That a deletion begins counts as a generation,
+  so the document of a pod that a taint evicted has one less than what is given out.
 
 So binding a pod, finding that it does not fit, or evicting it, writes a narrow row and leaves the
 document alone; and GET, LIST and WATCH join strings and never parse. ``compose`` is a split and a
@@ -17,6 +18,7 @@ which is how an update that changes nothing is recognised. PodScheduled is alway
 first condition.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -175,19 +177,18 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
     status = dict(manifest.get("status") or ())
     scheduled_at: datetime | None = None
     unschedulable: str | None = None
-    eviction: Eviction | None = None
     others: list[Any] = []
-    for condition in status.pop("conditions", None) or ():
+    conditions = status.pop("conditions", None) or ()
+    evicting, eviction = _eviction_in(metadata, conditions)
+    if eviction is not None and type(generation := metadata.get("generation")) is int:
+        metadata["generation"] = generation - bool(generation)
+    for condition in conditions:
         if condition.get("type") == LEAVING:
             continue  # given out with the pod, and maybe sent back
         if condition.get("type") == "PodScheduled":
             scheduled_at, unschedulable = _scheduled(condition, metadata)
-            continue
-        found = None if eviction is not None else _eviction(metadata, condition)
-        if found is None:
+        elif condition is not evicting:
             others.append(condition)
-        else:
-            eviction = found
     if eviction is not None:
         del metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]
     if others:
@@ -235,12 +236,26 @@ def _beyond_time(condition: Manifest, since: datetime) -> str | None:
 _TRUE_MEMBERS: Final = frozenset({"lastTransitionTime", "status", "type"})
 
 
+def _eviction_in(
+    metadata: Manifest, conditions: Iterable[Manifest]
+) -> tuple[Manifest | None, Eviction | None]:
+    """Return the condition that an eviction gives, and that eviction; no such one: ``None``.
+
+    The eviction, composed, gives this condition, and the deletion and generation of ``metadata``.
+    """
+    if metadata.get("deletionTimestamp") and metadata.get("generation") != 1:
+        for condition in conditions:
+            if (found := _eviction(metadata, condition)) is not None:
+                return condition, found
+    return None, None
+
+
 def _eviction(metadata: Manifest, condition: Manifest) -> Eviction | None:
     """Return the eviction that, composed, gives this condition and the metadata's deletion."""
     if condition.get("reason") != ending.TAINTED:
         return None
-    since, until = condition.get("lastTransitionTime"), metadata.get("deletionTimestamp")
-    if not since or not until or condition != {**TAINT_EVICTION, "lastTransitionTime": since}:
+    since, until = condition.get("lastTransitionTime"), metadata["deletionTimestamp"]
+    if not since or condition != {**TAINT_EVICTION, "lastTransitionTime": since}:
         return None
     found = Eviction(parse_time(since), parse_time(until))
     grace = metadata.get("deletionGracePeriodSeconds")
@@ -293,6 +308,15 @@ def _generation(head: str) -> str:
             return head[at : head.index(",", at)]
         at = head.find(_COUNTED, at)
     return ""
+
+
+def _of_next_generation(head: str) -> str:
+    """Return a document's beginning with the generation after its own; as it is if it has none."""
+    present = _generation(head)
+    if present in ("", "0"):
+        return head
+    before, counted, after = head.partition(f"{_COUNTED}{present},")
+    return f"{before}{_COUNTED}{int(present) + 1},{after}" if counted else head
 
 
 @lru_cache(maxsize=4096)
@@ -362,6 +386,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
             head, spec, status, tail = parts
         deletion, disrupted = _evicted(overlay.eviction.at, overlay.eviction.until)
         condition += f",{disrupted}" if condition else disrupted
+        head = _of_next_generation(head)
     if overlay.leaving:
         condition += f",{overlay.leaving}" if condition else overlay.leaving
     if condition:

@@ -1,6 +1,7 @@
 """Binding: never twice, never on a node that changed since the decision."""
 
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -206,6 +207,27 @@ def test_a_clients_binding_binds_once() -> None:
     )
     with pytest.raises(NotFound, match='pods "b" not found'):
         bind_pod("default", "b", "n1", now=NOW)
+
+
+def test_a_clients_binding_tells_the_pod_where_its_node_is() -> None:
+    zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+    create_node("n1")
+
+    def placed(node: dict[str, Any]) -> dict[str, Any]:
+        own = {zone: "z", region: "r", "topology.kubernetes.io/rack": "7"}
+        return {**node, "metadata": {**node["metadata"], "labels": own}}
+
+    objects.update("Node", "", "n1", placed, now=NOW)
+    for name in ("a", "b"):
+        stated = pod(name)
+        stated["metadata"]["labels"] = {zone: "wrong", "own": "yes"}
+        create_pod(stated, now=NOW)
+    bind_pod("default", "a", "n1", now=NOW)
+    found = manifest("Pod", "default", "a")["metadata"]["labels"]
+    assert found == {zone: "z", region: "r", "own": "yes"}
+    bind_pod("default", "b", "n1", labels={zone: "said", "more": "too"}, now=NOW)
+    found = manifest("Pod", "default", "b")["metadata"]["labels"]
+    assert found == {zone: "said", region: "r", "own": "yes", "more": "too"}
 
 
 def test_bound_pods_come_as_columns() -> None:

@@ -49,6 +49,12 @@ def pod(metadata=None, spec=None, status=None):
         pod(status={"conditions": [READY, {"type": "PodScheduled", "status": "False"}]}),
         pod({"annotations": {"a": 'say "deletionTimestamp":"x", \u0001'}}, status={}),
         pod({"finalizers": ["a/b"]}, status={"phase": "Running", "conditions": [READY]}),
+        pod({"generation": 1}, status={"conditions": [READY]}),
+        pod({"annotations": {"a": '"generation":9,'}, "generation": 9}, status={}),
+        pod(
+            {"generation": 3},
+            status={"conditions": [{"type": "PodScheduled", "observedGeneration": 2}]},
+        ),
     ],
 )
 def test_an_evicted_pods_document_is_the_same_and_its_manifest_tells_of_it(manifest):
@@ -61,6 +67,8 @@ def test_an_evicted_pods_document_is_the_same_and_its_manifest_tells_of_it(manif
     )
     found = document.decode(text, 7, slots)
     assert {**found["metadata"], **DELETED} == found["metadata"]
+    generation = manifest["metadata"].get("generation")
+    assert found["metadata"].get("generation") == (generation and generation + 1)
     scheduled, evicted, *others = found["status"]["conditions"]
     assert scheduled["type"] == "PodScheduled"
     assert evicted == EVICTED
@@ -79,6 +87,7 @@ def test_an_evicted_pods_document_is_the_same_and_its_manifest_tells_of_it(manif
         ({}, {}),
         ({"deletionGracePeriodSeconds": 4}, {}),
         ({"deletionGracePeriodSeconds": None}, {}),
+        ({"generation": 1}, {}),
         ({"deletionTimestamp": moment(5).replace("Z", "+00:00")}, {}),
         ({}, {"status": "False"}),
         ({}, {"lastTransitionTime": moment().replace("Z", ".5Z")}),
@@ -165,6 +174,11 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
 
     evicted = check()
     assert evicted["metadata"]["deletionTimestamp"] == moment(30)
+    generations = (
+        listed["default", "b"]["metadata"]["generation"],
+        evicted["metadata"]["generation"],
+    )
+    assert generations == (1, 2), "agents wait for what they have not acted on"
     second = list_page("Pod", "default", limit=1)
     unready = {"type": "Ready", "status": "False", "reason": "PodFailed"}
 
@@ -178,6 +192,7 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     rest = list_page("Pod", "default", limit=9, continue_token=second.continue_token)
     assert decode_object(rest.items[0]) == evicted
     assert reported["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert reported["metadata"]["generation"] == 2
     assert [one["type"] for one in reported["status"]["conditions"]] == [
         "PodScheduled", "DisruptionTarget", "Ready",
     ]  # fmt: skip

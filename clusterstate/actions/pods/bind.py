@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -40,6 +40,7 @@ from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import Conflict, Invalid
 from clusterstate.objects.footprint import Footprint
+from clusterstate.queries.nodes import node_labels
 
 
 class Refused(StrEnum):
@@ -295,7 +296,9 @@ def bind_pod(
     """Bind one pod as a client's Binding says, whatever room the node has; return the revision.
 
     ``annotations`` and ``labels`` are the Binding's: the pod has them from now on, in place of its
-    own (registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36). The placement lock comes
+    own (registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36), and where the node is in the
+    topology, unless the Binding says something else of it (admission plugin PodTopologyLabels).
+    Our own scheduler's binds write no document, and so no labels. The placement lock comes
     before the row lock: a batch that holds the first waits for the second.
 
     Raises:
@@ -336,6 +339,7 @@ def bind_pod(
         new["status"] = {**(old.get("status") or {})}
         new["status"].pop("nominatedNodeName", None)
         errors: Errors = []
+        labels = {**_topology_of(node_name), **(labels or {})}
         for members, given, check in (
             ("annotations", annotations, validate_annotations), ("labels", labels, validate_labels),
         ):  # fmt: skip
@@ -350,3 +354,12 @@ def bind_pod(
         revision = write_version(row, new, text, overlay, now=now, place=True)
         changes.announce(revision, ("Pod",))
     return revision
+
+
+_TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def _topology_of(node_name: str) -> dict[str, str]:
+    """Return a node's labels that tell zone and region. Queries once."""
+    labels = node_labels([node_name]).get(node_name, {})
+    return {key: labels[key] for key in _TOPOLOGY if key in labels}
