@@ -5,6 +5,7 @@ contents. A client that takes JSON gets JSON, whatever it names first, since tha
 anything; one that takes protobuf alone gets protobuf, written from JSON at the end.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -54,8 +55,9 @@ def forms(accept: str) -> tuple[str, ...]:
         shape = values.get("as")
         if media in _JSON:
             if shape is None:
-                found.append(PLAIN)
-            elif values.get("g") == "meta.k8s.io" and shape in _SHAPES:
+                if not values.keys() & {"g", "v"}:
+                    found.append(PLAIN)
+            elif shape in _SHAPES and _is_of_meta(values):
                 found.append(_SHAPES[shape])
             elif discovery_version(clause) is not None:
                 found.append(DISCOVERY_FORM)
@@ -63,9 +65,14 @@ def forms(accept: str) -> tuple[str, ...]:
             found.append(YAML)
         elif media == MEDIA_TYPE and shape is None:
             protobuf.append(PROTOBUF)
-        elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL:
+        elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL and _is_of_meta(values):
             found.append(PARTIAL_PROTOBUF)
     return tuple(dict.fromkeys([*found, *protobuf]))
+
+
+def _is_of_meta(values: Mapping[str, str]) -> bool:
+    """Return whether a clause names a version of meta.k8s.io (``AllowsMediaTypeTransform``)."""
+    return values.get("g") == "meta.k8s.io" and values.get("v") in ("v1", "v1beta1")
 
 
 def form(accept: str, *, tables: bool = True) -> str:

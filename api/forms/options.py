@@ -243,7 +243,7 @@ def exact_version(query: Mapping[str, str]) -> int | None:
     causes = _match_causes(query, version, match)
     if causes:
         raise Invalid("GetOptions", "", causes, "meta.k8s.io")
-    return wire.integer(version, "resourceVersion")
+    return wire.revision(version)
 
 
 def list_version(query: Mapping[str, str]) -> Version:
@@ -264,7 +264,7 @@ def list_version(query: Mapping[str, str]) -> Version:
         causes.append(FieldError(FORBIDDEN, "sendInitialEvents", None, detail))
     if causes:
         raise Invalid("ListOptions", "", causes, "meta.k8s.io")
-    revision = wire.integer(text, "resourceVersion") or 0
+    revision = wire.revision(text) or 0
     pages = query.get("limit", "0") not in ("", "0")
     if revision and (match == EXACT or (pages and not match and not query.get("continue"))):
         return Version(revision, revision)

@@ -191,10 +191,12 @@ def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Resp
 
 def warning_header(warnings: Iterable[str]) -> str:
     """Return warnings as one header value, cut where Kubernetes' API server cuts them."""
+    texts = list(dict.fromkeys(warnings))
+    longest = _WARNING_LENGTH if sum(map(len, texts)) > _WARNINGS_LENGTH else _WARNINGS_LENGTH
     parts: list[str] = []
     size = 0
-    for text in dict.fromkeys(warnings):
-        plain = "".join(c if " " <= c <= "~" else "?" for c in text[:_WARNING_LENGTH])
+    for text in texts:
+        plain = "".join(c if " " <= c <= "~" else "?" for c in text[:longest])
         escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
         size += len(escaped)
         if size > _WARNINGS_LENGTH:
@@ -256,6 +258,7 @@ def include_object(text: str | None) -> str:
         return "Metadata"
     if text not in ("None", "Metadata", "Object"):
         raise BadRequest(
-            f'unrecognized includeObject value: "{text}": must be None, Metadata or Object'
+            f"includeObject: Invalid value: {encode(text).decode()}: "
+            "must be 'Metadata', 'Object', 'None', or empty"
         )
     return text

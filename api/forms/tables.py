@@ -316,6 +316,11 @@ def _lease(item: Manifest, now: datetime) -> Cells:
     return [name_of(item), (item.get("spec") or {}).get("holderIdentity", ""), created(item, now)]
 
 
+def _scale(item: Manifest, now: datetime) -> Cells:
+    wanted, there = ((item.get(part) or {}).get("replicas", 0) for part in ("spec", "status"))
+    return [name_of(item), wanted, there, created(item, now)]
+
+
 def _binding(item: Manifest, now: datetime) -> Cells:
     role = item.get("roleRef") or {}
     named: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
@@ -447,6 +452,7 @@ PRINTERS: dict[str, Printer] = {
         _service,
     ),
     "Lease": Printer([NAME, *columns_of("Holder"), AGE], _lease),
+    "Scale": Printer([NAME, *columns_of("Desired:integer", "Available:integer"), AGE], _scale),
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
 }

@@ -13,7 +13,7 @@ import msgspec
 
 from api.forms import parsers
 from clusterstate.objects import patching, reading
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.schema import (
@@ -51,6 +51,21 @@ def boolean(text: str | None, name: str) -> bool:
     raise BadRequest(f'invalid value "{text}" for {name}: must be a boolean')
 
 
+def revision(text: str | None) -> int | None:
+    """Return the parameter ``resourceVersion``, None when absent or empty.
+
+    Raises:
+        BadRequest: it is no number, in the words of apiserver ``storage/errors.go``.
+    """
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
+        shown = encode(text).decode()
+        raise BadRequest(
+            f"invalid resource version: resourceVersion: Invalid value: {shown}: "
+            f"strconv.ParseUint: parsing {shown}: invalid syntax"
+        )
+    return int(text) if text else None
+
+
 def integer(text: str | None, name: str) -> int | None:
     """Return a query parameter as a number of at least 0, None when absent or empty."""
     if not text:
@@ -60,6 +75,8 @@ def integer(text: str | None, name: str) -> int | None:
     return int(text)
 
 
+_MOST_SHOWN: Final = 1000
+"""Letters of an object that a patch made which are shown in a refusal."""
 _MOST_TOLD: Final = 100
 """So many mistakes of one body are told in a refusal (sigs.k8s.io/json, ``saveStrictError``)."""
 
@@ -113,9 +130,10 @@ def manifest(
             field when ``field_validation`` is ``Strict``.
     """
     result = _of_kind(value, kind)
-    if _is_plain(result, kind, field_validation, twice):
-        return result, []
-    return result, validate_fields(_checked(result, kind), kind, field_validation, twice)
+    warnings: list[str] = []
+    if not _is_plain(result, kind, field_validation, twice):
+        warnings = validate_fields(_checked(result, kind), kind, field_validation, twice)
+    return result, warnings + _name_owners_once(result, "")
 
 
 def patched(
@@ -125,28 +143,70 @@ def patched(
 
     ``twice`` are the fields that stand twice in the patch. An unknown field that is stored already
     is not the patch's fault.
+
+    Raises:
+        BadRequest: it made an object of another kind.
+        Invalid: it gave a field the wrong JSON type (endpoints/handlers/patch.go).
     """
-    result = _of_kind(value, kind)
+    result = typed(value, kind.name, kind.api_version)
     if _is_plain(result, kind, field_validation, twice):
-        return result, []
-    _checked(result, kind)
+        return result, _name_owners_once(result, _BY_PATCH)
+    try:
+        _checked(_with_objects(result), kind)
+    except BadRequest as error:
+        shown = encode(result).decode()[:_MOST_SHOWN]
+        raise Invalid("", "", [FieldError(INVALID, "patch", shown, error.message)]) from error
+    owners = _name_owners_once(result, _BY_PATCH)
     if field_validation == "Ignore":
-        return result, []
+        return result, owners
     told = [f'duplicate field "{path}"' for path in twice.fields]
     unknown = unknown_fields(kind.name, result)
     if unknown:
         stored = set(unknown_fields(kind.name, current))
         told += [f'unknown field "{path}"' for path in unknown if path not in stored]
-    return result, _tell(told, kind, field_validation)
+    return result, _tell(told, kind, field_validation) + owners
+
+
+_BY_PATCH: Final = " after mutating admission happens"
+
+
+def _name_owners_once(value: Manifest, when: str) -> list[str]:
+    """Drop references to owners that stand again, in place; return the warning that says so.
+
+    Rule: ``dedupOwnerReferences``, apiserver ``endpoints/handlers/create.go``, v1.36.
+    """
+    metadata = value.get("metadata") or {}
+    owners = metadata.get("ownerReferences")
+    if not owners or len(owners) == 1:
+        return []
+    once: list[Manifest] = []
+    again: list[str] = []
+    for one in owners:
+        if one in once:
+            again.append(one.get("uid") or "")
+        else:
+            once.append(one)
+    if not again:
+        return []
+    metadata["ownerReferences"] = once
+    warning = (
+        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner "
+        "references in 1.20+, and may reject such requests as early as 1.24; please fix your "
+        f"requests; duplicate UID(s) observed: {', '.join(dict.fromkeys(again))}"
+    )
+    return [warning]
 
 
 def _of_kind(value: Any, kind: Kind) -> Manifest:
-    result = typed(value, kind.name, kind.api_version)
+    return _with_objects(typed(value, kind.name, kind.api_version))
+
+
+def _with_objects(value: Manifest) -> Manifest:
     for field in ("spec", "status"):
         # Where a kind has none of its own, nothing else would look at what the field holds.
-        if field in result and not isinstance(result[field], dict):
+        if field in value and not isinstance(value[field], dict):
             raise BadRequest(f"{field}: expected an object")
-    return result
+    return value
 
 
 def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Twice) -> bool:

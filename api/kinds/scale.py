@@ -1,9 +1,26 @@
 """The subresource ``scale``: how many replicas an object wants and has."""
 
+from typing import Final
+
+from rest_framework.response import Response
+
+from api.forms import replies
 from api.forms.cells import NONE, format_selector
+from clusterstate.objects import wire_types
 from clusterstate.objects.errors import Conflict
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
+
+KIND: Final = Kind(
+    name="Scale", plural="scales", singular="scale", wire_type=wire_types.Scale, group="autoscaling"
+)
+"""Of no objects: a Scale is composed when it is asked for."""
+
+
+def shown(scale: Manifest) -> Response:
+    """Return the answer that holds a ``Scale``, in whichever form the client wants it."""
+    version = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
+    return replies.reply(replies.Made(kind=KIND, items=[scale], metadata=version, alone=True))
 
 
 def scale_of(kind: Kind, item: Manifest) -> Manifest:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
+import msgspec
 from django.http.response import HttpResponseBase
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -21,9 +22,9 @@ from api.forms.negotiation import PAGE
 from api.forms.pagination import ContinuePagination, Page
 from api.forms.replies import Stored as StoredObject
 from api.forms.replies import StoredList
-from api.kinds import foretelling
+from api.kinds import deletions, foretelling
 from api.kinds.bindings import bind
-from api.kinds.scale import scale_of, with_replicas
+from api.kinds.scale import scale_of, shown, with_replicas
 from api.kinds.views import ActionsMixin, Afterwards, StatusView
 from api.requests import Request
 from api.server import batches
@@ -38,7 +39,6 @@ from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import BadRequest, NotFound, TooLarge
-from clusterstate.objects.kind import Kind
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries import past
@@ -255,9 +255,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def update(self, request: Request) -> Response:
         """Replace an object, or its status."""
         target = self.target
-        value: Any = request.data
         self._limit(request)
-        manifest, warnings = self._manifest(request, value)
+        manifest, warnings = self._manifest(request, request.data)
         metadata = metadata_of(manifest)
         put_namespace(metadata, target.namespace)
         self._require_name(metadata)
@@ -266,7 +265,27 @@ class ObjectViewSet(ActionsMixin, StatusView):
         def replaced(current: Manifest) -> Manifest:
             return manifest if form is None else form.kept(manifest, current)
 
-        return self._update(request, replaced, warnings)
+        try:
+            return self._update(request, replaced, warnings)
+        except NotFound:
+            if metadata.get("uid") or metadata.get("resourceVersion", "0") != "0":
+                raise  # one that was there is meant
+            if target.subresource or not target.kind.created_by_update:
+                raise
+        (wanted,) = self.wants(request)
+        auth.require(self.user, msgspec.structs.replace(wanted, verb="create"))
+        return self._create_by_update(request, manifest, warnings)
+
+    def _create_by_update(self, request: Request, manifest: Manifest, warnings: Texts) -> Response:
+        """Create an object at whose name nothing is (``AllowCreateOnUpdate``)."""
+        target = self.target
+        if self.form is not None:
+            self.form.require(manifest, None)
+        managed_fields.claim(target.kind, manifest, options.field_manager(request))
+        stored = objects.create(
+            target.kind, target.namespace, manifest, now=clock.now(), user=self.user
+        )
+        return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
     def partial_update(self, request: Request) -> Response:
         """Change an object, or its status, by one of the four kinds of patch."""
@@ -390,8 +409,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def destroy(self, request: Request) -> HttpResponseBase:
         """Delete an object, or begin to."""
         target, wanted = self.target, self._delete_options(request)
-        accepts = wanted.get("orphanDependents") is False
-        finish = self._deleted_or_accepted if accepts else self._deleted
+
+        def finish(deleted: Deleted) -> Response:
+            return deletions.answer(target.kind, target.name, deleted, wanted)
+
         batch = batches.of(request)
         if batch is not None and objects.is_batched(target.kind):
             one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
@@ -421,31 +442,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
             user=self.user,
             enough=lambda: time.monotonic() > until,
         )
-        return replies.reply(errors.success(details=_details(target.kind, "")))
-
-    def _deleted(self, deleted: Deleted) -> Response:
-        """Return the object, where it stays or is a pod; otherwise that it is gone."""
-        kind = self.target.kind
-        if kind.returns_deleted or not deleted.gone:
-            return self._object(deleted.manifest)
-        details = _details(kind, self.target.name)
-        if deleted.uid:
-            details["uid"] = deleted.uid
-        return replies.reply(errors.success(details=details))
-
-    def _deleted_or_accepted(self, deleted: Deleted) -> Response:
-        """Return what ``_deleted`` does, with 202 where the object stays for the time being.
-
-        For a client that says ``orphanDependents=false``; old clients know no code but 200.
-        Rule: DeleteResource, apiserver ``endpoints/handlers/delete.go``.
-        """
-        answer = self._deleted(deleted)
-        if not deleted.gone:
-            answer.status_code = 202
-        return answer
+        return deletions.answer_of_collection(target.kind, wanted)
 
     def _delete_options(self, request: Request) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
+        self._limit(request)
         return options.delete_options(request.data if request.body else {}, request.query_params)
 
     # ------------------------------------------------------------------------ subresources
@@ -506,9 +507,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     @action(detail=True, methods=["get"])
     def scale(self, request: Request) -> Response:
         """Return how many replicas an object wants and has."""
-        kind = self.target.kind
-        body = self._former(request).body
-        return replies.reply(scale_of(kind, replies.decode(body)))
+        return shown(scale_of(self.target.kind, replies.decode(self._former(request).body)))
 
     @scale.mapping.put
     def replace_scale(self, request: Request) -> Response:
@@ -560,7 +559,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             now=clock.now(),
             user=self.user,
         )
-        return replies.reply(scale_of(target.kind, replies.decode(stored.manifest)))
+        return shown(scale_of(target.kind, replies.decode(stored.manifest)))
 
     # ----------------------------------------------------------------------------- helpers
 
@@ -592,12 +591,3 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return replies.reply(
             StoredObject(self.target.kind, body), status=status, warnings=[*warnings]
         )
-
-
-def _details(kind: Kind, name: str) -> dict[str, Any]:
-    details: dict[str, Any] = {"kind": kind.plural}
-    if name:
-        details["name"] = name
-    if kind.group:
-        details["group"] = kind.group
-    return details

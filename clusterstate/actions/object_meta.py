@@ -18,6 +18,7 @@ from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict, TooLarge
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.strategies import keep
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
@@ -141,6 +142,8 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
             result.pop(part, None)
         else:
             result[part] = new[part]
+        for name in kind.strategy.kept_by_status if subresource == "status" else ():
+            keep(metadata, old_metadata, name)
         kind.strategy.prepare_for_update(result, old, subresource)
         return result
     result = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}

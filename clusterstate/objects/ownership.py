@@ -30,8 +30,16 @@ class Policy(StrEnum):
 
 
 _BY_FINALIZER: Final = {ORPHAN: Policy.ORPHAN, FOREGROUND: Policy.FOREGROUND}
-_DEFAULTS: Final = {"ReplicationController": Policy.ORPHAN}
-"""What core/v1 did before there was a choice; all others go in the background."""
+_DEFAULTS: Final = {"ReplicationController": Policy.ORPHAN, "Job": Policy.ORPHAN}
+"""What core/v1 and batch/v1 did before there was a choice; all others go in the background."""
+ORPHANED_UNASKED: Final = {
+    "Job": (
+        "child pods are preserved by default when jobs are deleted; set "
+        "propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress "
+        "this warning"
+    )
+}
+"""What a client is warned of that deletes an object of a kind and says nothing of dependents."""
 _UNCOLLECTED: Final = frozenset({"Event", "Namespace"})
 """Kinds that have no dependents in this sense; a namespace is emptied by its own controller."""
 

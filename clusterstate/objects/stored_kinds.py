@@ -113,6 +113,7 @@ STORED_KINDS: Final = (
         singular="endpoints",
         code=84,
         wire_type=wire_types.Endpoints,
+        created_by_update=True,
         short_names=("ep",),
         not_done="no proxy here sends anything to endpoints",
     ),
@@ -196,6 +197,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         subresources=("status",),
         counts_generation=True,
+        strategy=StatusAloneStrategy(),
         not_done=_TURNS,
     ),
     Kind(
@@ -208,6 +210,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         subresources=("status",),
         counts_generation=True,
+        strategy=StatusAloneStrategy(),
         not_done=_TURNS,
     ),
     # Volumes.

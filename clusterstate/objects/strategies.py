@@ -20,6 +20,9 @@ PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 class Strategy:
     """A kind about whose manifests there is nothing particular."""
 
+    kept_by_status: tuple[str, ...] = ()
+    """Members of ``metadata`` that a write of the status leaves as they are."""
+
     def prepare_for_create(self, new: Manifest) -> None:
         """Set what the server sets in a new object, in place; ``metadata`` is its own already."""
 
@@ -60,16 +63,17 @@ class Strategy:
 class PodStrategy(Strategy):
     """``pkg/registry/core/pod/strategy.go``."""
 
+    kept_by_status = ("ownerReferences",)
+
     def prepare_for_create(self, new: Manifest) -> None:
         """A new pod is pending, whatever the client says."""
         new["status"] = {"phase": "Pending"}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Agents need not repeat the QoS class in a status, and cannot change it, nor owners."""
+        """Agents need not repeat the QoS class in a status, and cannot change it."""
         if subresource == "status":
             qos = (old.get("status") or {}).get("qosClass")
             new["status"] = {"qosClass": qos, **(new.get("status") or {})}
-            keep(new["metadata"], old["metadata"], "ownerReferences")
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
@@ -158,12 +162,12 @@ class NamespaceStrategy(Strategy):
 
 
 class DeploymentStrategy(Strategy):
-    """``pkg/registry/apps/deployment/strategy.go``."""
+    """``pkg/registry/apps/deployment/strategy.go``.
 
-    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """A status comes with annotations (the revision, for one) and without labels."""
-        if subresource == "status":
-            keep(new["metadata"], old["metadata"], "labels")
+    A status comes with annotations (the revision, for one) and without labels.
+    """
+
+    kept_by_status = ("labels",)
 
 
 class QuotaStrategy(Strategy):
@@ -274,13 +278,7 @@ class StatusAloneStrategy(Strategy):
     ``pkg/registry/storage/volumeattachment/strategy.go``, ``metav1.ResetObjectMetaForStatus``.
     """
 
-    _KEPT: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-
-    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep the metadata of clients when a status is written."""
-        if subresource == "status":
-            for name in self._KEPT:
-                keep(new["metadata"], old["metadata"], name)
+    kept_by_status = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 class DeviceClaimStrategy(StatusAloneStrategy):
@@ -288,7 +286,6 @@ class DeviceClaimStrategy(StatusAloneStrategy):
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
         """Drop what drivers told of devices that are not allocated to the claim any more."""
-        super().prepare_for_update(new, old, subresource)
         status = new.get("status") or {}
         if subresource != "status" or not status.get("devices"):
             return
@@ -320,7 +317,7 @@ class ServiceStrategy(Strategy):
             new["status"] = {**status, "loadBalancer": {}}
 
 
-class ServiceCidrStrategy(Strategy):
+class ServiceCidrStrategy(StatusAloneStrategy):
     """``pkg/registry/networking/servicecidr/strategy.go``."""
 
     def prepare_for_create(self, new: Manifest) -> None:

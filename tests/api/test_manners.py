@@ -6,7 +6,7 @@ import pytest
 
 from clusterstate.actions import bootstrap
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
-from tests.api.conftest import APPLY, MERGE, STRATEGIC, TABLE
+from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE
 from tests.clock import NOW
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -538,3 +538,92 @@ def test_wrong_turns_are_refused(api, plural, spec, field):
     refused = api.post(f"{FLOWS}/{plural}", {"metadata": {"name": "x"}, "spec": spec})
     causes = refused.fails(422, "Invalid")["details"]["causes"]
     assert field in [cause["field"] for cause in causes]
+
+
+# ------------------------------------------------------------------- bodies and their forms
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC, JSON_PATCH])
+def test_a_patch_that_makes_no_object_of_the_kind_is_a_wrong_object(api, content_type):
+    api.post(DEPLOYMENTS, deployment()).ok(201)
+    for member, value in (("metadata", {"annotations": {"a": ["b"]}}), ("spec", 5)):
+        patch = {member: value}
+        if content_type == JSON_PATCH:
+            patch = [{"op": "add", "path": f"/{member}", "value": value}]
+        status = api.patch(f"{DEPLOYMENTS}/web", patch, content_type=content_type)
+        (cause,) = status.fails(422, "Invalid")["details"]["causes"]
+        assert cause["field"] == "patch"
+        assert member in cause["message"]
+
+
+def test_an_owner_that_is_named_twice_is_named_once_and_the_client_is_told(api):
+    path = "/api/v1/namespaces/ns/configmaps"
+    first, second = (
+        {"apiVersion": "v1", "kind": "Node", "name": name, "uid": f"{name}-uid"} for name in "ab"
+    )
+    end = "duplicate UID(s) observed: a-uid"
+    answer = api.post(path, {"metadata": {"name": "c", "ownerReferences": [first, first]}})
+    made = answer.ok(201)
+    assert made["metadata"]["ownerReferences"] == [first]
+    assert end in answer.headers["Warning"]
+    made["metadata"]["ownerReferences"] = [first, second, first]
+    answer = api.put(f"{path}/c", made)
+    assert answer.ok()["metadata"]["ownerReferences"] == [first, second]
+    assert end in answer.headers["Warning"]
+    patch = [{"op": "add", "path": "/metadata/ownerReferences/-", "value": first}]
+    answer = api.patch(f"{path}/c", patch, content_type=JSON_PATCH)
+    assert answer.ok()["metadata"]["ownerReferences"] == [first, second]
+    assert "after mutating admission happens" in answer.headers["Warning"]
+    assert end in answer.headers["Warning"]
+    other = {**first, "controller": True}
+    made["metadata"] = {**made["metadata"], "ownerReferences": [other, first]}
+    del made["metadata"]["resourceVersion"]
+    answer = api.put(f"{path}/c", made)
+    assert answer.ok()["metadata"]["ownerReferences"] == [other, first]
+    assert "Warning" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("accept", "code"),
+    [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", 200),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", 200),
+        ("application/json;as=Table;v=v1alpha1;g=meta.k8s.io", 406),
+        ("application/json;as=Table;v=v1;g=k8s.io", 406),
+        ("application/json;as=Tables;v=v1;g=meta.k8s.io", 406),
+        ("application/json;v=v1;g=meta.k8s.io", 406),
+        ("application/json;v=v1;g=meta.k8s.io,application/json", 200),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", 406),
+        ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1", 406),
+    ],
+)
+def test_only_known_forms_of_known_versions_are_given(api, accept, code):
+    assert api.get(PODS, accept=accept).status == code
+
+
+def test_a_scale_is_a_table_for_who_wants_one(api):
+    api.post(DEPLOYMENTS, deployment(replicas=3)).ok(201)
+    table = api.get(f"{DEPLOYMENTS}/web/scale", accept=TABLE).ok()
+    assert [one["name"] for one in table["columnDefinitions"]] == [
+        "Name", "Desired", "Available", "Age",
+    ]  # fmt: skip
+    (row,) = table["rows"]
+    assert row["cells"][:3] == ["web", 3, 0]
+    assert api.get(f"{DEPLOYMENTS}/web/scale", accept=PARTIAL).ok()["kind"] == (
+        "PartialObjectMetadata"
+    )
+
+
+def test_what_is_no_revision_or_no_policy_is_told_in_kubernetes_words(api):
+    status = api.get(f"{PODS}?resourceVersion=invalid").fails(400, "BadRequest")
+    assert 'resourceVersion: Invalid value: "invalid"' in status["message"]
+    answer = api.get(f"{PODS}?includeObject=most", accept=TABLE).fails(400, "BadRequest")
+    assert answer["message"] == (
+        "includeObject: Invalid value: \"most\": must be 'Metadata', 'Object', 'None', or empty"
+    )
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(api):
+    body = b"x" * ((3 << 20) + 1)
+    for method in ("PUT", "PATCH", "DELETE"):
+        api.call(method, f"{PODS}/p", body).fails(413, "RequestEntityTooLarge")

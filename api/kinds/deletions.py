@@ -1,0 +1,51 @@
+"""What a deletion is answered with."""
+
+from typing import Any
+
+from rest_framework.response import Response
+
+from api.forms import errors, replies
+from clusterstate.actions.stored import Deleted
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import ORPHANED_UNASKED
+
+
+def answer(kind: Kind, name: str, deleted: Deleted, wanted: Manifest) -> Response:
+    """Return the object, where it stays or is a pod; otherwise that it is gone.
+
+    The code is 202 where it stays and the client says ``orphanDependents=false``; old clients know
+    no code but 200. ``wanted`` are the DeleteOptions.
+    Rule: DeleteResource, apiserver ``endpoints/handlers/delete.go``.
+    """
+    warnings = _warnings(kind, wanted)
+    accepted = not deleted.gone and wanted.get("orphanDependents") is False
+    status = 202 if accepted else 200
+    if kind.returns_deleted or not deleted.gone:
+        stored = replies.Stored(kind, deleted.manifest)
+        return replies.reply(stored, status=status, warnings=warnings)
+    details = _details(kind, name)
+    if deleted.uid:
+        details["uid"] = deleted.uid
+    return replies.reply(errors.success(details=details), status=status, warnings=warnings)
+
+
+def answer_of_collection(kind: Kind, wanted: Manifest) -> Response:
+    """Return that the objects that were meant are deleted, or begin to be."""
+    success = errors.success(details=_details(kind, ""))
+    return replies.reply(success, warnings=_warnings(kind, wanted))
+
+
+def _warnings(kind: Kind, wanted: Manifest) -> list[str]:
+    """Return the warning for who says nothing of dependents, where they stay."""
+    text = ORPHANED_UNASKED.get(kind.name)
+    return [text] if text and not wanted.get("propagationPolicy") else []
+
+
+def _details(kind: Kind, name: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"kind": kind.plural}
+    if name:
+        details["name"] = name
+    if kind.group:
+        details["group"] = kind.group
+    return details
