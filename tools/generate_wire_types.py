@@ -223,8 +223,12 @@ def generate() -> str:
     names = _python_names(order)
     lines = [HEADER.format(version=VERSION)]
     patch: dict[str, dict[str, tuple[str, str]]] = {}
+    wholes: set[str] = set()
+    granular: set[str] = set()
     for full_name in order:
         name = names[full_name]
+        if known[full_name].get("x-kubernetes-map-type") == "atomic":
+            wholes.add(name)
         lines.append(f"\nclass {name}(Struct, omit_defaults=True, gc=False):")
         properties = known[full_name].get("properties", {})
         if not properties:
@@ -234,6 +238,8 @@ def generate() -> str:
             python += "_" if keyword.iskeyword(python) or python in BUILTINS else ""
             default = f'field(name="{wire}", default=None)' if python != wire else "None"
             lines.append(f"    {python}: {_type(schema, names)} | None = {default}")
+            if map_type := schema.get("x-kubernetes-map-type"):
+                (wholes if map_type == "atomic" else granular).add(f"{name}.{wire}")
             strategy = schema.get("x-kubernetes-patch-strategy", "")
             if strategy:
                 key = schema.get("x-kubernetes-patch-merge-key", "")
@@ -249,6 +255,13 @@ def generate() -> str:
         lines += [f'        "{f}": ("{k}", "{s}"),' for f, (k, s) in sorted(fields.items())]
         lines.append("    },")
     lines.append("}")
+    lines.append("")
+    lines.append("# What a server-side apply sets as a whole: types, and fields as TYPE.FIELD; and")
+    lines.append("# the fields of such types that are merged all the same.")
+    for title, found in (("ATOMIC", wholes), ("GRANULAR", granular)):
+        lines.append(f"{title}: frozenset[str] = frozenset((")
+        lines += [f'    "{one}",' for one in sorted(found)]
+        lines.append("))")
     lines.append("")
     lines.append(
         "# The package of each type in OpenAPI, and the types in it; a class that could not"

@@ -59,7 +59,10 @@ class _List(msgspec.Struct, frozen=True):
 
 @cache
 def _members(struct: type) -> Mapping[str, "type | _List | None"]:
-    """Return for each field of a wire type: a struct, how its list merges, or None for a whole."""
+    """Return for each field of a wire type: a struct, how its list merges, or None for a whole.
+
+    Wholes are also the structs and maps that Kubernetes sets as one (``x-kubernetes-map-type``).
+    """
     info = msgspec.inspect.type_info(struct)
     assert isinstance(info, msgspec.inspect.StructType)
     rules = wire_types.PATCH.get(struct.__name__, {})
@@ -72,8 +75,12 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
         )
         inner: type | _List | None = None
         for candidate in types:
+            here = f"{struct.__name__}.{name}"
+            if here in wire_types.ATOMIC:
+                continue
             if isinstance(candidate, msgspec.inspect.StructType):
-                inner = candidate.cls
+                is_whole = candidate.cls.__name__ in wire_types.ATOMIC
+                inner = None if is_whole and here not in wire_types.GRANULAR else candidate.cls
             elif isinstance(candidate, msgspec.inspect.DictType):
                 inner = dict
             elif isinstance(candidate, msgspec.inspect.ListType) and "merge" in strategy:
@@ -161,6 +168,30 @@ def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
         for element in path:
             node = node.setdefault(element, {})
     return tree
+
+
+def fitted(fields: FieldSet, kind: Kind) -> FieldSet:
+    """Return a field set as the kind has its fields: a path ends where a whole does.
+
+    Sets of former versions went into what is a whole today, such as label selectors.
+    """
+    return frozenset(_fitted(path, kind.wire_type) for path in fields)
+
+
+def _fitted(path: Path, struct: type) -> Path:
+    shape: type | _List | None = struct
+    for index, element in enumerate(path):
+        if isinstance(shape, _List):
+            if not element.startswith("k:") or shape.item is None:
+                return path
+            shape = shape.item
+        elif element.startswith("f:"):
+            shape = _shape(shape, element[2:])
+            if shape is None:
+                return path[: index + 1]
+        else:
+            return path
+    return path
 
 
 def is_fields_v1(tree: object) -> bool:

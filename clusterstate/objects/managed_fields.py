@@ -30,6 +30,7 @@ from clusterstate.objects.field_sets import (
     Path,
     changed_fields,
     fields_of,
+    fitted,
     from_fields_v1,
     is_fields_v1,
     merge,
@@ -81,9 +82,14 @@ def _entry(manager: Manager, operation: str, kind: Kind, fields: FieldSet, now: 
     return entry
 
 
-def _without(entry: Entry, fields: FieldSet) -> Entry | None:
+def _fields(entry: Entry, kind: Kind) -> FieldSet:
+    """Return what an entry owns."""
+    return fitted(from_fields_v1(entry.get("fieldsV1")), kind)
+
+
+def _without(entry: Entry, fields: FieldSet, kind: Kind) -> Entry | None:
     """Return an entry that owns none of these fields any more; None if it owns nothing."""
-    owned = from_fields_v1(entry.get("fieldsV1"))
+    owned = _fields(entry, kind)
     left = owned - fields
     if left == owned:
         return entry
@@ -162,9 +168,9 @@ def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: dat
     for entry in entries:
         if _same(entry, manager, UPDATE):
             own = entry
-        elif (left := _without(entry, written | removed)) is not None:
+        elif (left := _without(entry, written | removed, kind)) is not None:
             kept.append(left)
-    before = frozenset() if own is None else from_fields_v1(own.get("fieldsV1"))
+    before = frozenset() if own is None else _fields(own, kind)
     fields = (before - removed) | written
     if own is not None and fields == before:
         kept.append(own)
@@ -200,6 +206,17 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 # Applies --------------------------------------------------------------------------------------
 
 
+def _of_status(kind: Kind, said: Manifest) -> Manifest:
+    """Return what an apply of a status may say; the rest has no effect, and so no owner.
+
+    Rule: ``GetResetFields`` of the strategies in pkg/registry, v1.36.
+    """
+    kept = kind.strategy.kept_by_status
+    metadata = {key: value for key, value in said["metadata"].items() if key not in kept}
+    of_object = ("apiVersion", "kind", "status")
+    return {key: said[key] for key in of_object if key in said} | {"metadata": metadata}
+
+
 def apply(
     kind: Kind,
     live: Manifest | None,
@@ -215,6 +232,8 @@ def apply(
         Conflict: another manager owns a field with another value, and ``force`` is not set.
     """
     subresource = manager.subresource
+    if subresource == "status":
+        said = _of_status(kind, said)
     fields = fields_of(said, kind, subresource)
     entries: list[Entry] = []
     if live is not None:
@@ -239,14 +258,14 @@ def apply(
         if _same(entry, manager, APPLY):
             own = entry
             continue
-        theirs = from_fields_v1(entry.get("fieldsV1"))
+        theirs = _fields(entry, kind)
         clashing = frozenset(
             path
             for path in theirs & fields
             if path[-1] != ITEM and live is not None and _differs(live, merged, path)
         )
         conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
-        left = _without(entry, clashing) if clashing else entry
+        left = _without(entry, clashing, kind) if clashing else entry
         if left is not None:
             elsewhere |= theirs - clashing
             kept.append(left)
@@ -256,7 +275,7 @@ def apply(
     base: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
     if live is not None:
         base = copy.deepcopy(live)
-    before = frozenset() if own is None else from_fields_v1(own.get("fieldsV1"))
+    before = frozenset() if own is None else _fields(own, kind)
     remove(base, before - fields - elsewhere, fields | elsewhere)
     result = merge(base, stated, kind)
     if own is None or before != fields:

@@ -3549,6 +3549,42 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
+# What a server-side apply sets as a whole: types, and fields as TYPE.FIELD; and
+# the fields of such types that are merged all the same.
+ATOMIC: frozenset[str] = frozenset((
+    "AutoscalingV1CrossVersionObjectReference",
+    "ConfigMapKeySelector",
+    "CoreV1EndpointPort",
+    "EndpointAddress",
+    "EndpointPort",
+    "EvictionResponder",
+    "FileKeySelector",
+    "LabelSelector",
+    "LocalObjectReference",
+    "NodeSelector",
+    "NodeSelectorTerm",
+    "ObjectFieldSelector",
+    "ObjectReference",
+    "OwnerReference",
+    "PodSpec.nodeSelector",
+    "ReplicationControllerSpec.selector",
+    "ResourceFieldSelector",
+    "RoleRef",
+    "Scheduling.nodeSelector",
+    "ScopeSelector",
+    "SecretKeySelector",
+    "SecretReference",
+    "ServiceBackendPort",
+    "ServiceSpec.selector",
+    "Subject",
+    "TopologySelectorTerm",
+    "TypedLocalObjectReference",
+))
+GRANULAR: frozenset[str] = frozenset((
+    "PersistentVolumeClaimStatus.allocatedResourceStatuses",
+    "PersistentVolumeSpec.claimRef",
+))
+
 # The package of each type in OpenAPI, and the types in it; a class that could not
 # have the name of its type is written as class=type.
 PACKAGES: dict[str, str] = {

@@ -288,3 +288,44 @@ def test_each_field_that_was_applied_has_its_value_until_somebody_else_sets_it(s
         values.update(spec)
         says[name] = set(spec)
     assert live["spec"] == values
+
+
+BUDGET = KINDS["PodDisruptionBudget"]
+
+
+def budget(**labels):
+    return {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"selector": {"matchLabels": labels}},
+    }  # fmt: skip
+
+
+def test_a_selector_is_applied_as_a_whole():
+    """Two managers cannot each own a part of what selects."""
+    live = applied(None, budget(a="1"), kind=BUDGET)
+    assert owners(live)["me", "Apply"] == {("f:spec", "f:selector")}
+    with pytest.raises(Conflict):
+        applied(live, budget(b="2"), YOU, kind=BUDGET)
+    forced = applied(live, budget(b="2"), YOU, force=True, kind=BUDGET)
+    assert forced["spec"]["selector"] == {"matchLabels": {"b": "2"}}
+    assert ("me", "Apply") not in owners(forced)
+
+
+def test_what_owners_of_former_versions_have_of_a_whole_is_the_whole():
+    inside = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}}}
+    live = applied(None, budget(a="1"), kind=BUDGET)
+    (entry,) = live["metadata"]["managedFields"]
+    live["metadata"]["managedFields"] = [{**entry, "fieldsV1": inside}]
+    again = applied(live, budget(a="1"), kind=BUDGET)
+    assert again["spec"] == live["spec"], "nothing of it is taken for given up"
+    with pytest.raises(Conflict):
+        applied(again, budget(b="2"), YOU, kind=BUDGET)
+
+
+def test_a_reference_that_kubernetes_merges_is_merged():
+    volume = {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+        "spec": {"claimRef": {"name": "c"}},
+    }  # fmt: skip
+    live = applied(None, volume, kind=KINDS["PersistentVolume"])
+    assert owners(live)["me", "Apply"] == {("f:spec", "f:claimRef", "f:name")}
