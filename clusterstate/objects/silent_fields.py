@@ -17,8 +17,8 @@ from clusterstate.objects.meta import Manifest
 class Silent(msgspec.Struct, frozen=True):
     """Why nothing comes of a field.
 
-    ``only`` are the values of which nothing comes; the field is acted upon otherwise, and is in
-    another place of the table, too. ``unless`` are values that ask for nothing.
+    ``only`` are the values of which nothing comes; with others the field is acted upon or kept for
+    agents, and is in another place of the table, too. ``unless`` are values that ask for nothing.
     """
 
     reason: str
@@ -50,6 +50,11 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("ResourceRequirements", "claims"): Silent("the scheduler here allocates no devices"),
+    ("ContainerRestartRule", "action"): Silent(
+        "the pod is placed without regard to status.declaredFeatures of nodes, and may come to one"
+        " that restarts the container alone",
+        only=("RestartAllContainers",),
+    ),
     ("Volume", "persistentVolumeClaim"): Silent(_VOLUMES),
     ("Volume", "ephemeral"): Silent(f"no claim is made of the template, and {_VOLUMES}"),
     **{

@@ -224,7 +224,8 @@ STORED_KINDS: Final = (
         short_names=("pv",),
         subresources=("status",),
         returns_deleted=True,
-        not_done=f"no controller here binds it to a claim, and {_VOLUMES}",
+        not_done="no controller here binds it to a claim or keeps it while it is bound,"
+        f" and {_VOLUMES}",
     ),
     Kind(
         name="PersistentVolumeClaim",
@@ -235,7 +236,8 @@ STORED_KINDS: Final = (
         short_names=("pvc",),
         subresources=("status",),
         returns_deleted=True,
-        not_done=f"no controller here binds it to a volume, and {_VOLUMES}",
+        not_done="no controller here binds it to a volume or keeps it while pods mount it,"
+        f" and {_VOLUMES}",
     ),
     Kind(
         name="StorageClass",
