@@ -75,15 +75,36 @@ def test_whoever_is_too_late_does_not_start():
 
 
 def test_what_still_runs_is_awaited_replaced_or_joined():
-    running = [job("old")]
-    forbidden = plan(cron_job(concurrencyPolicy="Forbid"), running, minutes=5)
+    running, status = [job("old")], {"active": [rules.reference_to(job("old"))]}
+    forbidden = plan(cron_job(concurrencyPolicy="Forbid", status=status), running, minutes=5)
     assert (forbidden.start, reasons(forbidden)) == (None, ["JobAlreadyActive"])
     assert "lastScheduleTime" not in forbidden.status
-    replaced = plan(cron_job(concurrencyPolicy="Replace"), running, minutes=5)
+    replaced = plan(cron_job(concurrencyPolicy="Replace", status=status), running, minutes=5)
     assert (replaced.start, replaced.delete) == (minute(5), running)
     assert "active" not in replaced.status
-    joined = plan(cron_job(), running, minutes=5)
+    joined = plan(cron_job(status=status), running, minutes=5)
     assert [one["name"] for one in joined.status["active"]] == ["old"]
+
+
+def test_active_are_the_jobs_that_were_started_here_until_they_are_gone():
+    leaving = job("leaving")
+    leaving["metadata"]["deletionTimestamp"] = TEXT(START)
+    status = {"active": [rules.reference_to(job(one)) for one in ("lost", "leaving", "done")]}
+    there = [leaving, job("done", "Failed"), job("by-hand"), job("by-hand-done", "Complete")]
+    forbidding = cron_job(concurrencyPolicy="Forbid", status=status)
+    found = plan(forbidding, there, minutes=4)
+    assert [one["name"] for one in found.status["active"]] == ["leaving"]
+    assert {(kind, reason, text.split(": ")[1]) for kind, reason, text in found.events} == {
+        ("Warning", "MissingJob", "lost"),
+        ("Normal", "SawCompletedJob", "done, condition"),
+        ("Warning", "UnexpectedJob", "by-hand"),
+    }
+    assert plan(forbidding, there, minutes=5).start is None
+    replacing = cron_job(concurrencyPolicy="Replace", status=status)
+    assert plan(replacing, there, minutes=5).delete == []
+    by_hand = plan(cron_job(concurrencyPolicy="Forbid"), [job("by-hand")], minutes=5)
+    assert by_hand.start == minute(5)
+    assert "active" not in by_hand.status
 
 
 def test_the_oldest_are_forgotten_and_success_is_noted():

@@ -3,9 +3,13 @@
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.objects import moments
+from clusterstate.objects.cron import Schedule
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers.workloads import cron_job_rules as rules
 from scheduling.controllers.workloads import follower
+from scheduling.controllers.workloads.control import reference
 from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after
 
@@ -48,3 +52,24 @@ def test_a_schedule_starts_a_job_each_time_and_keeps_the_last():
     assert {"lastSuccessfulTime", "lastScheduleTime"} <= status.keys()
     assert len(jobs()) == 1
     assert jobs()[0]["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
+
+
+def test_a_job_of_the_time_that_is_there_already_is_taken_over_if_it_is_its_own():
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": template}}}
+    for name in ("mine", "taken"):
+        manifest = {
+            "apiVersion": "batch/v1", "kind": "CronJob",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        }  # fmt: skip
+        objects.create("CronJob", "default", manifest, now=NOW)
+        stored = get_manifest("CronJob", "default", name)
+        at = Schedule(spec["schedule"]).after(NOW)
+        owner = reference(stored) if name == "mine" else {**reference(stored), "uid": "other"}
+        objects.create("Job", "default", rules.job_for(stored, at, owner), now=NOW)
+    follower.follow(moments.after(at, 1))
+    (active,) = get_manifest("CronJob", "default", "mine")["status"]["active"]
+    assert active["name"] == rules.job_name({"metadata": {"name": "mine"}}, at)
+    assert "lastScheduleTime" in get_manifest("CronJob", "default", "mine")["status"]
+    assert not get_manifest("CronJob", "default", "taken").get("status")
+    assert len(jobs()) == 2

@@ -62,22 +62,20 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
 def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan:
     """Return what to do for a CronJob, whose own Jobs these are."""
     spec, before = cron_job["spec"], cron_job.get("status") or {}
-    running = [one for one in jobs if not finished(one) and not _is_leaving(one)]
     made = Plan(status={}, delete=[], events=[])
-    known = {one.get("uid"): one for one in before.get("active") or ()}
-    for one in jobs:
-        if finished(one) and one["metadata"]["uid"] in known:
-            text = f"Saw completed job: {one['metadata']['name']}, condition: {finished(one)}"
-            made.events.append(("Normal", "SawCompletedJob", text))
+    active = _active(made, before.get("active") or (), jobs)
     _forget(made, cron_job, jobs)
     last, late = before.get("lastScheduleTime"), None
     if not cron_job["metadata"].get("deletionTimestamp") and not spec.get("suspend"):
-        late = _schedule(made, cron_job, running, now)
+        late = _schedule(made, cron_job, active, now)
     if made.start is not None:
         last = document.format_time(made.start)
         if spec.get("concurrencyPolicy") == "Replace":
-            made.delete += running
-            running = []
+            replaced = {one["uid"] for one in active}
+            made.delete += [
+                one for one in jobs if one["metadata"]["uid"] in replaced and not _is_leaving(one)
+            ]
+            active = []
     elif late is not None:
         made.events.append(late)
     succeeded = [
@@ -86,7 +84,7 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
         if finished(one) == "Complete" and (at := (one.get("status") or {}).get("completionTime"))
     ]
     status = {
-        "active": [reference_to(one) for one in running],
+        "active": active,
         "lastScheduleTime": last,
         "lastSuccessfulTime": max(
             [*succeeded, *filter(None, [before.get("lastSuccessfulTime")])], default=None
@@ -94,6 +92,32 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
     }
     made.status = {key: value for key, value in status.items() if value}
     return made
+
+
+def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) -> list[Manifest]:
+    """Return which of the Jobs that were active are, and tell what became of the others.
+
+    A Job that somebody else started in the CronJob's name, as ``kubectl create job --from`` does,
+    is told of and never active: it keeps nothing from being started.
+    """
+    unseen = {one["metadata"]["uid"]: one for one in jobs}
+    active = []
+    for entry in before:
+        job = unseen.pop(entry.get("uid"), None)
+        if job is None:
+            text = f"Active job went missing: {entry.get('name', '')}"
+            made.events.append(("Warning", "MissingJob", text))
+        elif outcome := finished(job):
+            text = f"Saw completed job: {job['metadata']['name']}, condition: {outcome}"
+            made.events.append(("Normal", "SawCompletedJob", text))
+        else:
+            active.append(entry)
+    for job in unseen.values():
+        if not finished(job):
+            name = job["metadata"]["name"]
+            text = f"Saw a job that the controller did not create or forgot: {name}"
+            made.events.append(("Warning", "UnexpectedJob", text))
+    return active
 
 
 def _schedule(

@@ -6,6 +6,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import cron_job_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, reference
+from scheduling.controllers.workloads.job_rules import finished
 
 KIND = "CronJob"
 _JOB = "Job"
@@ -35,7 +36,7 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
         try:
             stored = objects.create(_JOB, control.world.namespace, wanted, now=control.now)
         except AlreadyExists:
-            pass
+            status = _found_there(cron_job, status, wanted, jobs)
         except StatusError as error:
             text = f"Error creating job: {error.message}"
             control.record_event(cron_job, "Warning", "FailedCreate", text)
@@ -50,3 +51,25 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
             status = {**status, "active": [*status.get("active", ()), rules.reference_to(job)]}
     control.write_status(cron_job, status)
     control.look_again(plan.due_at)
+
+
+def _found_there(
+    cron_job: Manifest, status: Manifest, wanted: Manifest, own: list[Manifest]
+) -> Manifest:
+    """Return the status if the Job of this time is there already.
+
+    One of the CronJob's own was started, and that was not written down. Somebody else's took the
+    name: nothing was started at this time.
+    """
+    name, active = wanted["metadata"]["name"], status.get("active", ())
+    mine = next((one for one in own if one["metadata"]["name"] == name), None)
+    if mine is None:
+        before = (cron_job.get("status") or {}).get("lastScheduleTime")
+        return {**status, "lastScheduleTime": before} if before else _without_time(status)
+    if any(one["uid"] == mine["metadata"]["uid"] for one in active) or finished(mine):
+        return status
+    return {**status, "active": [*active, rules.reference_to(mine)]}
+
+
+def _without_time(status: Manifest) -> Manifest:
+    return {key: value for key, value in status.items() if key != "lastScheduleTime"}
