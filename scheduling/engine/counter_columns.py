@@ -58,6 +58,8 @@ class CounterColumns:
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
         self._filled = 0
+        self.most_values = 1
+        """How many values the label has at most by which a copy counts."""
         self._logarithms: Float64 = np.array([0.0, *map(math.log, range(1, capacity + 4))])
         self.arrays = arguments.Counts(
             counters=np.zeros((4, layout.COUNTER_COLUMNS), np.int64),
@@ -105,7 +107,10 @@ class CounterColumns:
         number = self._number_of.get(key)
         if number is not None:
             return number
-        size = self._snapshot.capacity if by_row or table is None else table.size
+        size = self._snapshot.capacity
+        if not by_row and table is not None:
+            size = table.size
+            self.most_values = max(self.most_values, size)
         place = self._place(table, whole=whole)
         if place < 0 or not self._room(size):
             return -1

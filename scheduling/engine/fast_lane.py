@@ -494,6 +494,7 @@ class FastLane:
         programs = (*self._prepared(ahead, who), self._pins(ahead, who))
         if self._running:
             lines.reserve_groups(self._programs.groups)
+        work = self._programs.room_to_work(lines.highest.shape[1])
         done, why = 0, FINISHED
         if snapshot.log_start:
             # Cursors are positions in the log's array while the loop runs.
@@ -503,7 +504,7 @@ class FastLane:
                 done, why, mask = _loops.decide(
                     done, run, high, low, _columns(lines, arguments.Lines),
                     _columns(plans, arguments.Plans), *self._nodes(), log, filled, results,
-                    *programs,
+                    *programs, work,
                 )  # fmt: skip
                 if why == MORE_GROUPS:
                     continue

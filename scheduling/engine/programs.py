@@ -169,6 +169,13 @@ class Programs:
         """How many groups, excepted rows among them, there is room for in each program."""
         return self._sizes["groups"]
 
+    def room_to_work(self, blocks: int) -> arguments.Work:
+        """Return what the loop needs to judge and score units; ``blocks``: of rows."""
+        return arguments.room_to_work(
+            units=self._sizes["groups"], rules=self._sizes["rules"],
+            values=self.counters.most_values, blocks=blocks,
+        )  # fmt: skip
+
     def _allocate(self, count: int) -> None:
         """Make room for ``count`` programs of the present sizes, keeping those there are."""
         made = {}

@@ -14,6 +14,7 @@ every row.
 """
 
 from collections.abc import Hashable
+from operator import gt
 
 import numpy as np
 
@@ -77,6 +78,8 @@ class RowPrograms:
         self._budgets = BudgetArrays(snapshot)
         self._codes = np.zeros(loop.MOST_CODES, np.int64)
         self._numbers = np.zeros(loop.MOST_CODES, np.int64)
+        self._room_sizes = (0, 0, 0, 0)
+        self._room = loop.room_to_work(0, *self._room_sizes)
         # What follows each pod that comes or goes in a dry run must be asked.
         self._extended = not all(isinstance(plugin, SpreadTerms) for plugin in framework.extensions)
         self._kinds: dict[int, int] = {}
@@ -300,13 +303,27 @@ class RowPrograms:
         return self._candidate(only, examine(only), 0)
 
     def _candidate(self, rows: Rows, found: loop.Found, number: int) -> Candidate:
-        first = int(found.end[number - 1]) if number else 0
-        slots = found.victims[first : int(found.end[number])].tolist()
+        room = found.room
+        first = int(room.end[number - 1]) if number else 0
+        slots = room.victims[first : int(room.end[number])].tolist()
         return Candidate(
-            node_name=self._snapshot.names[int(rows[found.position[number]])],
+            node_name=self._snapshot.names[int(rows[room.position[number]])],
             victims=tuple(self._snapshot.records(slots)),
-            pdb_violations=int(found.violations[number]),
+            pdb_violations=int(room.violations[number]),
         )
+
+    def _room_for(
+        self, candidates: int, pods: int, budgets: loop.Budgets, *, checks: int, terms: int
+    ) -> loop.Room:
+        """Return room for a search. The next one writes over what this one finds."""
+        room = self._room
+        sizes = (candidates, pods, checks, terms)
+        if len(room.left) != len(budgets.allowed) or any(map(gt, sizes, self._room_sizes)):
+            most = [max(new, old) for new, old in zip(sizes, self._room_sizes, strict=True)]
+            self._room_sizes = (most[0], most[1], most[2], most[3])
+            room = self._room = loop.room_to_work(len(budgets.allowed), *self._room_sizes)
+        room.left[:] = budgets.allowed
+        return room
 
     def _examine(
         self,
@@ -319,7 +336,14 @@ class RowPrograms:
     ) -> loop.Found:
         snapshot = self._snapshot
         nominations = snapshot.nominations
-        return _examine(
+        placed, budgets = loop.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
+        terms = program.terms()
+        searches = wanted > 0
+        room = self._room_for(
+            len(rows) if searches else 0, len(placed.following) if searches else 0,
+            budgets, checks=len(program.rules.amounts), terms=len(terms.columns),
+        )  # fmt: skip
+        found = _examine(
             rows,
             begin,
             wanted,
@@ -328,15 +352,17 @@ class RowPrograms:
             loop.Nodes(
                 snapshot.allocatable, snapshot.requested, snapshot.allowed_pods, snapshot.pod_count
             ),
-            loop.PlacedPods(*snapshot.slot_columns()),
+            placed,
             loop.Classes(*snapshot.class_columns()),
             loop.Nominated(nominations.first, nominations.following, nominations.kind),
             program.rules,
-            program.terms(),
-            self._budgets.arrays(),
-            snapshot.name_rank() if wanted > 0 else _NO_RANK,
+            terms,
+            budgets,
+            snapshot.name_rank() if searches else _NO_RANK,
             loop.Verdicts(verdict, self._codes, self._numbers),
+            room,
         )
+        return loop.Found(*found, room)
 
 
 _NO_RANK = np.zeros(0, np.int32)

@@ -111,9 +111,10 @@ class VictimsByRow:
         self._is_candidate[rows] = False
         if not found.candidates:
             return True
-        candidates = rows[found.position]
-        begins = np.r_[0, found.end[:-1]]
-        slots = found.victims[: int(found.end[-1])]
+        room, count = found.room, found.candidates
+        candidates, end = rows[room.position[:count]], room.end[:count]
+        begins = np.r_[0, end[:-1]]
+        slots = room.victims[: int(end[-1])]
         counts = np.diff(np.r_[begins, len(slots)])
         _, _, kind, started, _, _ = self._snapshot.slot_columns()
         priorities = self._snapshot.class_columns()[0][kind[slots]]
@@ -122,7 +123,7 @@ class VictimsByRow:
         since: Float64 = np.where(among_highest, started[slots], np.inf)
         since[np.isnan(since)] = np.inf
         self._is_candidate[candidates] = True
-        self._violations[candidates] = found.violations
+        self._violations[candidates] = room.violations[:count]
         self._highest[candidates] = highest
         self._sum[candidates] = np.add.reduceat(priorities + 2**31, begins)
         self._count[candidates] = counts

@@ -1,5 +1,6 @@
 """Runs of plain pods: the decisions, and the snapshot after them, of the reference path."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -261,6 +262,21 @@ def test_pods_that_are_all_different_are_decided_in_one_run() -> None:
     run = Decider(snapshot, framework).decide_run(pods, 0, Options(seed=3))
     assert [d.key for d in run] == [pod.key for pod in pods]
     assert snapshot.pod_count.sum() == len(pods)
+
+
+def test_a_run_leaves_no_reference_to_the_arrays_that_it_was_given() -> None:
+    """The loops are compiled without counting who refers to an array."""
+    snapshot, framework = world_of(100), kubernetes_framework()
+    decider = Decider(snapshot, framework)
+    info = snapshot.intern(from_pod(make_pod("p").asks(cpu="50m").build()))
+    columns = [snapshot.allocatable, snapshot.requested, snapshot.pod_count]
+    references = []
+    for turn in range(3):
+        pods = [PodToPlace(f"default/p-{turn}-{i}", info) for i in range(40)]
+        decided = schedule_batch(snapshot, framework, pods, Options(seed=turn), decider=decider)
+        assert all(isinstance(part, Run) for part in decided.parts)
+        references.append([sys.getrefcount(column) for column in columns])
+    assert references[0] == references[1] == references[2]
 
 
 def test_a_request_that_comes_again_gets_a_line_that_is_kept() -> None:

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
+from scheduling.engine.compiled.layout import BLOCK, DYNAMIC, EXCEPTIONS, KEPT, TOGETHER
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
 
 
@@ -164,7 +167,13 @@ class Pins(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch arrays for judging the groups of a class."""
+    """Room for what the loop notes from pod to pod; the loops themselves make no array.
+
+    By unit (``programs``): ``active``, ``offset``, ``found``, ``weighted`` (plugins, units),
+    ``ignored``; ``seen`` by label value; ``weights`` by rule. ``best``: the highest totals. By
+    block: ``summits`` and ``ties``, ``patch_of``. ``patches`` (.., BLOCK) and ``patched``: blocks
+    with excepted rows; ``block``: the totals of one. ``lines``: those that are scored together.
+    """
 
     active: Int32
     offset: Int32
@@ -173,6 +182,38 @@ class Work(NamedTuple):
     ignored: Mask
     seen: Int64
     weights: Float64
+    best: Int32
+    summits: Int32
+    ties: Int32
+    patch_of: Int32
+    patches: Int32
+    patched: Int32
+    block: Int32
+    lines: Int32
+
+
+def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
+    """Return room for programs of so many units and rules, and for so many blocks.
+
+    ``values``: how many values a label has at most, by which a program counts.
+    """
+    return Work(
+        active=np.zeros(units, np.int32),
+        offset=np.zeros(units, np.int32),
+        found=np.zeros(units, np.int64),
+        weighted=np.zeros((DYNAMIC, units), np.int32),
+        ignored=np.zeros(units, np.bool_),
+        seen=np.zeros(values, np.int64),
+        weights=np.zeros(rules, np.float64),
+        best=np.zeros(KEPT, np.int32),
+        summits=np.zeros(blocks, np.int32),
+        ties=np.zeros(blocks, np.int32),
+        patch_of=np.zeros(blocks, np.int32),
+        patches=np.zeros((EXCEPTIONS, BLOCK), np.int32),
+        patched=np.zeros(EXCEPTIONS, np.int32),
+        block=np.zeros(BLOCK, np.int32),
+        lines=np.zeros(TOGETHER, np.int32),
+    )
 
 
 class Results(NamedTuple):

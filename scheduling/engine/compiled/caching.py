@@ -53,7 +53,7 @@ def outer(function: Function) -> Function:
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
     try:
-        made: Any = _compiled(function, cache=True)
+        made: Any = _compiled(function, cache=True, no_cfunc_wrapper=True)
     finally:
         config.CACHE_LOCATOR_CLASSES = before
     kept = getattr(made, "_cache", None)  # none where Numba is told to compile nothing
@@ -87,8 +87,8 @@ def one_at_a_time(loop: Any) -> Iterator[None]:
 
 
 def inner(function: Function) -> Function:
-    """Compile what loops call."""
-    return _compiled(function)
+    """Compile what loops call, and Python does not."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inlined(function: Function) -> Function:
@@ -97,5 +97,12 @@ def inlined(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    made: Function = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    """Compile without counting who refers to an array: ``_nrt``.
+
+    What loops are given stays as long as they run, and they make no array themselves. To count
+    takes two calls wherever an array or a part of one gets a name, and LLVM half of its time to
+    find out that most of them cancel out.
+    """
+    njit: Any = numba.njit  # its types do not know all options
+    made: Function = njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)
     return made

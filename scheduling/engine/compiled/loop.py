@@ -32,14 +32,10 @@ from scheduling.engine.compiled.entries import (
 )
 from scheduling.engine.compiled.layout import (
     ANEW,
-    BY_ROW,
     DENSE,
-    EXCEPTIONS,
     FINISHED,
     GROUPS,
-    KEPT,
     KINDS,
-    LENGTH,
     LOW,
     MANY_KINDS,
     MORE_GROUPS,
@@ -48,7 +44,6 @@ from scheduling.engine.compiled.layout import (
     PLUGINS,
     STALE,
     TAKEN,
-    TOGETHER,
 )
 from scheduling.engine.compiled.programs import follow, regroup, weigh
 from scheduling.engine.compiled.scoring import (
@@ -113,6 +108,7 @@ def decide_as_known(
     count_terms: Terms,
     counted: Counts,
     pins: Pins,
+    work: Work,
 ) -> tuple[int, int, np.uint64]:
     """Do what ``decide`` does as long as no line must be scored anew: ANEW.
 
@@ -126,25 +122,11 @@ def decide_as_known(
     more, terms, weights = lines.more, lines.terms, lines.weights
     mask_of, witness = lines.mask_of, lines.witness
     group, odd, fields = plans.group, score_columns.odd, score_columns.fields
-    blocks = highest.shape[1]
-    best = np.empty(KEPT, np.int32)
-    units = count_terms.size.shape[1]
-    longest = 1
-    for counter in range(counted.counters.shape[0]):
-        if not counted.counters[counter, BY_ROW]:
-            longest = max(longest, counted.counters[counter, LENGTH])
-    work = Work(
-        np.empty(units, np.int32), np.empty(units, np.int32), np.empty(units, np.int64),
-        np.empty((programs.plan.shape[1], units), np.int32), np.zeros(units, np.bool_),
-        np.zeros(longest, np.int64), np.zeros(count_terms.rules.shape[1], np.float64),
-    )  # fmt: skip
     stamp = int(np.int64(0))
-    summits = np.empty(blocks, np.int32)
-    ties_at = np.empty(blocks, np.int32)
-    patch_of = np.full(blocks, -1, np.int32)
-    patches = np.empty((EXCEPTIONS, 64), np.int32)
-    patched = np.empty(EXCEPTIONS, np.int32)
-    room = np.empty(64, np.int32)
+    work.seen[:] = 0
+    work.patch_of[:] = -1
+    best, summits, ties_at, room = work.best, work.summits, work.ties, work.block
+    patch_of, patches, patched = work.patch_of, work.patches, work.patched
     group_size, entries = lines.group_size, lines.entries
     entry_group, entry_top, entry_ties = lines.entry_group, lines.entry_top, lines.entry_ties
     for pod in range(first, len(run)):
@@ -386,6 +368,7 @@ def decide(
     count_terms: Terms,
     counted: Counts,
     pins: Pins,
+    work: Work,
 ) -> tuple[int, int, np.uint64]:
     """Decide for pods from the ``first`` on and account for each.
 
@@ -393,17 +376,16 @@ def decide(
     feasible rows, as bits. ``run``: the pods' lines. ``high`` and ``low``: the halves of 64 random
     bits for each pod. ``log``: the snapshot's, ``filled`` entries long.
     """
-    found = np.empty(TOGETHER, np.int32)
     done = first
     while True:
         done, why, mask = decide_as_known(
             done, run, high, low, lines, plans, score_columns, nodes, nominated, log, filled,
-            results, programs, count_terms, counted, pins,
+            results, programs, count_terms, counted, pins, work,
         )  # fmt: skip
         if why != ANEW:
             return done, why, mask
         why, mask = score_anew(
-            done, filled + done, run, found, lines, plans, score_columns, nodes, nominated,
+            done, filled + done, run, work.lines, lines, plans, score_columns, nodes, nominated,
             programs, count_terms, counted,
         )  # fmt: skip
         if why != FINISHED:

@@ -159,23 +159,58 @@ class Verdicts(NamedTuple):
     counts: Int64
 
 
+class Room(NamedTuple):
+    """Where ``examine`` writes what it finds of candidates, and what it notes meanwhile.
+
+    By candidate: ``position`` among the rows, where its victims ``end`` in ``victims`` (slots, most
+    important first), how many ``violations`` of budgets there are among them. By pod of a row:
+    ``lower`` and ``turn``. By budget: ``left``, which is as ``Budgets.allowed``. By amount:
+    ``used`` and ``to_come``. By term: ``gone_weight`` and ``to_come_weight``.
+    """
+
+    position: Int64
+    end: Int64
+    violations: Int64
+    victims: Int32
+    lower: Int32
+    turn: Int32
+    left: Int64
+    used: Int64
+    to_come: Int64
+    gone_weight: Int64
+    to_come_weight: Int64
+
+
+def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: int) -> Room:
+    """Return room for so many budgets, candidates, pods that may be victims, amounts and terms."""
+    return Room(
+        position=np.empty(candidates, np.int64),
+        end=np.empty(candidates, np.int64),
+        violations=np.empty(candidates, np.int64),
+        victims=np.empty(pods, np.int32),
+        lower=np.empty(pods, np.int32),
+        turn=np.empty(pods, np.int32),
+        left=np.empty(budgets, np.int64),
+        used=np.empty(checks, np.int64),
+        to_come=np.empty(checks, np.int64),
+        gone_weight=np.empty(terms, np.int64),
+        to_come_weight=np.empty(terms, np.int64),
+    )
+
+
 class Found(NamedTuple):
     """What ``examine`` found.
 
     ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in
-    use. ``candidates``: number of candidates; of each the position among the rows, where its
-    victims end in ``victims`` (slots, most important first), and how many of them violate a budget.
-    ``best``: the candidate that costs least, -1 without any.
+    use. ``candidates``: number of candidates; of each what ``room`` says. ``best``: the candidate
+    that costs least, -1 without any.
     """
 
     why: int
     kinds: int
     candidates: int
     best: int
-    position: Int64
-    end: Int64
-    violations: Int64
-    victims: Int32
+    room: Room
 
 
 def examine(
@@ -193,8 +228,11 @@ def examine(
     budgets: Budgets,
     rank: Int32,
     verdicts: Verdicts,
-) -> Found:
+    room: Room,
+) -> tuple[int, int, int, int]:
     """Judge rows with all their pods, or look for candidates of preemption.
+
+    Return what ``Found`` has before ``room``.
 
     Args:
         rows: the rows, int64.
@@ -214,6 +252,8 @@ def examine(
         budgets: for ``wanted`` above 0.
         rank: place of each row's name in the order of names.
         verdicts: is written to.
+        room: is written to; for as many candidates as there are rows, and for all pods, where
+            ``wanted`` is above 0.
     """
     # Taken out of the tuples once: to take an array out of one costs more than to read it.
     steps, static, amounts, columns = rules.steps, rules.static, rules.amounts, rules.columns
@@ -253,19 +293,12 @@ def examine(
     )
     verdict, codes, code_counts = verdicts.verdict, verdicts.codes, verdicts.counts
     count, checks, total_terms = len(rows), len(amounts), len(term)
-    most = count if wanted > 0 else 0
-    position = np.empty(most, np.int64)
-    end = np.empty(most, np.int64)
-    violations = np.empty(most, np.int64)
-    victims = np.empty(64, np.int32)
-    lower = np.empty(64, np.int32)
-    turn = np.empty(64, np.int32)
-    left = allowed.copy()
+    position, end, violations, victims = room.position, room.end, room.violations, room.victims
+    lower, turn, left = room.lower, room.turn, room.left
     # Of each amount's resource, what the pods that stay ask for, and those nominated to the row.
-    used = np.zeros(checks, np.int64)
-    to_come = np.zeros(checks, np.int64)
-    gone_weight = np.zeros(total_terms, np.int64)
-    to_come_weight = np.zeros(total_terms, np.int64)
+    used, to_come = room.used, room.to_come
+    gone_weight, to_come_weight = room.gone_weight, room.to_come_weight
+    gone_weight[:] = 0
     why = kinds = last = found = fine = filled = 0
     best = -1
     best_violations = best_priority = best_sum = best_count = best_rank = 0
@@ -301,11 +334,6 @@ def examine(
             slot = first_pod[row]
             while slot >= 0:
                 if priorities[class_of[slot]] < priority:
-                    if away == len(lower):
-                        longer = np.empty(2 * away, np.int32)
-                        longer[:away] = lower
-                        lower = longer
-                        turn = np.empty(2 * away, np.int32)
                     lower[away] = slot
                     away += 1
                 slot = next_pod[slot]
@@ -350,9 +378,10 @@ def examine(
                         if short(1, allowed_pods[row], pods_there):
                             local = 1
                         for check in range(checks):
-                            room = allocatable[row, columns[check]]
-                            if short(amounts[check], room, used[check] + counting * to_come[check]):
-                                bits = 3 if never(amounts[check], room) else 1
+                            there = allocatable[row, columns[check]]
+                            taken = used[check] + counting * to_come[check]
+                            if short(amounts[check], there, taken):
+                                bits = 3 if never(amounts[check], there) else 1
                                 local |= bits << (2 * check + 1)
                     elif what == COUNT:
                         t = steps[filtering, 1]
@@ -476,7 +505,8 @@ def examine(
                         for budget in range(first_budget[kind], first_budget[kind + 1]):
                             left[guards[budget]] = allowed[guards[budget]]
                 else:
-                    turn[:pods] = lower[:pods]
+                    for which in range(pods):
+                        turn[which] = lower[which]
             elif rejection:
                 slot = turn[trial - 1]
                 kind = class_of[slot]
@@ -486,10 +516,6 @@ def examine(
                 for t in range(total_terms):
                     if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
                         gone_weight[t] += take[peers[kind], t]
-                if filled == len(victims):
-                    longer = np.empty(2 * filled, np.int32)
-                    longer[:filled] = victims
-                    victims = longer
                 victims[filled] = slot
                 filled += 1
                 violated += trial <= violating
@@ -573,6 +599,4 @@ def examine(
         fine += violated == 0
         if fine and found >= wanted:
             break
-    return Found(
-        why, kinds, found, best, position[:found], end[:found], violations[:found], victims
-    )
+    return why, kinds, found, best
