@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from clusterstate import collector, memory
-from tests import distribution, emptying
+from tests import distribution, emptying, static_files
 from tests.forms import many
 from tests.live import Service, shared
 
@@ -30,6 +30,7 @@ settings.load_profile("any-machine")
 
 
 emptying.install()
+static_files.install()
 django_settings.PASSWORD_HASHERS = ["tests.passwords.FewTurns"]
 
 
