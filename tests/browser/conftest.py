@@ -148,10 +148,38 @@ def driven(profile: Path, **logs: str) -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-@pytest.fixture
-def browser(live_server: object, tmp_path: Path) -> Iterator[Browser]:
-    """A fresh browser at the live server; the test is skipped where none is installed."""
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """One browser for all tests: to start it takes more CPU than most of them.
+
+    A test that asks for it is skipped where none is installed.
+    """
     if not CHROMIUM or not DRIVER:
         pytest.skip(NONE_HERE)
-    with driven(tmp_path / "profile", browser="WARNING") as driver:
-        yield Browser(driver, str(live_server))
+    with driven(tmp_path_factory.mktemp("chromium"), browser="ALL") as driver:
+        yield driver
+
+
+@contextlib.contextmanager
+def as_new(driver: webdriver.Chrome, address: str) -> Iterator[Browser]:
+    """Give a window of its own in a browser that knows nothing of the tests before."""
+    first = driver.current_window_handle
+    driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+    driver.execute_cdp_cmd("Network.clearBrowserCache", {})
+    stored = {"origin": address, "storageTypes": "all"}
+    driver.execute_cdp_cmd("Storage.clearDataForOrigin", stored)
+    driver.switch_to.new_window("window")
+    driver.execute_cdp_cmd("Page.bringToFront", {})
+    driver.get_log("browser")
+    try:
+        yield Browser(driver, address)
+    finally:
+        driver.close()
+        driver.switch_to.window(first)
+
+
+@pytest.fixture
+def browser(live_server: object, chromium: webdriver.Chrome) -> Iterator[Browser]:
+    """A browser as new at the live server."""
+    with as_new(chromium, str(live_server)) as found:
+        yield found

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 from django.contrib.auth.models import User
+from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from api import clock
-from clusterstate import catalogue
+from clusterstate import catalogue, changes
 from clusterstate.actions import (
     brakes,
     canaries,
@@ -25,6 +26,8 @@ from clusterstate.actions import (
     objects,
     scheduler_configuration,
 )
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.decisions import of_pod
 from clusterstate.objects.kinds import KINDS
@@ -36,10 +39,10 @@ from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
 from scheduling.engine.record import Body, PackedRejection
 from tests.api.serve import Server
-from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser, driven
+from tests.browser.conftest import Browser, as_new
 from tests.browser.looks import LOOKS, emulate, load_axe, serious
 from tests.clock import NOW, moment
-from tests.clusterstate.support import bind, manifest, new_pod, node
+from tests.clusterstate.support import bind, manifest, new_pod, node, pod
 from tests.console import served
 from tests.forms import few
 
@@ -163,18 +166,21 @@ def trials() -> None:
     objects.create("Deployment", "default", shop, now=NOW)
 
 
-def owned(name: str, node_name: str) -> None:
-    """Create a pod that a controller would make again and that runs on a node."""
-    assert bind(new_pod(name, cpu="800m", tolerations=[BAD]), node_name)
-
-    def own(pod: Any) -> Any:
-        return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [OWNER]}}
+def owned(names: list[str], places: list[str]) -> None:
+    """Create pods that a controller would make again and that run, each on its node."""
+    manifests = [pod(name, cpu="800m", tolerations=[BAD]) for name in names]
+    for one in manifests:
+        one["metadata"]["ownerReferences"] = [OWNER]
+    create_pods(manifests, now=NOW)
+    ids = [find_pod_id("default", name) or 0 for name in names]
+    placed = [Binding(*one) for one in zip(ids, places, strict=True)]
+    assert not bind_pods(placed, snapshot_revision=changes.watermark(), now=NOW).refused
 
     def run(pod: Any) -> Any:
         return {**pod, "status": {**pod["status"], "phase": "Running"}}
 
-    objects.update("Pod", "default", name, own, now=NOW)
-    objects.update("Pod", "default", name, run, subresource="status", now=NOW)
+    for name in names:
+        objects.update("Pod", "default", name, run, subresource="status", now=NOW)
 
 
 @pytest.fixture
@@ -182,7 +188,8 @@ def cluster(server: Server) -> None:
     catalogue.reload()
     User.objects.create_superuser("anna", password=PASSWORD)
     taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
-    pods = 0
+    nodes: list[Any] = []
+    places: list[str] = []
     for number in range(60):
         parts: dict[str, Any] = {}
         if number % 17 == 3:
@@ -193,10 +200,10 @@ def cluster(server: Server) -> None:
         made = node(f"node-{number:02}", labels=labels, **parts)
         conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         made["status"] |= {"conditions": conditions}
-        objects.create("Node", "", made, now=NOW)
-        for _ in range(0 if parts else number % 6):
-            owned(f"web-{pods}", f"node-{number:02}")
-            pods += 1
+        nodes.append(("Node", "", made))
+        places += [f"node-{number:02}"] * (0 if parts else number % 6)
+    objects.create_all(nodes, now=NOW)
+    owned([f"web-{number}" for number in range(len(places))], places)
     for number in range(3):
         refusal = Unschedulable(
             pod_id=new_pod(f"big-{number}", cpu="64"),
@@ -207,12 +214,9 @@ def cluster(server: Server) -> None:
 
 
 @pytest.fixture
-def console(server: Server, cluster: None, tmp_path: Path) -> Iterator[Browser]:
-    """A fresh browser in front of the console, signed in."""
-    if not CHROMIUM or not DRIVER:
-        pytest.skip(NONE_HERE)
-    with driven(tmp_path / "profile", browser="ALL") as driver:
-        found = Browser(driver, f"http://127.0.0.1:{server.port}")
+def console(chromium: webdriver.Chrome, server: Server, cluster: None) -> Iterator[Browser]:
+    """A browser as new in front of the console, signed in."""
+    with as_new(chromium, f"http://127.0.0.1:{server.port}") as found:
         found.open("/")
         sign_in(found, "anna")
         found.find("#live[data-state=live]")
