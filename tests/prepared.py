@@ -21,20 +21,27 @@ PLACE = "TEST_PREPARED"
 
 def begin_with(state: Path) -> None:
     """Put a copy of the prepared data into a state directory that has none yet."""
+    if PLACE in os.environ and not (state / "postgres").exists():
+        places.make_state(state)
+        copy(state / "postgres")
+
+
+def copy(data: Path) -> bool:
+    """Make a copy of the prepared data, or return false: nothing is prepared here."""
     place = os.environ.get(PLACE)
-    if place is None or (state / "postgres").exists():
-        return
+    if place is None:
+        return False
     made = Path(place) / "made"
     with (Path(place) / "lock").open("w") as lock:  # of the workers of a run one makes it
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             _make(Path(place) / "new")
             (Path(place) / "new").rename(made)
-    places.make_state(state)
     # Under another name first: a copy that is not complete is never taken for a cluster.
-    unfinished = state / f"postgres.new-{os.getpid()}"
+    unfinished = data.with_name(f"postgres.new-{os.getpid()}")
     subprocess.run(["cp", "-a", str(made / "postgres"), str(unfinished)], check=True)
-    unfinished.rename(state / "postgres")
+    unfinished.rename(data)
+    return True
 
 
 def _make(state: Path) -> None:

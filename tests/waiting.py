@@ -9,11 +9,15 @@ Found = TypeVar("Found")
 
 
 def until(look: Callable[[], Found], *, seconds: float = 60, what: str = "") -> Found:
-    """Return the first true answer of `look`; fail when there is none in time."""
-    end = time.monotonic() + seconds
+    """Return the first true answer of `look`; fail when there is none in time.
+
+    The longer it has waited, the longer it pauses, by a tenth: to ask costs who is asked, too.
+    """
+    began = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what or look}"
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds} s: {what or look}"
+        time.sleep(min(max(waited / 10, 0.005), 0.2))
     return found
 
 

@@ -25,6 +25,7 @@ import psycopg
 
 from clusterstate import heartbeats
 from clusterstate.local import parts, places
+from tests import prepared
 from tests.faults.clock import Clock
 from tests.faults.proxy import Proxy
 from tests.live import ROOT, free_ports
@@ -132,8 +133,10 @@ class System:
 
     def start(self) -> None:
         """Start everything; whether it is ready is asked by clients."""
-        if self.topology == APART:
-            self._initdb()
+        if self.topology == OWN:
+            prepared.begin_with(self.state)
+        else:
+            self._make_cluster()
             self.kept["postmaster"] = self._keep_postgres(self._postgres_home, self._postgres_port)
             self.kept["redis"] = Kept("Redis", self._spawn_redis)
             self.proxies = {
@@ -228,8 +231,17 @@ class System:
             os.chown(home, account["user"], account["group"])
         return home
 
-    def _initdb(self) -> None:
+    def _make_cluster(self) -> None:
+        """Make PostgreSQL's data, within a run of the tests from what is prepared."""
         home = self._home("postgres")
+        if prepared.copy(home / "data"):
+            # It admits this host's own users by their socket alone.
+            admitted = [f"host {what} all 127.0.0.1/32 trust" for what in ("all", "replication")]
+            (home / "data" / "pg_hba.conf").write_text("\n".join([*admitted, ""]))
+            if account := self._account():
+                owner = f"{account['user']}:{account['group']}"
+                subprocess.run(["chown", "-R", owner, home / "data"], check=True)
+            return
         subprocess.run(
             [str(places.postgres_binaries() / "initdb"), "-D", str(home / "data"), "-U",
              "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"],
@@ -316,7 +328,9 @@ class System:
         while True:
             try:
                 with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-                    connection.execute("CREATE DATABASE stowage")
+                    found = "SELECT 1 FROM pg_database WHERE datname = 'stowage'"
+                    if not connection.execute(found).fetchone():
+                        connection.execute("CREATE DATABASE stowage")
                     return
             except psycopg.OperationalError:
                 if time.monotonic() > end:

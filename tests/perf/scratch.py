@@ -20,6 +20,7 @@ from django.conf import settings
 
 from clusterstate import heartbeats
 from clusterstate.local import places
+from tests import prepared
 from tests.perf.service import Client, ServiceError
 
 _START_SECONDS = 300.0
@@ -112,10 +113,14 @@ def cpu_seconds_of(pid: int) -> float:
 
 @contextlib.contextmanager
 def running(environment: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Scratch]:
-    """Start a service with these settings, and remove it and its data at the end."""
+    """Start a service with these settings, and remove it and its data at the end.
+
+    Within a run of the tests it begins with a prepared database.
+    """
     folder = Path(tempfile.mkdtemp(prefix="stowage-drill-"))
     folder.chmod(0o711)
     state = folder / "state"
+    prepared.begin_with(state)
     http, https = _free_ports()
     inherited = {
         key: value
