@@ -201,20 +201,22 @@ def test_every_view_that_writes_decides_about_dry_runs_and_has_an_example_here()
 
 
 def tables() -> list[str]:
+    """Return the tables that were ever written to: no other has a page, nor a row."""
     rows = sql.fetch(
         "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.relkind = 'r' AND n.nspname = 'public' ORDER BY 1"
+        " WHERE c.relkind = 'r' AND n.nspname = 'public' AND pg_relation_size(c.oid) > 0 ORDER BY 1"
     )
     return [row[0] for row in rows]
 
 
 def digest() -> dict[str, str]:
-    """Return a digest of every table, the change log and its partitions included.
+    """Return a digest of every table with rows, the change log and its partitions included.
 
     One statement for all of them: it is asked for some three thousand times.
     """
     rows = """(SELECT '{0}', md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM {0} t)"""
-    return dict(sql.fetch(" UNION ALL ".join(rows.format(table) for table in tables())))
+    found = sql.fetch(" UNION ALL ".join(rows.format(table) for table in tables()))
+    return {table: made for table, made in found if made is not None}
 
 
 @pytest.fixture
@@ -259,15 +261,22 @@ def check(api, call: Call, before: dict[str, str], *, writes: bool = True) -> No
     memory.forget()
 
 
-@pytest.mark.parametrize("kind", few(BY_STORAGE, 20), ids=lambda kind: kind.name)
-def test_no_write_of_a_kind_leaves_anything(cluster, kind):
+@pytest.mark.parametrize("kinds", few([BY_STORAGE[:20], BY_STORAGE[20:]]), ids=["first", "others"])
+def test_no_write_of_a_kind_leaves_anything(cluster, kinds):
     before = digest()
-    for call in calls_of(kind):
-        check(cluster, call, before)
+    for kind in kinds:
+        for call in calls_of(kind):
+            check(cluster, call, before)
 
 
-@pytest.mark.parametrize("name", sorted(OWN))
-def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name, settings):
+def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, settings):
+    for name in sorted(OWN):
+        with transaction.atomic():
+            check_view(cluster, name, settings)
+            transaction.set_rollback(True)
+
+
+def check_view(cluster, name, settings):
     if name in ("WaitingPodsViewSet", "PodPermitViewSet"):
         (row,) = sql.fetch("SELECT id FROM pod WHERE name = 'old'")
         held = NewReservation(

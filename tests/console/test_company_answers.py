@@ -33,7 +33,7 @@ class Endless(BaseHTTPRequestHandler):
 def endless() -> Iterator[str]:
     Endless.stopped.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     Endless.stopped.set()

@@ -69,7 +69,7 @@ def service(advisor: Advisor, shown: list[str], console: int = 200) -> Iterator[
             self.wfile.write(text.encode())
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server.server_port

@@ -166,7 +166,7 @@ def test_a_probe_tells_a_pod_that_is_gone_from_one_that_waits() -> None:
             self.wfile.write(b"{}")
 
     with HTTPServer(("127.0.0.1", 0), Service) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             wire = Wire(server.server_port, lambda: "")

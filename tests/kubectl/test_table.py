@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.forms import few
 from tests.kubectl.conftest import Kubectl
 from tests.kubelets import Kubelets
 from tests.live import ROOT
@@ -86,13 +87,20 @@ def test_commands_do_what_the_page_says(kubectl: Kubectl, version, live, name):
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_every_kind_is_explained(kubectl: Kubectl, version):
-    """Those that discovery names with verbs of a collection; our own by OpenAPI v3 alone."""
+@pytest.mark.parametrize("every", few([False, True]), ids=["one of each group", "every"])
+def test_every_kind_is_explained(kubectl: Kubectl, version, every):
+    """Those that discovery names with verbs of a collection; our own by OpenAPI v3 alone.
+
+    kubectl reads the document of a kind's group for each of them.
+    """
     table = kubectl.run("api-resources", "--no-headers", "--verbs=list")
     names = [(line.split()[0], line.split()[-3]) for line in table.splitlines()]
     if version < (1, 27):
         names = [(name, of) for name, of in names if not of.startswith("stowage.dev/")]
     assert len(names) > 40
+    if not every:
+        names = list({of: (name, of) for name, of in names}.values())
+        assert len(names) > 10
 
     def explained(named: tuple[str, str]) -> str:
         name, version = named

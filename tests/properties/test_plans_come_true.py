@@ -97,9 +97,8 @@ class World:
         ranks = list(range(1000))
         chance.shuffle(ranks)
         self.ranks = ranks
-        for rank in ranks[:24]:
-            manifest = {"metadata": {"name": f"p{rank}"}, "value": rank}
-            objects.create("PriorityClass", "", manifest, now=self.now)
+        classes = [{"metadata": {"name": f"p{rank}"}, "value": rank} for rank in ranks[:24]]
+        objects.create_all([("PriorityClass", "", one) for one in classes], now=self.now)
         placed = [self._pod(f"old{n}", ranks[n], bound=True) for n in range(chance.randint(4, 12))]
         create_pods(placed, now=self.now)
         waiting = [
