@@ -56,21 +56,14 @@ def store(
     name = f"{prefix}{secrets.token_hex(4)}"
     steps = outcome.get("steps") or []
     rest = {key: value for key, value in outcome.items() if key != "steps"}
+    texts = [_encode(part).decode() for part in (document, rest, steps)]
+    progress = TO_DO * len(steps)
     row = sql.fetch_one(
         "INSERT INTO plan (name, document, outcome, state, steps, progress, failures, message,"
         " created_at, created_by, applied_by, impersonator, updated_at)"
         f" VALUES (%s, %s, %s, '{PLANNED}', %s, %s, '{{}}', '', %s::timestamptz, %s, '', '',"
-        f" %s::timestamptz) RETURNING {COLUMNS}",
-        (
-            name,
-            _encode(document).decode(),
-            _encode(rest).decode(),
-            _encode(steps).decode(),
-            TO_DO * len(steps),
-            now,
-            by,
-            now,
-        ),
+        " %s::timestamptz) RETURNING id",
+        (name, *texts, progress, now, by, now),
     )
     assert row is not None
     mine = f"state = '{PLANNED}' AND created_by = %s AND starts_with(name, %s)"
@@ -79,7 +72,24 @@ def store(
         " ORDER BY id DESC OFFSET %s::bigint LIMIT 1)",
         (by, prefix, by, prefix, MOST_PLANNED),
     )
-    return stored(row)
+    return StoredPlan(
+        id=row[0],
+        name=name,
+        document=texts[0],
+        outcome=texts[1],
+        state=PLANNED,
+        steps=texts[2],
+        progress=progress,
+        failures={},
+        message="",
+        created_at=now,
+        created_by=by,
+        applied_at=None,
+        applied_by="",
+        impersonator="",
+        retry_at=None,
+        updated_at=now,
+    )
 
 
 def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan:
