@@ -112,7 +112,7 @@ def _parser() -> ArgumentParser:
     mode.add_argument(
         "--features",
         action="store_true",
-        help="CPU time per bound pod with and without the past, the audit log, brakes, advisors",
+        help="CPU time per bound pod with and without the past, advisors, brakes",
     )
     parser.add_argument(
         "--connections",
@@ -135,7 +135,7 @@ def _parser() -> ArgumentParser:
         type=int,
         default=0,
         help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000,"
-        " --timers 1,000,000, --forms and --features 2,000",
+        " --timers 1,000,000, --forms 2,000, --features 5,000",
     )
     parser.add_argument("--classes", type=int, default=50, help="with --storm: of how many classes")
     parser.add_argument(
@@ -256,7 +256,7 @@ def main(arguments: Sequence[str]) -> None:
         elif options.why:
             _print(why.run(nodes=nodes, say=_say))
         elif options.features:
-            pods, rounds = options.waiting or 2000, options.rounds
+            pods, rounds = options.waiting or 5000, options.rounds
             _print(features.run(nodes=nodes, pods=pods, rounds=rounds, say=_say))
         elif options.simulation:
             _print(simulation.run(nodes=nodes, pods=options.waiting or 10_000, say=_say))
