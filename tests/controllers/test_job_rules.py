@@ -72,6 +72,47 @@ def test_too_many_are_ended():
     assert len(plan(job(), pods).delete) == 2
 
 
+@pytest.mark.parametrize(
+    ("spec", "gone"),
+    [({"suspend": True}, 3), ({"parallelism": 1}, 2), ({"parallelism": 0}, 3)],
+)
+def test_pods_that_are_no_longer_wanted_have_not_failed(spec, gone):
+    found = plan(job(**spec), [pod() for _ in range(3)])
+    assert len(found.delete) == gone
+    assert found.count == found.delete, "they lose their mark first"
+    assert "failed" not in found.status
+    leaving = [pod(counted=True, is_leaving=True) for _ in range(3)]
+    assert "failed" not in plan(job(**spec), leaving).status
+
+
+def test_a_work_queue_that_has_succeeded_keeps_what_runs():
+    found = plan(job(completions=None, status={"succeeded": 1}), [pod() for _ in range(3)])
+    assert not found.delete
+
+
+def test_an_indexed_job_gives_up_pods_without_a_place_in_it():
+    indexed = job(completionMode="Indexed", completions=3, parallelism=5)
+    kept = [pod(index=0), pod(index=1, node_name="n")]
+    others = [pod(), pod(index=5), pod(index=1)]
+    found = plan(indexed, [*others, *kept])
+    assert {one.name for one in found.delete} == {one.name for one in others}
+    assert not found.create
+    beyond = pod("Failed", index=3)
+    found = plan(indexed, [beyond])
+    assert found.count == [beyond]
+    assert "failed" not in found.status
+
+
+@pytest.mark.parametrize(("type_", "failed"), [("FailureTarget", 3), ("SuccessCriteriaMet", 1)])
+def test_of_a_job_that_failed_all_pods_did_and_of_one_that_succeeded_not(type_, failed):
+    status = {"conditions": [{"type": type_, "status": "True", "reason": "r"}]}
+    pods = [pod(), pod(is_leaving=True), pod("Failed")]
+    found = plan(job(status=status, podReplacementPolicy="Failed"), pods)
+    assert {one.name for one in found.count} == {one.name for one in pods}
+    assert found.status["failed"] == failed
+    assert outcome(found) == {type_: "r"}, "the end is said when no pod runs"
+
+
 def test_each_pod_that_ended_is_counted_once():
     pods = [pod("Succeeded"), pod("Succeeded", counted=True), pod("Failed"), pod()]
     found = plan(job(status={"succeeded": 1}), pods)

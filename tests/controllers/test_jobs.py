@@ -181,6 +181,28 @@ def test_suspending_ends_the_pods():
     assert conditions()["Suspended"] == "JobSuspended"
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+@pytest.mark.parametrize("less", [{"suspend": True}, {"parallelism": 1}])
+def test_pods_that_a_job_gives_up_are_no_failures(less, is_bound):
+    def become(spec):
+        objects.update(
+            "Job", "default", "j", lambda m: {**m, "spec": {**m["spec"], **spec}}, now=NOW
+        )
+        for _ in range(3):
+            (step if is_bound else follower.follow)(NOW)
+
+    make_agent("n")
+    make_job(parallelism=4, backoffLimit=0)
+    become({})
+    become(less)
+    assert len(pods()) == less.get("parallelism", 0)
+    become({"suspend": False, "parallelism": 3})
+    assert len(pods()) == 3
+    status = get()["status"]
+    assert (status["active"], status.get("failed"), status["terminating"]) == (3, None, 0)
+    assert conditions() == {}
+
+
 def end(pod, code, now):
     """Let a pod fail with an exit code, as its agent reports it."""
 

@@ -1,9 +1,11 @@
 """What a Job wants of its pods now, whether it is over, and its status.
 
 Pure. A pod that ended is *counted* once, when its finalizer is taken away in the transaction that
-raises the Job's numbers, so a deleted pod is neither lost nor counted twice. Rules: pkg/controller/
-job (``job_controller.go``, ``indexed_job_utils.go``, ``backoff_utils.go``), v1.36. What a failed
-pod means, and when enough indexes succeeded, is in `job_policy_rules`.
+raises the Job's numbers, so a deleted pod is neither lost nor counted twice. Pods that the Job no
+longer wants, as when it is suspended or made smaller, lose the finalizer before they are deleted:
+they have not failed. Rules: pkg/controller/job (``job_controller.go``, ``indexed_job_utils.go``,
+``backoff_utils.go``), v1.36. What a failed pod means, and when enough indexes succeeded, is in
+`job_policy_rules`.
 
 Where each index has a limit of its own, the last failed pod of an index is let go only when its
 successor is there, which carries on the count of failures: else a deleted pod would take the count
@@ -38,8 +40,9 @@ class Plan(msgspec.Struct, kw_only=True):
 
     ``failures`` says of those indexes how often they failed before, counted and ignored, where each
     index has a limit.
-    ``count`` are pods to let go in the transaction that writes the status. ``expired``: the Job
-    itself is to be deleted. ``events`` are type, reason and message each.
+    ``count`` are pods to let go in the transaction that writes the status, before those of
+    ``delete`` are deleted. ``expired``: the Job itself is to be deleted. ``events`` are type,
+    reason and message each.
     """
 
     status: Manifest
@@ -105,7 +108,7 @@ class _Planner:
                 and policies.fails_index(self._spec, one, self._namespace)
             )
         self._last_failures = self._find_last_failures()
-        self._choose(self._ended)
+        self._choose(self._ended, [one for one in self._ended if self._fails(one)])
         self._started: str | None = self._before.get("startTime")
         self._completed: str | None = self._before.get("completionTime")
         self._plan = Plan(
@@ -132,11 +135,15 @@ class _Planner:
                 last[index] = one
         return last
 
-    def _choose(self, ended: Sequence[OwnedPod]) -> None:
-        """Choose the pods that are counted and let go now, and count them."""
+    def _choose(self, ended: Sequence[OwnedPod], failed: Sequence[OwnedPod]) -> None:
+        """Choose the pods that are let go now, and count them, some of them as failed."""
         self._count = list(ended)[:BURST]
-        failed = [one for one in self._count if self._fails(one)]
-        counting = (policies.judge(self._spec, one, self._namespace).counts for one in failed)
+        chosen = {one.id for one in self._count}
+        counting = (
+            policies.judge(self._spec, one, self._namespace).counts
+            for one in failed
+            if one.id in chosen and self._has_place(one)
+        )
         self._failed = (self._before.get("failed") or 0) + sum(counting)
         if self._indexed:
             self._succeeded = self._indexes.number
@@ -144,19 +151,37 @@ class _Planner:
             succeeded = sum(one.phase == "Succeeded" for one in self._count)
             self._succeeded = (self._before.get("succeeded") or 0) + succeeded
 
+    def _has_place(self, pod: OwnedPod) -> bool:
+        """Return whether a pod has an index that the Job has: what others do counts for nothing."""
+        if not self._indexed:
+            return True
+        index = index_of(pod)
+        return index is not None and index < self._completions
+
     def _keep_last_failures(self) -> None:
         """Let those pods wait whose count of failures no other pod carries on yet."""
         following = {index_of(one) for one in self._active}
         kept = {one.id for index, one in self._last_failures.items() if index not in following}
-        self._choose([one for one in self._ended if one.id not in kept])
+        ended = [one for one in self._ended if one.id not in kept]
+        self._choose(ended, [one for one in ended if self._fails(one)])
+
+    def _let_go_of_all(self, *, failed: bool) -> None:
+        """Let go of the pods that have not ended, too: no pod of a Job that failed did its work.
+
+        Of one that succeeded they are neither.
+        """
+        ids = {one.id for one in self._ended}
+        rest = [one for one in self._pods if one.is_tracked and one.id not in ids]
+        failures = [one for one in self._ended if self._fails(one)]
+        self._choose([*self._ended, *rest], [*failures, *rest] if failed else failures)
 
     def plan(self) -> Plan:
         if finished(self._job):
-            self._plan.delete = self._active
+            self._plan.delete = self._active[:BURST]
             self._expire()
         elif not self._job["metadata"].get("deletionTimestamp"):
             self._go_on()
-        self._plan.count = self._count
+        self._plan.count += self._count
         self._plan.status = self._status()
         return self._plan
 
@@ -172,7 +197,7 @@ class _Planner:
         if outcome is not None:
             self._end(*outcome)
         elif suspended:
-            self._plan.delete = self._active
+            self._give_up(self._active)
             self._started = None
             self._note_suspension(suspended=True)
         else:
@@ -245,10 +270,11 @@ class _Planner:
 
     def _end(self, type_: str, reason: str, message: str) -> None:
         """Set the conditions of what becomes of the Job; the last one when no pod runs any more."""
-        self._plan.delete = self._active
+        self._let_go_of_all(failed=type_ == _FAILED)
+        self._plan.delete = self._active[:BURST]
         self._set(_INTERIM[type_], "True", reason, message)
         leaving = [one for one in self._pods if one.is_leaving and not one.phase_is_final]
-        if self._active or leaving:
+        if self._active or leaving or len(self._count) == BURST:
             return
         self._set(type_, "True", reason, message)
         if type_ == _COMPLETE:
@@ -288,12 +314,10 @@ class _Planner:
         if completions is not None:
             wanted = max(0, min(parallelism, completions - self._succeeded))
         elif self._succeeded:
-            wanted = min(parallelism, len(self._active))
+            wanted = len(self._active)
         excess = len(self._active) - wanted
-        if excess > 0:
-            self._plan.delete = surplus(self._active, excess, related=self._active, now=self._now)[
-                :BURST
-            ]
+        if unwanted := self._unwanted(excess):
+            self._give_up(unwanted)
             return
         if policies.only_replaces_failed(self._spec):
             excess += sum(one.is_leaving and not one.phase_is_final for one in self._pods)
@@ -307,6 +331,29 @@ class _Planner:
         self._plan.create = list(chosen)
         if self._per_index:
             self._plan.failures = {index: self._failures_before(index) for index in chosen}
+
+    def _unwanted(self, excess: int) -> list[OwnedPod]:
+        """Return pods of no index or of one that others have, and so many in all at least."""
+        chosen: list[OwnedPod] = []
+        left = self._active
+        if self._indexed:
+            by_index: dict[int, list[OwnedPod]] = {}
+            for one in self._active:
+                if self._has_place(one) and (index := index_of(one)) is not None:
+                    by_index.setdefault(index, []).append(one)
+                else:
+                    chosen.append(one)
+            for same in by_index.values():
+                chosen += surplus(same, len(same) - 1, related=same, now=self._now)
+            ids = {one.id for one in chosen}
+            left = [one for one in self._active if one.id not in ids]
+        more = max(0, excess - len(chosen))
+        return [*chosen, *surplus(left, more, related=self._active, now=self._now)]
+
+    def _give_up(self, pods: Sequence[OwnedPod]) -> None:
+        """Delete pods that run and are not wanted, and count them for nothing."""
+        self._plan.delete = list(pods[:BURST])
+        self._plan.count = [one for one in self._plan.delete if one.is_tracked]
 
     def _free_indexes(self, count: int) -> Iterable[int]:
         present = self._active

@@ -26,7 +26,6 @@ def sync(control: NamespaceControl, job: Manifest) -> None:
         _delete(control, job)
         return
     made = control.create(job, [_pod(job, index, plan.failures) for index in plan.create])
-    control.remove(job, plan.delete[: rules.BURST])
     status = plan.status
     missing = len(plan.create) - len(made.names)
     if missing:
@@ -47,6 +46,7 @@ def sync(control: NamespaceControl, job: Manifest) -> None:
         control.wrote = True
     else:
         control.write_status(job, status)
+    control.remove(job, plan.delete)
     control.look_again(plan.due_at)
 
 
