@@ -18,6 +18,7 @@ Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
     quantity, resources, usage     amounts; what a pod asks for; what counts in a quota
     labels, matching, selections   selectors; taints and tolerations; what selects what
     scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
+    glances                        what a version of a pod tells of the fleet
     eviction, ending, disruption   who must leave by when, and why; what a budget is charged
     document, reading              stored JSON; texts from outside
     protobuf, protobuf_fields, protobuf_meta, protobuf_values    the same objects in protobuf

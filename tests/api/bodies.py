@@ -10,6 +10,8 @@ from clusterstate.objects.kind import Kind
 from tests.api.builders import node, pod
 
 CORE: Final = "/api/v1"
+RBAC: Final = "rbac.authorization.k8s.io"
+"""Said, though it is the default: an apply compares the reference as a whole."""
 TEMPLATE: Final = {
     "metadata": {"labels": {"a": "b"}},
     "spec": {"containers": [{"name": "m", "image": "i"}]},
@@ -44,7 +46,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
             "usages": ["client auth"],
         }
     },
-    "ClusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "r"}},
+    "ClusterRoleBinding": {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "r"}},
     "ConfigMap": {"data": {"key": "value"}, "binaryData": {"bytes": "AAEC"}},
     "ControllerRevision": {"revision": 1, "data": {"spec": {"a": [1, 2]}}},
     "CronJob": {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": ONCE}}},
@@ -121,7 +123,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
             "devices": [{"name": "gpu-0"}],
         }
     },
-    "RoleBinding": {"roleRef": {"kind": "Role", "name": "r"}},
+    "RoleBinding": {"roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "r"}},
     "RuntimeClass": {"handler": "h"},
     "Secret": {"type": "Opaque", "data": {"password": "c2VjcmV0"}},
     "PriorityLevelConfiguration": {
