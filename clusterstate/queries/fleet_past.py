@@ -172,8 +172,7 @@ class _Sums:
         """
         lacking: list[int] = []
         amounts: dict[int, tuple[int, ...]] = {}
-        rows: dict[int, list[int]] = {}
-        words = index.words
+        rows, words = self.plain, index.words
         for place, (name, text) in zip(places, index.glances(places), strict=True):
             if text < 0:
                 lacking.append(place)
@@ -184,9 +183,10 @@ class _Sums:
             if not name or plain is _NOTHING:
                 self._see(words[name], words[text], index.key(place))
                 continue
-            row = rows.get(name)
+            row = rows.get(words[name])
             if row is None:
-                row = rows[name] = self.plain.setdefault(words[name], [0] * len(_PLAIN))
+                rows[words[name]] = list(plain)
+                continue
             row[0] += plain[0]
             row[1] += plain[1]
             row[2] += plain[2]
