@@ -7,7 +7,7 @@ are more than the loop has room for.
 
 import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from scheduling.engine.programs import Program, Programs
 from scheduling.engine.requests import Requests
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.statements import FILTERING, Stated
+from scheduling.engine.statements import FILTERING, Alike, Stated
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
 from scheduling.framework.node_table import Rows
@@ -57,6 +57,15 @@ class Compiled:
         if program is None or not program.private:
             return self.key
         return self.key + program.number.to_bytes(8, "little")
+
+
+class _OfOneForm(NamedTuple):
+    """Classes that state alike terms, and their aspects and plan; see ``Programs.make``."""
+
+    alike: Alike
+    aspects: tuple[Hashable, ...]
+    plan: Plan
+    shut_first: bool
 
 
 class Compiler:
@@ -171,12 +180,25 @@ class Compiler:
         numbers: list[int] = []
         with_terms: list[tuple[PodInfo, Stated, Plan, bool]] = []
         aspects_with_terms: list[tuple[Hashable, ...]] = []
+        of_one_form: dict[Hashable, _OfOneForm] = {}
         for info, of in zip(infos, zip(*said, strict=True), strict=False):
             if None in of:
-                stated = self._stated_alike(info, of)
-                if stated is not None:
-                    with_terms.append(stated)
-                    aspects_with_terms.append(of)
+                wanting = self._wanting(of)
+                counted = self._programs.alike(info, wanting)
+                group = None if counted is None else of_one_form.get((of, counted[0]))
+                if group is not None and counted is not None:
+                    group.alike.infos.append(info)
+                    group.alike.counters.append(counted[1])
+                    continue
+                stated = self._stated_alike(info, of, wanting)
+                if stated is None:
+                    continue
+                if counted is not None:
+                    alone = Alike(stated=stated[1], infos=[info], counters=[counted[1]])
+                    of_one_form[of, counted[0]] = _OfOneForm(alone, of, *stated[2:])
+                    continue
+                with_terms.append(stated)
+                aspects_with_terms.append(of)
                 continue
             plan = plans.known(of)
             if plan is not None:
@@ -184,11 +206,19 @@ class Compiler:
                 aspects.append(of)
                 numbers.append(plan.number)
         programs: list[Program | None] = [None] * len(alike)
-        if with_terms and stamp == self._versions():
+        if stamp == self._versions():
             alike += [info for info, _, _, _ in with_terms]
             aspects += aspects_with_terms
             numbers += [plan.number for _, _, plan, _ in with_terms]
             programs += self._programs.make_alike(with_terms)
+            for group in of_one_form.values():
+                count = len(group.alike.infos)
+                alike += group.alike.infos
+                aspects += [group.aspects] * count
+                numbers += [group.plan.number] * count
+                programs += self._programs.make_of_one_form(
+                    group.alike, group.plan, shut_first=group.shut_first
+                )
         plan_of = np.array(numbers, np.int64)
         for places, requests in self._requests.of_many(alike, aspects):
             written = np.concatenate((plan_of[places, None], requests), axis=1)
@@ -202,8 +232,13 @@ class Compiler:
                 made.key = keys[at * width : (at + 1) * width]
                 yield info, made
 
+    def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
+        """Return the plugins that look at more than an aspect can name."""
+        asked = zip(self._profile.aspected, aspects, strict=True)
+        return [plugin for plugin, aspect in asked if aspect is None]
+
     def _stated_alike(
-        self, info: PodInfo, aspects: tuple[Hashable, ...]
+        self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
     ) -> tuple[PodInfo, Stated, Plan, bool] | None:
         """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
 
@@ -211,8 +246,6 @@ class Compiler:
             PluginFailed: a plugin failed.
         """
         profile = self._profile
-        asked = zip(profile.aspected, aspects, strict=True)
-        wanting: list[Plugin] = [plugin for plugin, aspect in asked if aspect is None]
         if not all(plugin.name in profile.termed for plugin in wanting):
             return None
         stated = self._programs.state(info, profile.in_order(wanting))

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduling.engine.compiled import arguments, layout
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64
+from scheduling.framework.arrays import Float64, Int64
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Term
 from scheduling.framework.types import PodInfo
@@ -28,8 +28,9 @@ _BYTES = 128 * 2**20
 class _Copy:
     """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
 
-    ``cursor``: position of the snapshot's log up to which it follows; -1: it was never filled.
-    ``seen``: the counter's changes that it holds, -1 before.
+    ``table`` says by which label and on which nodes, and may be of another counter. ``cursor``:
+    position of the snapshot's log up to which it follows; -1: it was never filled. ``seen``: the
+    counter's changes that it holds, -1 before.
     """
 
     __slots__ = ("by_row", "counter", "cursor", "first", "kind", "seen", "table")
@@ -54,7 +55,8 @@ class CounterColumns:
         capacity = snapshot.capacity
         self.versions = (snapshot.node_version, snapshot.peer_version)
         self._copies: list[_Copy] = []
-        self._number_of: dict[Hashable, int] = {}
+        self._number_of: dict[tuple[int, int], int] = {}
+        self._shapes: dict[Hashable, int] = {}
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
         self._filled = 0
@@ -78,6 +80,7 @@ class CounterColumns:
         self.versions = (self._snapshot.node_version, self._snapshot.peer_version)
         self._copies.clear()
         self._number_of.clear()
+        self._shapes.clear()
         self._of_counter.clear()
         self._place_of.clear()
         self._filled = 0
@@ -94,6 +97,52 @@ class CounterColumns:
         """Return the number of the copy of a counter of all rows, -1 where there is no room."""
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
+    def of_terms_alike(self, term: Term, counters: Sequence[Counter]) -> Int64 | None:
+        """Return the numbers of copies of a term as it would be if it counted by each counter.
+
+        Int64 (counters,); ``None``: there is no room. The term is not by row, and not in _SUMMED.
+        """
+        table, begin = term.table, len(self._copies)
+        place, size, first = self._place(table, whole=term.whole), table.size, self._filled
+        if place < 0 or not self._room(len(counters) * size):
+            return None
+        self.most_values = max(self.most_values, size)
+        shape = self._shape(table, term.whole, False, None)
+        numbers = []
+        for counter in counters:
+            key = (id(counter), shape)
+            number = self._number_of.get(key)
+            if number is None:
+                number = self._number_of[key] = len(self._copies)
+                copy = _Copy(counter, table, self._filled, by_row=False, kind=None)
+                if not counter.changes:
+                    copy.seen = 0  # it counts nothing, as the copy does
+                self._copies.append(copy)
+                self._of_counter.setdefault(id(counter), []).append(number)
+                self._filled += size
+            numbers.append(number)
+        self.arrays.counts[first : self._filled] = 0
+        self.arrays.present[first : self._filled] = False
+        self._reserve(len(self._copies))
+        # OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST and LENGTH.
+        lines = self.arrays.counters[begin : len(self._copies)]
+        lines[:] = (0, False, place, 0, 0, 0, size)
+        lines[:, layout.OFFSET] = first + size * np.arange(len(lines))
+        return np.array(numbers, np.int64)
+
+    def _shape(self, table: Table | None, *of: object) -> int:
+        """Return a number of all that a copy depends on but the counter."""
+        by = None if table is None else (table.column.key, table.eligible_key)
+        return self._shapes.setdefault((by, *of), len(self._shapes))
+
+    def _reserve(self, count: int) -> None:
+        """Make room for so many copies."""
+        known = len(self.arrays.counters)
+        if count > known:
+            more = np.zeros((max(2 * known, count), layout.COUNTER_COLUMNS), np.int64)
+            more[:known] = self.arrays.counters
+            self.arrays = self.arrays._replace(counters=more)
+
     def _number(
         self,
         counter: Counter,
@@ -103,7 +152,7 @@ class CounterColumns:
         by_row: bool,
         kind: Kind | None,
     ) -> int:
-        key = (id(counter), id(table), whole, by_row, kind)
+        key = (id(counter), self._shape(table, whole, by_row, kind))
         number = self._number_of.get(key)
         if number is not None:
             return number
@@ -117,10 +166,7 @@ class CounterColumns:
         number = self._number_of[key] = len(self._copies)
         self._copies.append(_Copy(counter, table, self._filled, by_row=by_row, kind=kind))
         self._of_counter.setdefault(id(counter), []).append(number)
-        if number == len(self.arrays.counters):
-            more = np.zeros((2 * number, layout.COUNTER_COLUMNS), np.int64)
-            more[:number] = self.arrays.counters
-            self.arrays = self.arrays._replace(counters=more)
+        self._reserve(number + 1)
         # OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST and LENGTH.
         self.arrays.counters[number] = (self._filled, by_row, place, 0, 0, 0, size)
         span = slice(self._filled, self._filled + size)
@@ -222,16 +268,16 @@ class CounterColumns:
             copy.cursor = snapshot.log_end
         else:
             assert table is not None
-            counts = self.arrays.counts[first : first + len(table.counts)]
-            counts[:] = table.counts
+            counts = self.arrays.counts[first : first + table.size]
+            is_its_own = table.counter is copy.counter
+            counts[:] = table.counts if is_its_own else table.sums_of(copy.counter)
         if copy.kind is Kind.HARD:
             there = counts[self.arrays.present[first : first + len(counts)]]
             lowest = int(there.min(initial=_NO_MINIMUM))
             line[layout.LOWEST] = lowest
             line[layout.AT_LOWEST] = np.count_nonzero(there == lowest)
         elif copy.kind is not None:
-            assert table is not None
-            line[layout.TOTAL] = table.counts.sum()
+            line[layout.TOTAL] = counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
         """Note that the loop bumped these copies and the snapshot their originals."""

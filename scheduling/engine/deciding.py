@@ -34,8 +34,8 @@ class LoopsUnavailable(RuntimeError):
 def warm() -> bool:
     """Load the compiled loops, compiling them where they are not yet; return whether all are on.
 
-    Takes 1 s where they are on disk, a minute where they are not; one process compiles, and others
-    that start meanwhile wait for its code.
+    Takes 1 s where they are on disk, half a minute where they are not; one process compiles, and
+    others that start meanwhile wait for its code.
 
     Raises:
         LoopsUnavailable: Numba does not load here.

@@ -27,7 +27,7 @@ from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
 from scheduling.engine.counter_columns import CounterColumns
 from scheduling.engine.plans import Plan
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.statements import FEW_WATCHES, FILTERING, Stated, Statements
+from scheduling.engine.statements import FEW_WATCHES, FILTERING, Alike, Stated, Statements
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.interface import CycleState, Plugin, Score
 from scheduling.framework.runtime import Framework
@@ -149,7 +149,7 @@ class Programs:
         self._snapshot = snapshot
         self._framework: Any = framework
         self._statements = Statements(snapshot, framework)
-        self.state = self._statements.state
+        self.state, self.alike = self._statements.state, self._statements.alike
         self._scaled = {
             plugin.name: plugin.scaled_in_reverse
             for plugin in (() if framework is None else framework.score_plugins)
@@ -250,6 +250,65 @@ class Programs:
                 program = self._program(number, info, stated, written)
                 made[at] = program if self.sync(program) else None
         return made
+
+    def make_of_one_form(
+        self, alike: Alike, plan: Plan, *, shut_first: bool
+    ) -> list[Program | None]:
+        """Write the programs of classes that state the same but for their counters.
+
+        Plan and ``shut_first`` are theirs as ``make`` takes them, and ``make`` has to say of which
+        ones that are ``None`` whether they have a program.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        self._follow_versions()
+        stated, infos = alike.stated, alike.infos
+        made: list[Program | None] = [None] * len(infos)
+        if stated.private or any(term.kind is not Kind.SOFT for term in stated.terms):
+            return made
+        copies = np.zeros((len(infos), len(stated.terms)), np.int64)
+        by_value = [at for at, watch in enumerate(stated.watch_of) if watch < 0]
+        for at in by_value:
+            numbers_of_copies = self.counters.of_terms_alike(stated.terms[at], alike.counters)
+            if numbers_of_copies is None:
+                return made
+            copies[:, at] = numbers_of_copies
+        form = self._form(infos[0], stated, plan, stated.watch_of, shut_first=shut_first)
+        if form is None:
+            return made
+        numbers = [self._place(info) for info in infos]
+        written = _Written(
+            form=form, counters=[], watch_of=stated.watch_of, watches=[],
+            watched=len(stated.watches), taken=-1, private=False,
+        )  # fmt: skip
+        self._write(np.array(numbers), written, copies, plan)
+        self._arrays["room"][numbers] = self._exceptions_kept()
+        used = copies[:, by_value].tolist()
+        for at, (info, counter) in enumerate(zip(infos, alike.counters, strict=True)):
+            program = self._programs[numbers[at]] = Program(
+                number=numbers[at],
+                info=info,
+                names=form.names,
+                sources=form.sources,
+                refusals=form.refusals,
+                counters=tuple(dict.fromkeys(used[at])),
+                watches=[counter] if stated.watches else [],
+                seen=-1 if counter.changes else 0,  # exceptions are where it counts something
+                asked_again=[],
+                asked_at=0,
+                filtered_by=[],
+                scoring=stated.scoring,
+                private=False,
+                taken=stated.taken,
+            )
+            if program.seen == 0 or self.sync(program):
+                made[at] = program
+        return made
+
+    def _exceptions_kept(self) -> int:
+        """Return for how many exceptions there is room in a program without a line of its own."""
+        return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:
         snapshot = self._snapshot
@@ -546,8 +605,7 @@ class Programs:
             rows = busy[0][0]
         else:
             rows = np.unique(np.concatenate([_NOWHERE, *[there for there, _ in busy]]))
-        few = self._private_count < _FEW_PRIVATE
-        room = arrays["room"][number] = _FEW if few else EXCEPTIONS
+        room = arrays["room"][number] = self._exceptions_kept()
         if 6 * len(rows) > 5 * room:
             return False  # a run must find room for more
         if len(rows):
@@ -575,8 +633,7 @@ class Programs:
             of_pod: the program of each pod, -1 for none.
             who: the place of each pod's class in ``infos``.
         """
-        used = {counter for program in programs for counter in program.counters}
-        self.counters.prepare(used, infos)
+        self.counters.prepare({number for one in programs for number in one.counters}, infos)
         arrays = self._arrays
         first, last, of_program, of_watch, weights = self._marks(infos, programs)
         programs_ = arguments.Programs(

@@ -4,7 +4,7 @@ Each of them gives count terms (``framework.terms.Term``); here is found out whi
 row, which labels tell groups of rows apart, which plugins score now, and what a refusal says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.tables import Counter
 from scheduling.framework.terms import (
     AffinityTerms,
+    AlikeSpreadTerms,
     CountedFilter,
     Kind,
     Rejection,
@@ -55,6 +56,17 @@ class Stated(msgspec.Struct, kw_only=True):
     taken: Status
 
 
+class Alike(msgspec.Struct, kw_only=True):
+    """Classes of which plugins state the same but for the counter that all of their terms look at.
+
+    ``stated``: of a class like them. ``infos``: the classes, ``counters``: of each.
+    """
+
+    stated: Stated
+    infos: list[PodInfo]
+    counters: list[Counter]
+
+
 class Statements:
     """Asks the plugins of one profile what they state, over one snapshot."""
 
@@ -66,6 +78,7 @@ class Statements:
         self._prepares: dict[str, PreScore] = {}
         self._affinities: dict[str, AffinityTerms] = {}
         self._spreads: dict[str, SpreadTerms] = {}
+        self._alike: dict[str, AlikeSpreadTerms] = {}
         self._counted: dict[str, CountedFilter] = {}
         self._refusals: dict[str, list[Status]] = {}
         for plugin in () if framework is None else framework.filter_plugins:
@@ -76,6 +89,8 @@ class Statements:
             elif isinstance(plugin, SpreadTerms):
                 self._spreads[plugin.name] = plugin
                 rejections = plugin.spread_rejections
+                if isinstance(plugin, AlikeSpreadTerms):
+                    self._alike[plugin.name] = plugin
             elif isinstance(plugin, CountedFilter):
                 self._counted[plugin.name] = plugin
             self._refusals[plugin.name] = [Status(*one, plugin.name) for one in rejections]
@@ -84,6 +99,17 @@ class Statements:
             self._scores = {plugin.name for plugin in framework.score_plugins}
             self._begins = {plugin.name: plugin for plugin in framework.pre_filter_plugins}
             self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
+
+    def alike(self, info: PodInfo, wanting: Sequence[Plugin]) -> tuple[Hashable, Counter] | None:
+        """Return what the class's terms are alike in with those of others, and its counter.
+
+        ``None``: nobody says. See ``AlikeSpreadTerms``.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        alike = self._alike.get(wanting[0].name) if len(wanting) == 1 else None
+        return None if alike is None else alike.spread_alike(info, self._snapshot)
 
     def is_affinity(self, name: str) -> bool:
         """Return whether a plugin states its rules as ``AffinityTerms``."""

@@ -185,16 +185,20 @@ class Table:
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """The sums, int64 (values,). The caller must not write to it."""
-        counts = self._counts
-        if counts is None:
-            counts = self._counts = np.zeros(self.size, np.int64)
-            if self.counter.changes:
-                busy, weights = self.counter.busy()
-                ids = self.column.ids[busy]
-                counted = (ids >= 0) & (ids < self.size)
-                if self.eligible is not None:
-                    counted &= self.eligible[busy]
-                np.add.at(counts, ids[counted], weights[counted])
+        if self._counts is None:
+            self._counts = self.sums_of(self.counter)
+        return self._counts
+
+    def sums_of(self, counter: "Counter") -> npt.NDArray[np.int64]:
+        """Return the sums that a table of the same label and nodes would have of a counter."""
+        counts = np.zeros(self.size, np.int64)
+        if counter.changes:
+            busy, weights = counter.busy()
+            ids = self.column.ids[busy]
+            counted = (ids >= 0) & (ids < self.size)
+            if self.eligible is not None:
+                counted &= self.eligible[busy]
+            np.add.at(counts, ids[counted], weights[counted])
         return counts
 
     @property

@@ -198,3 +198,17 @@ class SpreadTerms(Protocol):
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return HARD and SOFT."""
         ...
+
+
+@runtime_checkable
+class AlikeSpreadTerms(Protocol):
+    """SpreadTerms that tells of which classes terms differ in whose pods they count alone."""
+
+    def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
+        """Return what the terms of classes are alike in, and the counter of all of this class's.
+
+        Of classes with an equal answer but for the counter, Filter and PreFilter pass all nodes,
+        and the terms are equal but for the counter of their tables, as long as nodes do not change.
+        ``None``: this is not known of the class, or its terms count by several counters.
+        """
+        ...

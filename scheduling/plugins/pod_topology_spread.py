@@ -8,7 +8,7 @@ counts no existing pod though the incoming pod matches itself; terminating pods 
 
 import itertools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import cast
 
 import msgspec
@@ -58,22 +58,21 @@ SYSTEM_DEFAULTS = (
     ),
 )
 _NO_MINIMUM = 2**31 - 1
+_MOST_DEFAULTS = 1024
 _instances = itertools.count()
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A constraint, ready to count; ``selector`` holds ``matchLabelKeys`` too.
+    """A constraint, all but whose pods it counts: so classes that are spread by default share it.
 
-    ``matches_self``: whether the pod itself is counted. ``counted_key`` names the counter of
-    matching pods, ``eligible_key`` the nodes whose pods count.
+    ``matches_self``: whether the pod itself is counted, of a hard one. ``eligible_key`` names the
+    nodes whose pods count.
     """
 
     max_skew: int
     topology_key: str
-    selector: Selector
     min_domains: int
     matches_self: bool
-    counted_key: Hashable
     eligible_key: Hashable
     honor_affinity: bool
     honor_taints: bool
@@ -82,15 +81,27 @@ class Constraint(msgspec.Struct, frozen=True):
 class Constraints(msgspec.Struct, frozen=True):
     """The constraints of a class: ``hard`` filter, ``soft`` score.
 
-    ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
-    system's defaults, so that nodes without a zone are still spread by hostname).
+    ``selectors``: whose pods each of them counts, hard ones first; they hold ``matchLabelKeys``
+    too. ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
+    system's defaults, so that nodes without a zone are still spread by hostname). ``alike``: a
+    number that classes share which have the same constraints by default, ``None`` for others.
     """
 
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
     all_keys: bool
+    selectors: tuple[Selector, ...] = ()
     hard_problem: str = ""
     soft_problem: str = ""
+    alike: int | None = None
+
+    def hard_counted(self) -> Iterator[tuple[Constraint, Selector]]:
+        """Return each hard constraint with its selector."""
+        return zip(self.hard, self.selectors, strict=False)
+
+    def soft_counted(self) -> Iterator[tuple[Constraint, Selector]]:
+        """Return each soft constraint with its selector."""
+        return zip(self.soft, self.selectors[len(self.hard) :], strict=True)
 
 
 class PodTopologySpread:
@@ -113,6 +124,11 @@ class PodTopologySpread:
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
         # One object for all classes without constraints.
         self._nothing = Constraints((), (), not self._system)
+        self._hard_defaults = any(c.when_unsatisfiable == HARD for c in self._defaults)
+        # Hard and soft ones and a number, by placement and whether hard ones count the pod itself.
+        self._of_default: dict[
+            tuple[bytes, bool], tuple[tuple[Constraint, ...], tuple[Constraint, ...], int]
+        ] = {}
         self._empty_term = cast("EmptyTerm", empty_node_selector_term)
         self._match_label_keys = match_label_keys
         self._policies = node_inclusion_policy
@@ -131,61 +147,81 @@ class PodTopologySpread:
             return cast("Constraints", found[1])
         stated = pod.pod.spec.topology_spread_constraints
         if stated:
-            hard, hard_problem = self._parsed(pod, stated, HARD)
-            soft, soft_problem = self._parsed(pod, stated, SOFT)
-            wanted = Constraints(hard, soft, True, hard_problem, soft_problem)
+            hard, of_hard, hard_problem = self._parsed(pod, stated, HARD)
+            soft, of_soft, soft_problem = self._parsed(pod, stated, SOFT)
+            selectors = (*of_hard, *of_soft)
+            wanted = Constraints(hard, soft, True, selectors, hard_problem, soft_problem)
         else:
-            selector = snapshot.default_selector(pod) if self._defaults else None
-            if selector is None:
-                wanted = self._nothing
-            else:
-                hard = self._compile(pod, self._defaults, HARD, selector)
-                soft = self._compile(pod, self._defaults, SOFT, selector)
-                wanted = Constraints(hard, soft, not self._system)
+            wanted = self._by_default(pod, snapshot)
         pod.memo[self._memo_key] = stamp, wanted
         return wanted
 
+    def _by_default(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
+        """Return the constraints of a pod that states none."""
+        selector = snapshot.default_selector(pod) if self._defaults else None
+        if selector is None:
+            return self._nothing
+        key = pod.placement_key, self._hard_defaults and selector.matches(pod.labels)
+        known = self._of_default.get(key)
+        if known is None:
+            if len(self._of_default) >= _MOST_DEFAULTS:
+                self._of_default.clear()
+            placement, matches_self = key
+            known = self._of_default[key] = (
+                self._compile(placement, self._defaults, HARD, itertools.repeat(matches_self)),
+                self._compile(
+                    placement, self._defaults, SOFT, itertools.repeat(False), by_default=True
+                ),
+                next(_instances),
+            )
+        hard, soft, alike = known
+        selectors = (selector,) * (len(hard) + len(soft))
+        return Constraints(hard, soft, not self._system, selectors, alike=alike)
+
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
-    ) -> tuple[tuple[Constraint, ...], str]:
-        """Return the pod's own constraints, or why they do not parse."""
+    ) -> tuple[tuple[Constraint, ...], tuple[Selector, ...], str]:
+        """Return the pod's own constraints and their selectors, or why they do not parse."""
+        chosen = [c for c in constraints if c.when_unsatisfiable == action]
         try:
-            return self._compile(pod, constraints, action, None), ""
+            selectors = tuple([self._selector(c, pod.labels) for c in chosen])
         except SelectorError as problem:
             kind = "hard" if action == HARD else "soft"
-            return (), f"obtaining pod's {kind} topology spread constraints: {problem}"
+            return (), (), f"obtaining pod's {kind} topology spread constraints: {problem}"
+        matching = [selector.matches(pod.labels) for selector in selectors]
+        return self._compile(pod.placement_key, tuple(chosen), action, matching), selectors, ""
 
     def _compile(
         self,
-        pod: PodInfo,
+        placement_key: bytes,
         constraints: tuple[TopologySpreadConstraint, ...],
         action: str,
-        default: Selector | None,
+        matching: Iterable[bool],
+        *,
+        by_default: bool = False,
     ) -> tuple[Constraint, ...]:
+        """Return what takes part; ``matching``: whether each constraint counts the pod itself.
+
+        ``by_default``: the constraints are not the pod's own.
+        """
         chosen = [c for c in constraints if c.when_unsatisfiable == action]
-        if not chosen:
-            return ()
         keys = tuple(sorted({c.topology_key for c in chosen}))
         # Soft system defaults count on nodes that lack a key, too.
-        need_all = action == HARD or default is None or not self._system
+        need_all = action == HARD or not by_default or not self._system
         compiled = []
-        of_default = default is not None and default.matches(pod.labels)
-        for c in chosen:
-            selector = default if default is not None else self._selector(c, pod.labels)
+        for c, matches_self in zip(chosen, matching, strict=False):
             honor_affinity = not self._policies or c.node_affinity_policy in (None, "", "Honor")
             honor_taints = self._policies and c.node_taints_policy == "Honor"
             compiled.append(
                 Constraint(
                     max_skew=c.max_skew,
                     topology_key=c.topology_key,
-                    selector=selector,
                     min_domains=1 if c.min_domains is None else c.min_domains,
-                    matches_self=selector.matches(pod.labels) if default is None else of_default,
-                    counted_key=(NAME, pod.namespace, selector),
+                    matches_self=matches_self,
                     eligible_key=(
                         NAME,
                         keys if need_all else (),
-                        pod.placement_key if honor_affinity or honor_taints else b"",
+                        placement_key if honor_affinity or honor_taints else b"",
                         honor_affinity,
                         honor_taints,
                         self._empty_term,
@@ -209,8 +245,10 @@ class PodTopologySpread:
         base = Selector() if selector == NOTHING else selector
         return base.add(extra)
 
-    def _counter(self, constraint: Constraint, pod: PodInfo, snapshot: NodeTable) -> Counter:
-        namespace, selector = pod.namespace, constraint.selector
+    @staticmethod
+    def _counter(selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
+        """Return the count of the pods of a pod's namespace that a selector means."""
+        namespace = pod.namespace
         counts_any = bool(selector.requirements)
 
         def matches(other: PodInfo) -> int:
@@ -219,7 +257,8 @@ class PodTopologySpread:
             )
 
         reach = Reach(anchors(selector, (namespace,)) if counts_any else ())
-        return snapshot.counter(constraint.counted_key, matches, live_only=True, reach=reach)
+        key = (NAME, namespace, selector)
+        return snapshot.counter(key, matches, live_only=True, reach=reach)
 
     def _table(
         self,
@@ -270,26 +309,26 @@ class PodTopologySpread:
             return found
         # Default constraints count by one selector: its counter is looked up once.
         counters: dict[int, Counter] = {}
-        hard = self._counted(wanted.hard, _keys(wanted.hard), pod, snapshot, counters)
+        hard = self._counted(wanted.hard_counted(), _keys(wanted.hard), pod, snapshot, counters)
         soft_keys = _keys(wanted.soft) if wanted.all_keys else ()
-        soft = self._counted(wanted.soft, soft_keys, pod, snapshot, counters)
+        soft = self._counted(wanted.soft_counted(), soft_keys, pod, snapshot, counters)
         tables = _Tables(versions, snapshot, wanted, hard, soft)
         pod.memo[self._tables_key] = tables
         return tables
 
     def _counted(
         self,
-        constraints: tuple[Constraint, ...],
+        constraints: Iterable[tuple[Constraint, Selector]],
         keys: tuple[str, ...],
         pod: PodInfo,
         snapshot: NodeTable,
         counters: dict[int, Counter],
     ) -> list[tuple[Counter, Table]]:
         found = []
-        for one in constraints:
-            counter = counters.get(id(one.selector))
+        for one, selector in constraints:
+            counter = counters.get(id(selector))
             if counter is None:
-                counter = counters[id(one.selector)] = self._counter(one, pod, snapshot)
+                counter = counters[id(selector)] = self._counter(selector, pod, snapshot)
             found.append((counter, self._table(one, counter, keys, pod, snapshot)))
         return found
 
@@ -359,13 +398,13 @@ class PodTopologySpread:
         row: int,
         delta: int,
     ) -> None:
-        hard = self._constraints(pod, snapshot).hard
-        if not hard or other.info.namespace != pod.namespace:
+        wanted = self._constraints(pod, snapshot)
+        if not wanted.hard or other.info.namespace != pod.namespace:
             return
         tables = self._tables(pod, snapshot).hard
-        for number, constraint in enumerate(hard):
-            uncounted = other.terminating or not constraint.selector.requirements
-            if not uncounted or not constraint.selector.matches(other.info.labels):
+        for number, (_, selector) in enumerate(wanted.hard_counted()):
+            uncounted = other.terminating or not selector.requirements
+            if not uncounted or not selector.matches(other.info.labels):
                 continue
             table = tables[number][1]
             value = int(table.column.ids[row])
@@ -456,7 +495,9 @@ class PodTopologySpread:
         """Return the constraints as terms."""
         wanted, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
         terms = []
-        for constraint, (_, table) in zip(wanted.hard, tables.hard, strict=True):
+        for (constraint, selector), (_, table) in zip(
+            wanted.hard_counted(), tables.hard, strict=True
+        ):
             terms.append(
                 Term(
                     kind=Kind.HARD,
@@ -465,7 +506,7 @@ class PodTopologySpread:
                     matches_self=constraint.matches_self,
                     max_skew=constraint.max_skew,
                     from_zero=len(table.present) < constraint.min_domains,
-                    taken=_taken(constraint, pod.namespace),
+                    taken=_taken(selector, pod.namespace),
                 )
             )
         for constraint, (_, table) in zip(wanted.soft, tables.soft, strict=True):
@@ -483,16 +524,24 @@ class PodTopologySpread:
             )
         return terms
 
+    def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
+        """Return the number of constraints by default that only score, and whose pods count."""
+        wanted = self._constraints(pod, snapshot)
+        if wanted.alike is None or wanted.hard or not wanted.soft:
+            return None
+        return wanted.alike, self._counter(wanted.selectors[0], pod, snapshot)
+
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
         """Return the counts of hard constraints: others may have raised the lowest."""
         if not pod.pod.spec.topology_spread_constraints and not self._defaults:
             return []
-        return [self._counter(one, pod, snapshot) for one in self._constraints(pod, snapshot).hard]
+        hard = self._constraints(pod, snapshot).hard_counted()
+        return [self._counter(selector, pod, snapshot) for _, selector in hard]
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
         """Return the names of the counts that hard constraints look at."""
-        hard = self._constraints(pod, snapshot).hard
-        return frozenset(counter_id(one.selector, (pod.namespace,)) for one in hard)
+        hard = self._constraints(pod, snapshot).hard_counted()
+        return frozenset(counter_id(selector, (pod.namespace,)) for _, selector in hard)
 
     # --- caching ---------------------------------------------------------------------------------
 
@@ -558,12 +607,12 @@ class _Quirks:
         return copy
 
 
-def _taken(constraint: Constraint, namespace: str) -> Callable[[PodInfo], int] | None:
+def _taken(selector: Selector, namespace: str) -> Callable[[PodInfo], int] | None:
     """Return what pods weigh in upstream's dry run, where the counter leaves them out: ``_Quirks``.
 
     Only a selector of everything counts nobody at first and everybody in the dry run.
     """
-    if not constraint.selector.everything:
+    if not selector.everything:
         return None
     return lambda other: int(other.namespace == namespace)
 

@@ -251,6 +251,24 @@ def test_deployments_behind_services_are_decided_by_the_loop_from_their_first_po
     assert sides.by_loop == 60
 
 
+def test_deployments_behind_services_share_all_but_what_they_count() -> None:
+    """Also when pods left outside of a run, and when a new node has all compiled again."""
+    sides = Sides([world(70, 1, services=20), world(70, 1, services=20)], 5)
+    pods = [behind_service(number) for number in range(20)]
+    for step in range(4):
+        sides.place(pods * 3, [f"default/{step}-{at}" for at in range(60)])
+        for snapshot in sides.snapshots:
+            for at in range(step, 60, 7):
+                snapshot.remove_pod(f"default/{step}-{at}")
+            if step == 1:
+                snapshot.set_node(node_of(99, random.Random(9)))
+    assert sides.by_loop == 240
+    counters = sides.snapshots[1]._counters.values()
+    assert len(counters) == 20
+    assert sum(bool(one.tables) for one in counters) <= 4, "one class of a run speaks for all"
+    assert_counts_are_true(sides.snapshots[1])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_without_zones_programs_decide_as_the_reference_path(seed: int) -> None:
     dice = random.Random(seed)
