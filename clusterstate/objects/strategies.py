@@ -74,6 +74,7 @@ class PodStrategy(Strategy):
         if subresource == "status":
             qos = (old.get("status") or {}).get("qosClass")
             new["status"] = {"qosClass": qos, **(new.get("status") or {})}
+            _agree_on_addresses(new["status"])
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
@@ -88,6 +89,18 @@ class PodStrategy(Strategy):
         """A pod stays for its finalizers and for its grace period, which its agent ends."""
         metadata = manifest["metadata"]
         return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def _agree_on_addresses(status: Manifest) -> None:
+    """Let ``podIP`` be the first of ``podIPs``, in place; it counts where the two differ.
+
+    Rule: pkg/apis/core/v1/conversion.go, v1.36.
+    """
+    first, several = status.get("podIP"), status.get("podIPs") or []
+    if first and (not several or several[0].get("ip") != first):
+        several = [{"ip": first}]
+    if several and several[0].get("ip"):
+        status["podIP"], status["podIPs"] = several[0]["ip"], several
 
 
 def keep(new: Manifest, old: Manifest, name: str) -> None:

@@ -301,6 +301,25 @@ def test_the_status_subresource_changes_status_and_labels_and_no_owners_nor_spec
     assert found["status"]["conditions"][0]["type"] == "PodScheduled"
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"podIP": "1.1.1.1"}, ["1.1.1.1"]),
+        ({"podIPs": [{"ip": "1.1.1.1"}, {"ip": "2001:db8::"}]}, ["1.1.1.1", "2001:db8::"]),
+        ({"podIP": "2.2.2.2", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]}, ["2.2.2.2"]),
+    ],
+)
+def test_the_address_of_a_pod_is_the_first_of_its_addresses(said: Any, kept: list[str]) -> None:
+    new_pod("a")
+
+    def report(m: dict[str, Any]) -> dict[str, Any]:
+        return {**m, "status": {**m["status"], **said}}
+
+    objects.update("Pod", "default", "a", report, subresource="status", now=NOW)
+    status = manifest("Pod", "default", "a")["status"]
+    assert (status["podIP"], [one["ip"] for one in status["podIPs"]]) == (kept[0], kept)
+
+
 def test_a_report_of_an_agent_keeps_which_generation_it_saw_scheduled() -> None:
     pod_id = new_pod("a")
     create_node("n1")
