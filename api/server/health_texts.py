@@ -73,4 +73,4 @@ def _line(part: Part) -> str:
 def _line_there(part: Part) -> str:
     if part.problem and part.needed:
         return f"[-]{part.name} failed: {part.problem}"
-    return f"[+]{part.name} ok" + (f", but it {part.problem}" if part.problem else "")
+    return f"[+]{part.name} ok" + (f" ({part.problem})" if part.problem else "")
