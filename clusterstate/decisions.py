@@ -197,6 +197,8 @@ def _made_room(text: str) -> bool:
 
 # Configurations --------------------------------------------------------------------------------
 
+CONFIGURATIONS_KEPT = 100
+"""So many versions of the scheduler's configuration are kept, however old."""
 _CONFIGURATION = "SELECT revision, document, at, by FROM scheduler_configuration"
 
 
@@ -215,12 +217,27 @@ def configuration(revision: int | None = None) -> StoredConfiguration | None:
 def configuration_at(moment: datetime) -> StoredConfiguration | None:
     """Return the configuration that was in force at a moment, ``None`` where none was stored yet.
 
-    Queries once.
+    Queries twice.
+
+    Raises:
+        Expired: another one may have been, which was dropped.
     """
     row = sql.fetch_one(
         f"{_CONFIGURATION} WHERE at <= %s::timestamptz ORDER BY revision DESC LIMIT 1", (moment,)
     )
-    return None if row is None else StoredConfiguration(*row)
+    found = None if row is None else StoredConfiguration(*row)
+    following = 1 if found is None else found.revision + 1
+    row = sql.fetch_one(
+        "SELECT min(revision) FILTER (WHERE revision >= %s::bigint), max(revision)"
+        " FROM scheduler_configuration",
+        (following,),
+    )
+    assert row is not None
+    kept, last = row
+    # Dry runs leave out numbers as well, but none of the last ones was dropped.
+    if kept is not None and following < kept and following <= last - CONFIGURATIONS_KEPT:
+        raise Expired(f"the configuration of {moment:%Y-%m-%dT%H:%M:%SZ} is not kept any more")
+    return found
 
 
 def configurations(*, limit: int, before: int | None = None) -> list[StoredConfiguration]:

@@ -1,6 +1,7 @@
 """Policies: kinds, quotas with their use, who can do what, the scheduler's configuration."""
 
 import difflib
+from contextlib import suppress
 from operator import eq
 from typing import Final
 
@@ -12,7 +13,7 @@ from api.console.then import Then
 from api.forms import pages
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import BadRequest, Expired
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest
@@ -63,7 +64,8 @@ def page(request: HttpRequest) -> HttpResponse:
     configuration = None
     if frame.may(request, "get", "schedulerconfiguration", group="stowage.dev"):
         past = then.of(request)
-        configuration = questions.stored_configuration(None if past is None else past.at)
+        with suppress(Expired):  # the rest of the page may be known all the same
+            configuration = questions.stored_configuration(None if past is None else past.at)
     context = {
         "first": first,
         "others": others,

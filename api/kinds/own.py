@@ -71,8 +71,7 @@ class OwnViewSet(ActionsMixin, StatusView):
         if request.method != "GET":
             raise BadRequest(f"{name}: only reads may ask about the past")
         if self.action not in (*self.dated, *self.versioned):
-            what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-            raise BadRequest(f"{name}: {what} cannot be read of the past: {self.no_past}")
+            raise BadRequest(f"{name}: {self._what()} cannot be read of the past: {self.no_past}")
         now = clock.now()
         moment = options.moment(query, now=now)
         if self.action in self.versioned:
@@ -80,9 +79,10 @@ class OwnViewSet(ActionsMixin, StatusView):
                 self.revision = past.revision_at(moment, now=now)
             elif (revision := options.exact_version(query)) is not None:
                 lineage.require(revision)
+                past.require(revision)
                 self.revision = revision
         elif moment is None:
-            raise BadRequest(f"{name}: {self.resource} are dated and have no versions: say at")
+            raise BadRequest(f"{name}: {self._what()} can be read of a moment alone: say at")
         elif moment > now + past.AHEAD:
             raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} has not come yet")
         self.moment = moment
@@ -94,7 +94,10 @@ class OwnViewSet(ActionsMixin, StatusView):
             Expired: it is not: what is so old is dropped.
         """
         if self.moment is not None and self.moment < clock.now() - timedelta(seconds=seconds):
-            raise Expired(f"{self.resource} are kept for {seconds:.0f} seconds")
+            raise Expired(f"of {self._what()} the last {seconds:.0f} seconds are kept")
+
+    def _what(self) -> str:
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the action does with what the path names."""

@@ -10,11 +10,10 @@ from django.db import transaction
 
 from clusterstate import actors, catalogue, changes, sql
 from clusterstate.actions import tokens
+from clusterstate.decisions import CONFIGURATIONS_KEPT
 
 LOG_INS_KEPT = timedelta(days=30)
 """How long failed log-ins, and who logged in when, are kept."""
-CONFIGURATIONS_KEPT = 100
-"""So many versions of the scheduler's configuration are kept, however old."""
 _CLASSES_AT_ONCE = 5000
 
 _UNUSED = """

@@ -287,6 +287,9 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
     """Return the ``KubeSchedulerConfiguration`` in force, or that was in force at a moment.
 
     Revision 0 is the default one.
+
+    Raises:
+        Expired: that one is not kept any more.
     """
     stored = decisions.configuration() if at is None else decisions.configuration_at(at)
     metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from api import clock
-from clusterstate.actions import history
+from clusterstate import decisions, sql
+from clusterstate.actions import history, housekeeping
 from clusterstate.objects.document import format_time
 from tests.api.conftest import TABLE, Api, make_token
 
@@ -222,20 +223,41 @@ def test_what_selected_is_counted_as_it_was(api: Api, hours: Any) -> None:
     assert names(api.get(f"{nodes}?at={then}").ok()) == ["n1"]
 
 
+def configure(api: Api, seconds: int) -> None:
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "podInitialBackoffSeconds": seconds,
+    }  # fmt: skip
+    api.put(f"{STOWAGE}/schedulerconfiguration", document).ok()
+
+
 def test_the_configuration_is_told_that_was_in_force(api: Api, hours: Any) -> None:
     path = f"{STOWAGE}/schedulerconfiguration"
     moments = []
     for number in (5, 7):
-        document = {
-            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-            "podInitialBackoffSeconds": number,
-        }  # fmt: skip
-        api.put(path, document).ok()
+        configure(api, number)
         moments.append(hours())
     now = api.get(path).ok()
     assert now["podInitialBackoffSeconds"] == 7
     assert api.get(f"{path}?at={moments[1]}").ok() == now
     assert api.get(f"{path}?at={moments[0]}").ok()["podInitialBackoffSeconds"] == 5
+
+
+def test_a_configuration_that_was_dropped_is_not_taken_for_the_default_one(
+    api: Api, hours: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (housekeeping, decisions):
+        monkeypatch.setattr(module, "CONFIGURATIONS_KEPT", 1)
+    sql.run("ALTER SEQUENCE scheduler_configuration_revision_seq RESTART")
+    path, moments = f"{STOWAGE}/schedulerconfiguration", [hours()]
+    for number in (5, 6, 7):
+        configure(api, number)
+        moments.append(hours())
+    assert api.get(f"{path}?at={moments[0]}").ok()["metadata"]["resourceVersion"] == "0"
+    housekeeping.drop_leftovers(now=clock.now() + 1000 * HOUR)
+    for moment in moments[:3]:
+        api.get(f"{path}?at={moment}").fails(410, "Expired")
+    assert api.get(f"{path}?at={moments[3]}").ok()["podInitialBackoffSeconds"] == 7
 
 
 def test_only_reads_may_be_about_the_past(api: Api, then: str) -> None:

@@ -174,8 +174,10 @@ def as_new(driver: webdriver.Chrome, address: str) -> Iterator[Browser]:
     try:
         yield Browser(driver, address)
     finally:
-        driver.close()
-        driver.switch_to.window(first)
+        try:
+            driver.close()
+        finally:  # a page that crashed does not stop the tests that come
+            driver.switch_to.window(first)
 
 
 @pytest.fixture
