@@ -6,7 +6,8 @@
         --> made at that revision or after it: given again
         --> many pages are open, and it was made a moment ago: given again, and the page is told
             that it is behind, so that it asks once more
-        --> made anew, by the first who asks; who asks meanwhile waits a moment for that
+        --> made anew, by the first who asks; who asks meanwhile waits a moment for that, and is
+            given the answer of before if it is not old
         --> the page shows just that already: 204, and nothing is sent or drawn
 
 A part that tells of the cluster alone is the same for everybody with the same rights; others are
@@ -50,6 +51,8 @@ ENOUGH: Final = "stowage.looks-enough"
 then is new enough for the page that asks."""
 AS_OF: Final = "stowage.looks-as-of"
 """Where a request's META notes the revision of what its answer shows, if that is an earlier one."""
+_RIGHTS_MOVED: Final = "stowage.looks-rights-moved"
+"""Where a request's META notes that rights changed while its answer was made."""
 
 SHARE: Final = 0.05
 """How much of a CPU all parts together take, about."""
@@ -64,6 +67,11 @@ _NEWEST: Final = 0.5
 _OPEN_SECONDS: Final = 2 * MOST_PAUSE
 """A part that a page has not asked for in so long is looked at by nobody."""
 _PATIENCE_SECONDS: Final = 0.2
+_MOST_PATIENCE_SECONDS: Final = 2.0
+"""Who has nothing to show waits so long for another's answer, and then makes one: the other may
+wait for an advisor, or for nothing, and a process has few threads."""
+_MOST_ADDRESSES: Final = 500
+"""Of one person; the cost of more is not known."""
 _MOST_KEPT: Final = 200
 _MOST_BYTES: Final = 1 << 20
 _SMALL: Final = 200
@@ -79,7 +87,7 @@ class Look(msgspec.Struct, frozen=True):
 
     ``question``: path and parameters; ``address``: without the one that says what the page has.
     ``heard``: up to which revision the page has heard of changes, ``None`` where it does not say.
-    ``lasts``: for so many seconds an answer serves whatever has changed.
+    ``lasts``: for so many seconds an answer serves whatever has changed. ``rights``: of who asks.
     """
 
     question: str
@@ -88,6 +96,7 @@ class Look(msgspec.Struct, frozen=True):
     scopes: tuple[Scope, ...]
     heard: int | None
     lasts: float = 0.0
+    rights: str = ""
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -101,9 +110,10 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class _Slot:
-    """The last answer to a look, and the lock of who makes the next one."""
+    """The last answer to a look of a scope, and the lock of who makes the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.lock = threading.Lock()
         self.made: Made | None = None
         self.is_personal = False
@@ -140,7 +150,11 @@ class Looks:
         """Note that a page of a person looks at something, and how long that took to make."""
         now = self._clock()
         with self._lock:
-            self._asked.setdefault(person, {})[address] = now
+            asked = self._asked.setdefault(person, {})
+            asked.pop(address, None)
+            asked[address] = now
+            if len(asked) > _MOST_ADDRESSES:
+                del asked[next(iter(asked))]
             if seconds is not None:
                 taken = min(seconds, _MOST_SECONDS)
                 known = self._seconds.get(address, taken)
@@ -170,27 +184,35 @@ class Looks:
         """Return the answer to a look: one that was made before, or what ``make`` returns."""
         slot = self._slot(look)
         made = slot.made
-        # One makes it. Who waits long for that is given the answer of before, if there is one: a
-        # page that learns that it is behind asks once more, and a thread is free.
-        patience = -1.0 if made is None else _PATIENCE_SECONDS
-        if not self._serves(made, look, pause) and slot.lock.acquire(timeout=patience):
-            try:
-                made = slot.made
-                if not self._serves(made, look, pause):
-                    return self._make(look, slot, make, pause, request)
-            finally:
-                slot.lock.release()
+        if made is not None and self._clock() - made.at > _OPEN_SECONDS:
+            made = None  # nobody has looked at it for long
+        if not self._serves(made, look, pause):
+            # One makes it. Who waits long for that is given the answer of before, if there is one:
+            # a page that learns that it is behind asks once more, and a thread is free.
+            patience = _MOST_PATIENCE_SECONDS if made is None else _PATIENCE_SECONDS
+            if slot.lock.acquire(timeout=patience):
+                try:
+                    made = slot.made
+                    if not self._serves(made, look, pause):
+                        return self._make(look, slot, make, pause, request)
+                finally:
+                    slot.lock.release()
+            if made is None:
+                return self._make(look, slot, make, pause, request)
         assert made is not None
-        if not look.lasts:  # what is made every few seconds, and no more, is not counted
-            self.note(look.person, look.address)
+        self._note(look, slot)
         return _response(made, request)
+
+    def _note(self, look: Look, slot: _Slot, seconds: float | None = None) -> None:
+        if not look.lasts:  # what is made every few seconds, and no more, is not counted
+            self.note(look.person, " ".join((*slot.scope, look.address)), seconds)
 
     def _slot(self, look: Look) -> _Slot:
         """Return where the answer is kept: for the widest scope that may share it."""
         with self._lock:
-            slot = _Slot()
+            slot = _Slot(look.scopes[0])
             for scope in look.scopes:
-                slot = self._slots.setdefault((scope, look.question), _Slot())
+                slot = self._slots.setdefault((scope, look.question), _Slot(scope))
                 self._slots.move_to_end((scope, look.question))
                 if not slot.is_personal:
                     break
@@ -210,17 +232,15 @@ class Looks:
         mark, begin = self._mark(), self._clock()
         request.META[ENOUGH] = partial(is_enough, look.heard, pause)
         response = make()
-        now = self._clock()
-        if not look.lasts:
-            self.note(look.person, look.address, now - begin)
-        if response.status_code != 200 or response.streaming or response.cookies:
-            return response
-        if len(response.content) > _MOST_BYTES:
-            return response
-        meta = request.META
+        now, meta = self._clock(), request.META
         if meta.get(PERSONAL) or meta.get("CSRF_COOKIE_NEEDS_UPDATE"):
             slot.is_personal, slot.made = True, None
             slot = self._slot(look)
+        self._note(look, slot, now - begin)
+        if response.status_code != 200 or response.streaming or response.cookies:
+            return response
+        if len(response.content) > _MOST_BYTES or meta.get(_RIGHTS_MOVED):
+            return response
         body = response.content
         made = slot.made = Made(
             mark=min(mark, meta.get(AS_OF, mark)),
@@ -290,9 +310,17 @@ def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
     known = request.GET.copy()
     known.pop("since", None)
     address = f"{request.path}?{known.urlencode()}"
-    return Look(request.get_full_path(), address, user.name, tuple(scopes), found, lasts)
+    return Look(request.get_full_path(), address, user.name, tuple(scopes), found, lasts, rights)
 
 
 def given(request: HttpRequest, look: Look, make: Make, pause_now: float) -> HttpResponse:
     """Return what a page looks at, made before or now."""
-    return _looks.answer(look, make, pause_now, request)
+
+    def make_and_compare() -> HttpResponse:
+        response = make()
+        # It may have been waited for, and roles have changed: it shows what the new ones allow.
+        if authorizer.rights(people.user_of(request.user)) != look.rights:
+            request.META[_RIGHTS_MOVED] = True
+        return response
+
+    return _looks.answer(look, make_and_compare, pause_now, request)

@@ -207,7 +207,8 @@ def _refuse_nul(value: Any) -> None:
 def repeated_keys(raw: bytes) -> list[tuple[int, str]]:
     """Return the keys that stand again in a map of a YAML text that ``read_yaml`` reads.
 
-    Each with its line, counted from 1. The last of such keys counts, as in JSON.
+    Each with its line, counted from 1. The last of such keys counts, as in JSON; of merge keys
+    (``<<``) all do, so they are not among them.
     """
     found: list[tuple[int, str]] = []
     # A map's keys and whether a key comes next; None for a list.
@@ -224,7 +225,7 @@ def repeated_keys(raw: bytes) -> list[tuple[int, str]]:
                 above = stack[-1] if stack else None
                 if above is not None:
                     keys, expects_key = above
-                    if expects_key[0] and kind is yaml.ScalarEvent:
+                    if expects_key[0] and kind is yaml.ScalarEvent and not _is_merge(event):
                         if event.value in keys:
                             found.append((event.start_mark.line + 1, event.value))
                         keys.add(event.value)
@@ -378,6 +379,12 @@ def _key(value: Any) -> str:
     raise ValueError(f"{'null' if value is None else 'a list or map'} cannot be a key")
 
 
+def _is_merge(event: Any) -> bool:
+    """Return whether a scalar, as a key, brings the members of other maps in."""
+    plain: bool = event.tag is None and event.implicit[0]
+    return plain and event.value == "<<"
+
+
 class _Merge:
     """The key ``<<``."""
 
@@ -448,7 +455,7 @@ class _Builder:
         value = _plain(text) if plain else text if tag is None else _tagged(tag, text)
         frame = self._stack[-1] if self._stack else None
         is_key = frame is not None and frame.key is _NO_KEY and isinstance(frame.value, dict)
-        if is_key and text == "<<" and plain:
+        if is_key and _is_merge(event):
             value = _MERGE
         self._weigh(1, len(text))
         if event.anchor is not None:

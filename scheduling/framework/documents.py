@@ -94,7 +94,8 @@ def parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     if isinstance(document, str):
         # A line "..." stands for "left out" in printed examples (the seeds' v1alpha1 one); to YAML
         # it ends the document, so that the rest would be a second one.
-        text = "\n".join(line for line in document.splitlines() if line.strip() != "...")
+        lines = document.splitlines()
+        text = "\n".join("" if line.strip() == "..." else line for line in lines)
         try:
             raw = text.encode("utf-8", "replace")
             value = read_yaml(raw)

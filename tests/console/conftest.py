@@ -35,16 +35,22 @@ def signed_in(name: str, *, group: str = "", superuser: bool = False) -> Client:
 
 def allow(name: str, rules: list[dict[str, Any]], namespace: str = "") -> Client:
     """Sign in a person with these rights, everywhere or in a namespace."""
-    role, binding = ("Role", "RoleBinding") if namespace else ("ClusterRole", "ClusterRoleBinding")
+    role = "Role" if namespace else "ClusterRole"
     objects.create(role, namespace, {"metadata": {"name": name}, "rules": rules}, now=NOW)
+    give(name, name, name, namespace)
+    return signed_in(name)
+
+
+def give(name: str, person: str, role: str, namespace: str = "") -> None:
+    """Give a person the rights of a role, everywhere or in a namespace."""
+    kind = "Role" if namespace else "ClusterRole"
     group = "rbac.authorization.k8s.io"
     bound = {
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": role, "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
+        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": person}],
     }
-    objects.create(binding, namespace, bound, now=NOW)
-    return signed_in(name)
+    objects.create(f"{kind}Binding", namespace, bound, now=NOW)
 
 
 @pytest.fixture

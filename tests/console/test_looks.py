@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.test import Client
+from django.test import Client, RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +16,10 @@ from api.console import looks
 from api.console.looks import LEAST_PAUSE, MOST_PAUSE, SHARE, Look, Looks
 from clusterstate import changes
 from clusterstate.actions import objects
+from clusterstate.browser_sessions import SessionStore
 from tests.clock import NOW
 from tests.clusterstate.support import create_node
-from tests.console.conftest import allow, signed_in, text
+from tests.console.conftest import allow, give, signed_in, text
 
 NODES, BESIDE = "/console/nodes/", "/console/fleet/beside"
 
@@ -35,10 +37,13 @@ class World:
         self.made.append(self.seconds)
         return HttpResponse(f"as of {self.revision}")
 
-    def ask(self, heard: int | None, *, pause: float = 1.0, has: str = "", **about: Any) -> Any:
+    def ask(
+        self, heard: int | None, *, person: str = "anna", pause: float = 1.0, has: str = "",
+        **about: Any,
+    ) -> Any:  # fmt: skip
         request = HttpRequest()
         request.META["HTTP_STOWAGE_HAS"] = has
-        look = Look("/q", "/q", "anna", (("rights", "*"), ("s", "anna")), heard, **about)
+        look = Look("/q", "/q", person, (("rights", "*"), ("s", person)), heard, **about)
         return self.looks.answer(look, self.make, pause, request)
 
 
@@ -94,6 +99,36 @@ def test_who_waits_long_for_an_answer_is_given_the_one_of_before() -> None:
     assert [one.content for one in found] == [world.ask(6).content] == [b"as of 6"]
 
 
+def test_who_has_nothing_to_show_waits_a_moment_for_who_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(looks, "_MOST_PATIENCE_SECONDS", 0.05)
+    world = World()
+    world.ask(5)
+    world.seconds += 3600  # what was made then is too old to be shown
+    world.revision = 6
+    may_answer, is_asked = threading.Event(), threading.Event()
+
+    def never() -> HttpResponse:
+        is_asked.set()
+        assert may_answer.wait(60)
+        raise TimeoutError
+
+    def fail() -> None:
+        with pytest.raises(TimeoutError):
+            world.looks.answer(look, never, 1.0, HttpRequest())
+
+    look = Look("/q", "/q", "anna", (("rights", "*"), ("s", "anna")), 6)
+    thread = threading.Thread(target=fail)
+    thread.start()
+    try:
+        assert is_asked.wait(60)
+        assert world.ask(6).content == b"as of 6"
+    finally:
+        may_answer.set()
+        thread.join(60)
+
+
 @given(
     pause=st.sampled_from([LEAST_PAUSE, 2.5]),
     steps=st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2), st.integers(0, 3)), max_size=40),
@@ -143,6 +178,33 @@ def test_all_parts_that_are_looked_at_take_their_share_of_a_cpu(
         if MOST_PAUSE not in pauses:
             assert max(each) <= SHARE / len(counts) * 2 + 1e-9 or max(pauses) < 2 * LEAST_PAUSE
     assert taken <= 2 * SHARE or MOST_PAUSE in pauses
+
+
+@pytest.mark.parametrize(("is_personal", "least"), [(False, LEAST_PAUSE), (True, 8.0)])
+def test_what_is_made_for_each_person_costs_as_often(is_personal: bool, least: float) -> None:
+    world = World()
+
+    def make() -> HttpResponse:
+        world.seconds += 0.02
+        return HttpResponse("of one")
+
+    persons = [f"p{number}" for number in range(20)]
+    for person in persons:
+        request = HttpRequest()
+        request.META[looks.PERSONAL] = is_personal
+        look = Look("/q", "/q", person, (("rights", "*"), ("s", person)), 5)
+        world.looks.answer(look, make, LEAST_PAUSE, request)
+    pause = world.looks.pause("p0", 1, 20, 20)
+    assert least <= pause <= 2 * least, "20 times 20 ms in a twentieth of a CPU take 8 s"
+
+
+def test_only_so_many_addresses_of_a_person_are_remembered() -> None:
+    world = World()
+    for number in range(2 * looks._MOST_ADDRESSES):
+        world.looks.note("anna", f"/?q={number}", 0.001)
+    assert len(world.looks._asked["anna"]) == looks._MOST_ADDRESSES
+    world.looks.pause("anna", 1, 1, 1)
+    assert len(world.looks._seconds) == looks._MOST_ADDRESSES
 
 
 def test_a_person_with_one_page_waits_for_no_pages_of_others() -> None:
@@ -215,6 +277,31 @@ def test_who_loses_a_right_is_shown_nothing_of_before(
     assert ask(vera, NODES, heard).status_code == 200
     objects.delete("ClusterRoleBinding", "", "vera", now=NOW)
     assert ask(vera, NODES, heard).status_code == 403
+
+
+def test_what_was_made_while_roles_changed_is_kept_for_nobody(
+    cluster: None, still: SimpleNamespace
+) -> None:
+    """Else who has no more rights than both had before would be shown what the other may see."""
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    for name in ("vera", "vic"):
+        allow(name, [rule])
+
+    def shown_to(name: str, make: looks.Make) -> bytes:
+        request = RequestFactory().get(NODES, headers={"Stowage-Heard": "1"})
+        request.user = User.objects.get(username=name)
+        request.session = SessionStore(f"of-{name}")
+        look = looks.of(request, is_alike=True, lasts=0.0)
+        assert look is not None
+        return looks.given(request, look, make, 1.0).content
+
+    def more() -> HttpResponse:
+        give("more", "vera", "cluster-admin")
+        return HttpResponse("what vera may see")
+
+    assert shown_to("vera", more) == b"what vera may see"
+    assert shown_to("vic", lambda: HttpResponse("what vic may see")) == b"what vic may see"
+    assert shown_to("vic", lambda: HttpResponse("again")) == b"what vic may see"
 
 
 def test_a_sentence_that_names_a_person_is_for_that_person(

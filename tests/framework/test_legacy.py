@@ -1,5 +1,8 @@
 """What documents of older versions and ``kind: Policy`` mean (R71, R104-R107, R111, R174)."""
 
+import pytest
+
+from clusterstate.objects.errors import Invalid
 from scheduling.framework.documents import default_configuration, load
 from tests.framework.test_configuration import ADDED_AFFINITY, only, wrong
 
@@ -16,6 +19,11 @@ def test_the_v1alpha1_example_of_the_seeds_is_loaded_as_printed():
     )
     assert configuration.percentage_of_nodes_to_score == 50
     assert configuration.profiles[0].points == default_configuration().profiles[0].points
+
+
+def test_lines_are_counted_as_they_are_written_also_after_dots():
+    with pytest.raises(Invalid, match="line 4 gives 'kind' once more"):
+        load("kind: Policy\n...\napiVersion: v1\nkind: Policy\n")
 
 
 def test_v1alpha1_providers_preemption_and_hard_weight_are_translated():

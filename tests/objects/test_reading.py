@@ -148,6 +148,21 @@ true: y
     assert (value["2"], value["true"], value["1.5"]) == ("x", "y", "z")
 
 
+def test_a_key_is_there_twice_by_what_it_means_and_merge_keys_may_be():
+    text = b"""
+one: &one {a: 1}
+two: &two {b: 2}
+all:
+  <<: *one
+  <<: *two
+"""
+    assert reading.read_yaml(text)["all"] == {"a": 1, "b": 2}
+    assert reading.repeated_keys(text) == []
+    plain = b'{"<<": 1, c: 2, \'<<\': 3, "c": 4}'
+    assert reading.read_yaml(plain) == {"<<": 3, "c": 4}
+    assert reading.repeated_keys(plain) == [(1, "<<"), (1, "c")]
+
+
 def test_several_documents_are_read_one_by_one():
     assert list(reading.read_yaml_documents(b"a: 1\n---\n[2]\n--- 3\n...\n")) == [{"a": 1}, [2], 3]
     assert reading.read_yaml(b"") is None
