@@ -51,7 +51,10 @@ _ABSENT: Final = object()
 
 
 class _List(msgspec.Struct, frozen=True):
-    """How a list merges: by ``keys``, as a set when there are none; ``item`` is its struct."""
+    """How a list merges: by ``keys``, as a set when there are none.
+
+    ``item`` is the struct of its items, ``None`` where each is a whole.
+    """
 
     keys: tuple[str, ...]
     item: type | None
@@ -86,8 +89,11 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
             elif isinstance(candidate, msgspec.inspect.ListType) and "merge" in strategy:
                 item = candidate.item_type
                 keys = _KEYS.get((struct.__name__, name), (key,) if key else ())
-                is_struct = isinstance(item, msgspec.inspect.StructType)
-                inner = _List(keys, item.cls if is_struct else None)  # type: ignore[attr-defined]
+                merges = (
+                    isinstance(item, msgspec.inspect.StructType)
+                    and item.cls.__name__ not in wire_types.ATOMIC
+                )
+                inner = _List(keys, item.cls if merges else None)  # type: ignore[attr-defined]
         found[name] = inner
     return found
 
@@ -140,6 +146,9 @@ def _leaves(value: Any, shape: "type | _List | None", path: Path) -> Iterator[tu
                 yield (*path, "v:" + encode(item).decode()), item
             elif isinstance(item, dict):
                 here = (*path, _item_element(item, shape.keys))
+                if shape.item is None:
+                    yield here, item
+                    continue
                 yield (*here, ITEM), None
                 for name, child in item.items():
                     yield from _leaves(child, _shape(shape.item, name), (*here, f"f:{name}"))
@@ -175,23 +184,24 @@ def fitted(fields: FieldSet, kind: Kind) -> FieldSet:
 
     Sets of former versions went into what is a whole today, such as label selectors.
     """
-    return frozenset(_fitted(path, kind.wire_type) for path in fields)
+    return frozenset(path[: _whole_in(path, kind.wire_type)] for path in fields)
 
 
-def _fitted(path: Path, struct: type) -> Path:
+def _whole_in(path: Path, struct: type) -> int | None:
+    """Return how many elements of a path name a whole; ``None`` if it ends at what merges."""
     shape: type | _List | None = struct
     for index, element in enumerate(path):
         if isinstance(shape, _List):
-            if not element.startswith("k:") or shape.item is None:
-                return path
+            if not element.startswith("k:"):
+                return None
             shape = shape.item
         elif element.startswith("f:"):
             shape = _shape(shape, element[2:])
-            if shape is None:
-                return path[: index + 1]
         else:
-            return path
-    return path
+            return None
+        if shape is None:
+            return index + 1
+    return None
 
 
 def is_fields_v1(tree: object) -> bool:
@@ -266,11 +276,11 @@ def value_at(manifest: Manifest, path: Path) -> Any:
     return value
 
 
-def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet) -> None:
+def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet, kind: Kind) -> None:
     """Remove fields, in place, and what is left empty above them.
 
     An item of a list goes as a whole, unless a manager owns a field in it that is in ``kept``; then
-    its keys stay, too. What was stated as an empty object stays if it has content now.
+    its keys stay, too. What was stated as an empty object stays if it has content of others now.
     """
     for path in sorted(paths, key=len):
         if path[-1] == ITEM:
@@ -281,7 +291,7 @@ def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet) -> None:
         if path[-1] == ITEM or _is_key(path):
             continue
         value = value_at(manifest, path)
-        if not (isinstance(value, dict) and value):
+        if not (isinstance(value, dict) and value) or _whole_in(path, kind.wire_type):
             _remove(manifest, path)
 
 

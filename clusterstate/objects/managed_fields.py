@@ -276,7 +276,7 @@ def apply(
     if live is not None:
         base = copy.deepcopy(live)
     before = frozenset() if own is None else _fields(own, kind)
-    remove(base, before - fields - elsewhere, fields | elsewhere)
+    remove(base, before - fields - elsewhere, fields | elsewhere, kind)
     result = merge(base, stated, kind)
     if own is None or before != fields:
         own = _entry(manager, APPLY, kind, fields, now)

@@ -329,3 +329,27 @@ def test_a_reference_that_kubernetes_merges_is_merged():
     }  # fmt: skip
     live = applied(None, volume, kind=KINDS["PersistentVolume"])
     assert owners(live)["me", "Apply"] == {("f:spec", "f:claimRef", "f:name")}
+
+
+def test_a_whole_goes_when_it_is_no_longer_applied():
+    live = applied(None, budget(a="1"), kind=BUDGET)
+    bare = {**budget(), "spec": {"minAvailable": 1}}
+    assert applied(live, bare, kind=BUDGET)["spec"] == {"minAvailable": 1}
+
+
+def test_an_owner_is_applied_as_a_whole():
+    def owned(**members):
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", **members}
+        return {**budget(a="1"), "metadata": {"name": "b", "ownerReferences": [owner]}}
+
+    live = applied(None, owned(), kind=BUDGET)
+    item = ("f:metadata", "f:ownerReferences", 'k:{"uid":"u"}')
+    assert item in owners(live)["me", "Apply"]
+    with pytest.raises(Conflict):
+        applied(live, owned(controller=True), YOU, kind=BUDGET)
+    forced = applied(live, owned(controller=True), YOU, force=True, kind=BUDGET)
+    assert (
+        forced["metadata"]["ownerReferences"]
+        == owned(controller=True)["metadata"]["ownerReferences"]
+    )
+    assert "ownerReferences" not in applied(live, budget(a="1"), kind=BUDGET)["metadata"]
