@@ -103,7 +103,9 @@ def test_restart_pause_resume_and_scale(kubectl, kubelets):
     before = kubectl.run("get", "pods", "-o", "name").split()
     kubectl.says("restarted", "rollout", "restart", "deployment/web")
     rolled_out(kubectl)
-    assert not set(before) & set(kubectl.run("get", "pods", "-o", "name").split())
+    # A rollout is over while a pod of before still ends; its agent removes it.
+    now = ("get", "pods", "-o", "name")
+    until(lambda: not set(before) & set(kubectl.run(*now).split()), what="their end")
     kubectl.says("paused", "rollout", "pause", "deployment/web")
     kubectl.run("set", "image", "deployment/web", "main=example.com/web:2")
     kubectl.says("scaled", "scale", "deployment/web", "--replicas=5")
