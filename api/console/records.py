@@ -1,7 +1,6 @@
 """What is kept: the audit log, and the objects of every served kind."""
 
 import uuid
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,7 +12,7 @@ from api import clock
 from api.console import asked, downloads, frame, merging, policies, then
 from api.console.then import Then
 from api.forms import bodies, pages, tables, wire
-from api.stowage.audit_view import moment
+from api.stowage.audit_view import earlier, moment
 from clusterstate.actions import objects
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, Conflict, NotFound, StatusError
@@ -54,7 +53,9 @@ def audit(request: HttpRequest) -> HttpResponse:
         address=query.get("address", "").strip(),
         audit_id=_uuid(query.get("request", "")),
         since=moment(query.get("since", "").strip(), "since"),
-        until=_earlier(moment(query.get("until", "").strip(), "until"), past),
+        until=earlier(
+            moment(query.get("until", "").strip(), "until"), None if past is None else past.at
+        ),
     )
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
     lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
@@ -76,11 +77,6 @@ def _reads_all(wanted: Search) -> bool:
         return False
     words = (wanted.verb, wanted.resource, wanted.namespace, wanted.name, wanted.address)
     return any((*words, wanted.code, wanted.since, wanted.until))
-
-
-def _earlier(until: datetime | None, past: Then | None) -> datetime | None:
-    found = [one for one in (until, None if past is None else past.at) if one is not None]
-    return min(found, default=None)
 
 
 def _line(event: Manifest) -> Manifest:

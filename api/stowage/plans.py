@@ -13,7 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from api import clock
-from api.access import outgoing
+from api.access import naming, outgoing
 from api.forms import renderers, replies, wire
 from api.forms.replies import Made
 from api.kinds import own
@@ -92,7 +92,7 @@ class PlansViewSet(OwnViewSet):
         Raises:
             Forbidden: one is missing of a user who does not read which pods leave, and of where.
         """
-        if names_pods(self.user):
+        if naming.reads_all(self.user):
             yield from rights(plan)
             return
         for one in rights(plan):
@@ -108,7 +108,7 @@ class PlansViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return the latest plans, without what they foretold in detail."""
         limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
-        named = names_pods(self.user)
+        named = naming.reads_all(self.user)
         found = latest_plans(limit=min(limit, _MANY))
         items = [manifest(one, brief=True, named=named) for one in found]
         return replies.reply(Made(KIND, items, {}))
@@ -118,7 +118,7 @@ class PlansViewSet(OwnViewSet):
 
         Who may not list all pods reads neither who leaves nor why steps failed.
         """
-        named = names_pods(self.user)
+        named = naming.reads_all(self.user)
         told = manifest(find_plan(name), named=named)
         return replies.reply(Made(KIND, [told], {}, alone=True))
 
@@ -173,18 +173,13 @@ class PlansViewSet(OwnViewSet):
 
     def _operated(self, plan: StoredPlan) -> Response:
         """Return how far a plan is carried out, without what it foretold in detail."""
-        shown = manifest(plan, brief=True, named=names_pods(self.user))
+        shown = manifest(plan, brief=True, named=naming.reads_all(self.user))
         return replies.reply(shown, status=201)
 
 
 def _with_spec(answer: bytes, spec: Any) -> bytes:
     """Return an answer about a plan with what was asked, without reading it."""
     return b'%s,"spec":%s}' % (answer[:-1], replies.encode(spec))
-
-
-def names_pods(user: User) -> bool:
-    """Return whether a user reads in plans which pods leave: they may be of any namespace."""
-    return authorizer.decide(user, Attributes(verb="list", resource="pods")).allowed
 
 
 def _holding(request: Request) -> str:
@@ -235,7 +230,7 @@ def begin(
         found = list(differences(before, again["status"], holding))
         if found:
             stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
-            raise _changed(plan, stored, found, named=names_pods(by))
+            raise _changed(plan, stored, found, named=naming.reads_all(by))
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
 
