@@ -25,6 +25,7 @@ from clusterstate.objects.schema import (
 )
 
 encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 _VALIDATIONS = frozenset({"", "Warn", "Strict"})
 _IN_JSON = frozenset(
@@ -179,16 +180,17 @@ def _name_owners_once(value: Manifest, when: str) -> list[str]:
     owners = metadata.get("ownerReferences")
     if not owners or len(owners) == 1:
         return []
-    once: list[Manifest] = []
+    once: dict[bytes, Manifest] = {}
     again: list[str] = []
     for one in owners:
-        if one in once:
+        text = _encode_sorted(one)  # compared as keys: a body may hold 100,000 of them
+        if text in once:
             again.append(one.get("uid") or "")
         else:
-            once.append(one)
+            once[text] = one
     if not again:
         return []
-    metadata["ownerReferences"] = once
+    metadata["ownerReferences"] = list(once.values())
     warning = (
         f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner "
         "references in 1.20+, and may reject such requests as early as 1.24; please fix your "
