@@ -88,15 +88,19 @@ function place(state, path) {
   return found;
 }
 
-/** Return the problems that the page tells of, each with where in the text. */
-function problems(state, form) {
+/** Mark the problems that the page tells of where they are in the text. */
+function mark(view, form) {
   const told = form.closest("section").querySelectorAll("#problems [data-field]");
-  return [...told].map((one) => {
+  if (!told.length) return;
+  forceParsing(view, view.state.doc.length, 500);
+  const { state } = view;
+  const found = [...told].map((one) => {
     const message = one.querySelector("span").textContent;
     const line = Number(/\bline (\d+)/.exec(message)?.[1] || 0);
     const where = !one.dataset.field && line && line <= state.doc.lines ? state.doc.line(line) : place(state, one.dataset.field);
     return where && { from: where.from, to: where.to, severity: "error", message };
   }).filter(Boolean).sort((one, other) => one.from - other.from);
+  view.dispatch(setDiagnostics(state, found));
 }
 
 function edit(area) {
@@ -129,8 +133,7 @@ function edit(area) {
   area.after(host);
   label.addEventListener("click", (event) => { event.preventDefault(); view.focus(); });
   area.form.addEventListener("reset", () => setTimeout(() => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: area.value } })));
-  forceParsing(view, view.state.doc.length, 500);
-  view.dispatch(setDiagnostics(view.state, problems(view.state, area.form)));
+  mark(view, area.form);
 }
 
 document.querySelectorAll("textarea.code").forEach(edit);
