@@ -19,7 +19,6 @@ before the log is trimmed (`forget`): a version that ended in a gap would be mis
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -34,7 +33,6 @@ from clusterstate.blocks import Block, Entry, Moments
 from clusterstate.objects.document import compose
 from clusterstate.objects.glances import Glance, Glances
 from clusterstate.objects.kinds import KINDS, NAMES
-from clusterstate.objects.quantity import QuantityError
 from clusterstate.queries.pods import pod_overlay
 
 logger = structlog.get_logger(__name__)
@@ -200,8 +198,11 @@ def _entry(row: sql.Row, glances: Glances) -> Entry:
             # The version is told to be unknown; everybody else's past goes on.
             logger.exception("version_not_packed", kind=NAMES.get(kind), name=name)
     if body is not None and kind == KINDS["Pod"].code:
-        with suppress(msgspec.DecodeError, QuantityError):  # who asks reads the version itself
+        try:
             glance = glances.at(body)
+        except Exception:
+            # Without a glance, who asks reads the version itself; packing goes on.
+            logger.exception("glance_not_packed", namespace=namespace, name=name)
     return Entry(
         revision=revision,
         at=(at - _EPOCH) // _MICROSECOND,

@@ -304,6 +304,19 @@ def test_a_version_that_cannot_be_read_is_told_to_be_unknown(story: Story) -> No
     assert find_object("Node", "", "n1") is not None
 
 
+def test_a_pod_whose_amounts_cannot_be_read_does_not_stop_the_packing(story: Story) -> None:
+    sql.run(
+        "UPDATE document SET text = replace(text, '\"status\":{',"
+        ' \'"status":{"containerStatuses":[7],"allocatedResources":{},\')'
+        " WHERE strpos(text, '\"goes\"') > 0"
+    )
+    assert trim_all(story) > 0
+    revision, _, seen = story.seen[3]
+    found = reading.find_at(KINDS["Node"], "", "n1", revision)
+    assert found is not None
+    assert msgspec.json.decode(found) == seen["Node", "", "n1"]
+
+
 def test_kinds_whose_changes_are_not_all_logged_have_no_past(story: Story) -> None:
     with pytest.raises(Expired, match="former states"):
         reading.find_at(KINDS["Lease"], "default", "l", story.seen[0][0])
