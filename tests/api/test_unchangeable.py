@@ -154,3 +154,12 @@ def test_a_volume_may_name_a_label_as_it_is_called_today(api: Api) -> None:
     )
     api.patch(f"{path}/e", affinity((former, "a"), (former, "b"))).fails(422, "Invalid")
     api.patch(f"{path}/e", {"spec": {"nodeAffinity": None}}).fails(422, "Invalid")
+
+
+def test_what_a_volume_may_become_is_stored_and_stays(api):
+    classes = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+    body = {"metadata": {"name": "gold"}, "driverName": "csi.example.org", "parameters": {"a": "b"}}
+    api.post(classes, body).ok(201)
+    api.post(classes, {**body, "metadata": {"name": "x"}, "parameters": {}}).fails(422, "Invalid")
+    api.patch(f"{classes}/gold", {"parameters": {"a": "c"}}).fails(422, "Invalid")
+    api.patch(f"{classes}/gold", {"metadata": {"labels": {"a": "b"}}}).ok()
