@@ -125,7 +125,7 @@ def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "kind": kind,
         "columns": table.columns,
-        "rows": table.rows,
+        "rows": [(space, _address(kind, space, one), cells) for space, one, cells in table.rows],
         "namespace": namespace,
         "selector": request.GET.get("l", ""),
         "after": "?" + urlencode({**request.GET.dict(), "continue": token}) if token else "",
@@ -157,7 +157,7 @@ def objects_csv(request: HttpRequest, name: str) -> HttpResponse:
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A page of objects: titles, and each one's namespace, address in the console and cells."""
+    """A page of objects: titles, and each one's namespace, name and cells."""
 
     columns: list[str]
     rows: list[tuple[str, str, list[Any]]]
@@ -185,7 +185,7 @@ def _table(
         cells = printer.cells(item, now)
         metadata = item["metadata"]
         space = metadata.get("namespace", "")
-        rows.append((space, _address(kind, space, metadata["name"]), [cells[at] for at in shown]))
+        rows.append((space, metadata["name"], [cells[at] for at in shown]))
     return _Table([printer.columns[at].name for at in shown], rows), found.continue_token
 
 
