@@ -23,7 +23,7 @@ from scheduling.framework.answers import (
     status_of,
     wrong,
 )
-from scheduling.framework.arrays import Int64
+from scheduling.framework.arrays import Int64, numbered
 from scheduling.framework.binding_points import BindingPoints, Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.handles import (
@@ -435,13 +435,12 @@ class Framework(BindingPoints):
             base = len(statuses)
             if len(failing) <= _FEW:
                 pairs = zip(codes[failing].tolist(), result.reason[failing].tolist(), strict=True)
-                numbers = [kinds.setdefault(pair, base + len(kinds)) for pair in pairs]
-                numbered = np.array(numbers, np.int32)
+                numbers = np.array([kinds.setdefault(one, base + len(kinds)) for one in pairs])
             else:
                 width = len(result.reasons) + 1
                 combined = codes[failing].astype(np.int64) * width + result.reason[failing]
-                found, inverse = np.unique(combined, return_inverse=True)
-                numbered = base + inverse
+                found, inverse = numbered(combined)
+                numbers = base + inverse
                 kinds = {divmod(kind, width): 0 for kind in found.tolist()}
             for code, reason in kinds:
                 status = rejection_of(plugin, result, code, reason)
@@ -450,7 +449,7 @@ class Framework(BindingPoints):
                     text = f'running "{plugin.name}" filter plugin: {status.message}'
                     raise failed(plugin, text)
             where = failing if remaining is None else remaining[failing]
-            verdict[where] = numbered
+            verdict[where] = numbers
             remaining = np.flatnonzero(verdict == 0)
         return Filtered(rows, verdict, tuple(statuses))
 

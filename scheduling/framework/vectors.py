@@ -17,7 +17,7 @@ from clusterstate.objects.matching import (
     TermMatcher,
 )
 from clusterstate.objects.node import Taint
-from scheduling.framework.arrays import Mask
+from scheduling.framework.arrays import Mask, numbered
 from scheduling.framework.interface import MAX_NODE_SCORE, Scores
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.types import PodInfo
@@ -105,10 +105,8 @@ def by_taint_set(
     sets = table.taint_set[rows]
     if len(rows) == 1:
         return np.array([judge(table.taint_sets[sets[0]])], np.int64)
-    verdicts = np.zeros(len(table.taint_sets), np.int64)
-    for number in np.unique(sets):
-        verdicts[number] = judge(table.taint_sets[number])
-    return verdicts[sets]
+    found, place = numbered(sets)
+    return np.array([judge(table.taint_sets[number]) for number in found.tolist()], np.int64)[place]
 
 
 def resource_columns(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from scheduling.framework.arrays import Int64
+from scheduling.framework.arrays import Int64, numbered
 from scheduling.framework.formulas import (
     LEAST,
     MOST,
@@ -111,7 +111,7 @@ class NodeResourcesFit:
                 reasons.append(f"Insufficient {name}")
         if not failed.any():
             return None
-        found, index = np.unique(failed, return_inverse=True)
+        found, index = numbered(failed)
         texts = tuple(
             tuple(reason for bit, reason in enumerate(reasons) if bits >> bit & 1)
             for bits in found.tolist()
