@@ -23,7 +23,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from api.console import then as past
-from clusterstate import catalogue, changes, sql
+from clusterstate import catalogue, changes, collector, sql
 from clusterstate.actions import (
     brakes,
     canaries,
@@ -136,6 +136,7 @@ def run(*, nodes: int, bound: int, say: Callable[[str], None]) -> Iterator[dict[
     )
     size = {"nodes": nodes, "pods": bound}
     names = _prepare(client)
+    collector.calm()  # as the console's process does
     for path in PAGES:
         whole = _asked(client, path.format_map(names), say)
         yield size | whole
@@ -151,9 +152,8 @@ def run(*, nodes: int, bound: int, say: Callable[[str], None]) -> Iterator[dict[
             packing.pack_up_to(changes.watermark(), now=_now(), seconds=600.0)
             history.trim(now=_now() + timedelta(hours=2))
         for path in PAST:
-            past._fleet.cache_clear()  # the next look is the first one at its moment
             address = f"{path}{'&' if '?' in path else '?'}at={then}"
-            yield size | {"past_in": where} | _asked(client, address, say)
+            yield size | {"past_in": where} | _asked(client, address, say, past._fleet.cache_clear)
 
 
 def _prepare(client: Client) -> dict[str, str]:
@@ -201,13 +201,19 @@ def _labelled(node: Manifest) -> Manifest:
 
 
 def _asked(
-    client: Client, path: str, say: Callable[[str], None], headers: dict[str, str] | None = None
+    client: Client,
+    path: str,
+    say: Callable[[str], None],
+    forget: Callable[[], None] = lambda: None,
+    headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
+    """Ask for a page, ``forget`` before each time, so that each look is the first one."""
     say(path)
     spent: list[float] = []
     walls: list[float] = []
     body = b""
     for _ in range(_TIMES):
+        forget()
         began = time.perf_counter()
         with _cpu(spent):
             answer = client.get(path, headers=headers)
@@ -215,6 +221,7 @@ def _asked(
         body = answer.content
         if answer.status_code != 200:
             say(f"{answer.status_code}: {body[:300]!r}")
+    forget()
     with roundtrips.counted() as trips:
         client.get(path, headers=headers)
     packed = answer.get("Content-Encoding") == "gzip"
@@ -232,7 +239,7 @@ def _asked(
         "bytes": len(gzip.decompress(body)) if packed else len(body),
         "waits_for_database": trips.number,
         "met": answer.status_code == 200
-        and (spent[0] if "at=" in path else best) < PAGE_MS
+        and best < PAGE_MS
         and (path in _EXPORTS or sent < (FLEET_BYTES if of_fleet else PAGE_BYTES)),
     }
 
