@@ -159,6 +159,20 @@ def field_manager(request: Request) -> str:
     return given
 
 
+def is_forced(request: Request) -> bool:
+    """Return whether an apply takes fields from the managers that own them.
+
+    Raises:
+        BadRequest: it does not say who applies, or ``force`` is no boolean.
+    """
+    if not request.query_params.get("fieldManager"):
+        raise BadRequest(
+            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
+            "Required value: is required for apply patch"
+        )
+    return wire.boolean(request.query_params.get("force"), "force")
+
+
 @lru_cache(maxsize=1024)
 def _program(agent: str) -> str:
     """Return the program that a User-Agent names first."""

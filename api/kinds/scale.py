@@ -1,14 +1,16 @@
 """The subresource ``scale``: how many replicas an object wants and has."""
 
+from datetime import datetime
 from typing import Final
 
 from rest_framework.response import Response
 
 from api.forms import replies
 from api.forms.cells import NONE, format_selector
-from clusterstate.objects import wire_types
+from clusterstate.objects import managed_fields, wire_types
 from clusterstate.objects.errors import Conflict
 from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 
 KIND: Final = Kind(
@@ -51,14 +53,42 @@ def with_replicas(current: Manifest, scale: Manifest) -> Manifest:
         Conflict: the ``Scale`` is of another object of that name.
     """
     metadata, own = scale["metadata"], current["metadata"]
-    if metadata.get("uid", own.get("uid")) != own["uid"]:
-        raise Conflict(
-            f"Precondition failed: UID in precondition: {metadata['uid']}, "
-            f"UID in object meta: {own['uid']}"
-        )
+    _require_same(metadata, own)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     result = {**current, "metadata": dict(own)}
     result["spec"] = {**(current.get("spec") or {}), "replicas": replicas}
     if metadata.get("resourceVersion"):
         result["metadata"]["resourceVersion"] = metadata["resourceVersion"]
     return result
+
+
+def applied(
+    kind: Kind, current: Manifest, scale: Manifest, manager: Manager, *, force: bool, now: datetime
+) -> Manifest:
+    """Return an object to which ``manager`` has applied a ``Scale`` of it.
+
+    Rule: ``ScaleHandler``, apimachinery ``managedfields/scalehandler.go``, v1.36: the manager owns
+    the replicas of the object itself.
+
+    Raises:
+        Conflict: the ``Scale`` is of another object of that name, or another manager owns its
+            replicas and ``force`` is not set.
+    """
+    metadata, own = scale["metadata"], current["metadata"]
+    _require_same(metadata, own)
+    said: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
+    kept = ("name", "resourceVersion")
+    said["metadata"] = {key: metadata[key] for key in kept if key in metadata}
+    if "replicas" in (scale.get("spec") or {}):
+        said["spec"] = {"replicas": scale["spec"]["replicas"]}
+    result = managed_fields.apply(kind, current, said, manager, force=force, now=now)
+    result["spec"] = {"replicas": 0, **(result.get("spec") or {})}
+    return result
+
+
+def _require_same(metadata: Manifest, own: Manifest) -> None:
+    if metadata.get("uid", own.get("uid")) != own["uid"]:
+        raise Conflict(
+            f"Precondition failed: UID in precondition: {metadata['uid']}, "
+            f"UID in object meta: {own['uid']}"
+        )

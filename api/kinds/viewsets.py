@@ -7,6 +7,7 @@ in actions; here is only HTTP. `api.kinds.routers` knows which action serves whi
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,7 +25,8 @@ from api.forms.replies import Stored as StoredObject
 from api.forms.replies import StoredList
 from api.kinds import deletions, foretelling
 from api.kinds.bindings import bind
-from api.kinds.scale import scale_of, shown, with_replicas
+from api.kinds.races import update_or_create
+from api.kinds.scale import applied, scale_of, shown, with_replicas
 from api.kinds.views import ActionsMixin, Afterwards, StatusView
 from api.requests import Request
 from api.server import batches
@@ -38,7 +40,7 @@ from clusterstate.actions.object_meta import conflict
 from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.objects import managed_fields, patching, wire_types
-from clusterstate.objects.errors import BadRequest, NotFound, TooLarge
+from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries import past
@@ -192,8 +194,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def create(self, request: Request) -> HttpResponseBase:
         """Create an object or a list of them."""
         target = self.target
-        value: Any = request.data
         kind = target.kind
+        try:
+            value: Any = request.data
+        except BadRequest:
+            self._limit(request)  # Kubernetes reads no more than that of a body
+            raise
         if isinstance(value, dict) and value.get("kind") in (kind.list_kind, "List"):
             return self._create_all(request, value)
         self._limit(request)
@@ -265,23 +271,26 @@ class ObjectViewSet(ActionsMixin, StatusView):
         def replaced(current: Manifest) -> Manifest:
             return manifest if form is None else form.kept(manifest, current)
 
-        try:
+        if target.subresource or not target.kind.created_by_update:
             return self._update(request, replaced, warnings)
-        except NotFound:
-            if metadata.get("uid") or metadata.get("resourceVersion", "0") != "0":
-                raise  # one that was there is meant
-            if target.subresource or not target.kind.created_by_update:
-                raise
-        (wanted,) = self.wants(request)
-        auth.require(self.user, msgspec.structs.replace(wanted, verb="create"))
-        return self._create_by_update(request, manifest, warnings)
+        # One that was there is meant.
+        is_there = metadata.get("uid") or (metadata.get("resourceVersion") or "0") != "0"
 
-    def _create_by_update(self, request: Request, manifest: Manifest, warnings: Texts) -> Response:
-        """Create an object at whose name nothing is (``AllowCreateOnUpdate``)."""
+        def create() -> Response:
+            (wanted,) = self.wants(request)
+            auth.require(self.user, msgspec.structs.replace(wanted, verb="create"))
+            if form is not None:
+                form.require(manifest, None)
+            new = {**manifest, "metadata": dict(metadata)}
+            managed_fields.claim(target.kind, new, options.field_manager(request))
+            return self._created(new, warnings)
+
+        update = partial(self._update, request, replaced, warnings)
+        return update() if is_there else update_or_create(update, create)
+
+    def _created(self, manifest: Manifest, warnings: Texts) -> Response:
+        """Create an object at whose name nothing is, by an update (``AllowCreateOnUpdate``)."""
         target = self.target
-        if self.form is not None:
-            self.form.require(manifest, None)
-        managed_fields.claim(target.kind, manifest, options.field_manager(request))
         stored = objects.create(
             target.kind, target.namespace, manifest, now=clock.now(), user=self.user
         )
@@ -332,45 +341,30 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
     def _apply(self, request: Request, value: Any) -> Response:
         """Server-side apply: create, or merge what the manager says."""
-        target, query = self.target, request.query_params
-        if not query.get("fieldManager"):
-            raise BadRequest(
-                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
-                "Required value: is required for apply patch"
-            )
+        target = self.target
+        force = options.is_forced(request)
         manifest, warnings = self._manifest(request, value)
         metadata = metadata_of(manifest)
         if metadata.get("managedFields"):
             raise BadRequest("metadata.managedFields must be nil")
         put_namespace(metadata, target.namespace)
         self._require_name(metadata)
-        now = clock.now()
-        force = wire.boolean(query.get("force"), "force")
-        manager = Manager(options.field_manager(request), target.subresource)
+        now, manager = clock.now(), self._manager(request)
 
         def change(current: Manifest | None) -> Manifest:
             return managed_fields.apply(
                 target.kind, current, manifest, manager, force=force, now=now
             )
 
-        try:
-            return self._update(request, change, warnings, by_apply=True)
-        except NotFound:
-            if target.subresource:
-                raise
+        def create() -> Response:
             if uid := metadata.get("uid"):
                 why = f"the provided object specified uid {uid}, and no existing object was found"
-                raise conflict(target.kind, target.name, f"uid mismatch: {why}") from None
+                raise conflict(target.kind, target.name, f"uid mismatch: {why}")
             auth.require(self.user, auth.asked("POST", target, ""))
-            stored = objects.create(
-                target.kind,
-                target.namespace,
-                change(None),
-                now=now,
-                user=self.user,
-            )
-            warnings += stored.warnings
-            return self._object(stored.manifest, 201, warnings)
+            return self._created(change(None), warnings)
+
+        update = partial(self._update, request, change, warnings, by_apply=True)
+        return update() if target.subresource else update_or_create(update, create)
 
     def _update(
         self,
@@ -382,9 +376,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     ) -> Response:
         """Write what ``change`` makes of the object; an apply says itself who owns what then."""
         target, form = self.target, self.form
-        manager = None
-        if not by_apply:
-            manager = Manager(options.field_manager(request), target.subresource)
+        manager = None if by_apply else self._manager(request)
 
         def required(current: Manifest) -> Manifest:
             new = change(current)
@@ -514,15 +506,22 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Say how many replicas it shall have."""
         value: Any = request.data
         self._limit(request)
-        return self._set_scale(request, lambda _: value)
+        return self._set_scale(lambda _: value, self._manager(request))
 
     @scale.mapping.patch
     def patch_scale(self, request: Request) -> Response:
         """Change how many replicas it shall have."""
         change = self._patch(request, wire_types.Scale)
-        if change is None:
-            raise errors.UnsupportedMediaType("apply is not supported for scale")
-        return self._set_scale(request, change)
+        if change is not None:
+            return self._set_scale(change, self._manager(request))
+        force, manager = options.is_forced(request), self._manager(request)
+        said = self._scale(request.data)
+
+        def apply(current: Manifest) -> Manifest:
+            kind, now = self.target.kind, clock.now()
+            return applied(kind, current, said, manager, force=force, now=now)
+
+        return self._write_scale(apply, None)
 
     def _eviction(self, request: Request) -> Manifest:
         """Return the DeleteOptions of an Eviction that is about this pod."""
@@ -537,29 +536,33 @@ class ObjectViewSet(ActionsMixin, StatusView):
             raise BadRequest("name in URL does not match name in Eviction object")
         return options.delete_options(eviction.get("deleteOptions") or {}, request.query_params)
 
-    def _set_scale(self, request: Request, change: Change) -> Response:
-        target = self.target
+    def _set_scale(self, change: Change, manager: Manager) -> Response:
+        """Write the replicas of the ``Scale`` that ``change`` makes of the object's own."""
 
         def scaled(current: Manifest) -> Manifest:
-            scale = wire.request(
-                strip_nulls(change(scale_of(target.kind, current))),
-                "Scale",
-                wire_types.Scale,
-                "autoscaling/v1",
-            )
-            self._require_name(metadata_of(scale))
-            return with_replicas(current, scale)
+            scale = change(scale_of(self.target.kind, current))
+            return with_replicas(current, self._scale(strip_nulls(scale)))
 
+        return self._write_scale(scaled, manager)
+
+    def _write_scale(self, change: Change, manager: Manager | None) -> Response:
+        target = self.target
         stored = objects.update(
             target.kind,
             target.namespace,
             target.name,
-            scaled,
-            manager=Manager(options.field_manager(request), target.subresource),
+            change,
+            manager=manager,
             now=clock.now(),
             user=self.user,
         )
         return shown(scale_of(target.kind, replies.decode(stored.manifest)))
+
+    def _scale(self, value: Any) -> Manifest:
+        """Return a ``Scale`` of the object on the path."""
+        scale = wire.request(value, "Scale", wire_types.Scale, "autoscaling/v1")
+        self._require_name(metadata_of(scale))
+        return scale
 
     # ----------------------------------------------------------------------------- helpers
 
@@ -567,6 +570,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Return the object in a body, whose value is ``value``, and warnings about its fields."""
         mode = request.query_params.get("fieldValidation", "")
         return wire.manifest(value, self.target.kind, mode, self._twice(request))
+
+    def _manager(self, request: Request) -> Manager:
+        """Return who writes, and through which subresource."""
+        return Manager(options.field_manager(request), self.target.subresource)
 
     def _require_name(self, metadata: Manifest) -> None:
         """Refuse a body that is about another object than the path."""

@@ -15,7 +15,15 @@ import msgspec
 from clusterstate.actions.stored import Row
 from clusterstate.objects import document, managed_fields
 from clusterstate.objects.document import Overlay
-from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict, TooLarge
+from clusterstate.objects.errors import (
+    INVALID,
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    FieldError,
+    Invalid,
+    TooLarge,
+)
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.strategies import keep
@@ -70,7 +78,7 @@ def prepare(
         BadRequest: it carries a resourceVersion, or another namespace.
     """
     given: Manifest = manifest.get("metadata") or {}
-    if given.get("resourceVersion"):
+    if (given.get("resourceVersion") or "0") != "0":
         raise BadRequest("resourceVersion should not be set on objects to be created")
     metadata = {
         key: value for key, value in given.items() if key not in _SERVER_OWNED and value is not None
@@ -120,8 +128,13 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
 
     Raises:
         Conflict: ``new`` carries another resourceVersion or uid than the stored object.
+        Invalid: it carries no resourceVersion, and the kind's updates have to.
     """
     old_metadata, metadata = old["metadata"], dict(new.get("metadata") or {})
+    if kind.versions_updates and (metadata.get("resourceVersion") or "0") == "0":
+        detail = "must be specified for an update"
+        error = FieldError(INVALID, "metadata.resourceVersion", 0, detail)
+        raise Invalid(kind.plural, old_metadata["name"], [error], kind.group)
     check_preconditions(
         kind,
         old_metadata,
@@ -167,7 +180,7 @@ def check_preconditions(
 ) -> None:
     """Check what a request says about the object it means.
 
-    The version ``0`` is any version (``AllowUnconditionalUpdate`` in apiserver registry/store.go).
+    The version ``0`` is any version (``doUnconditionalUpdate`` in apiserver registry/store.go).
 
     Raises:
         Conflict: the stored object is another one, or another version.

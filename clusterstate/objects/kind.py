@@ -51,8 +51,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     that holds the value; empty: only the document does.
 
     ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
-    ``created_by_update``: a PUT creates what is not there. ``status_at_creation``: a client may
-    send the status with a new object. ``new_status``: the status that a new object has, where a
+    ``created_by_update``: a PUT creates what is not there. ``versions_updates``: a PUT says which
+    version it replaces (``AllowUnconditionalUpdate`` is false). ``status_at_creation``: a client
+    may send the status with a new object. ``new_status``: the status that a new object has, where a
     client cannot send one: what Kubernetes writes even if it is zero. ``names_creators``: new
     objects say in ``metadata.managedFields`` who created them; not so where thousands are created
     in a second (`objects.managed_fields`). ``in_catalogue``: admission keeps all objects of the
@@ -79,6 +80,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     selectable: Mapping[str, str] = {}
     counts_generation: bool = False
     created_by_update: bool = False
+    versions_updates: bool = False
     status_at_creation: bool = False
     new_status: Manifest = {}
     names_creators: bool = True

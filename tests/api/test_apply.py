@@ -25,6 +25,36 @@ def test_a_scale_survives_the_next_apply(api):
     assert managers(after) == [("kubectl", "Apply", ""), ("scaler", "Update", "scale")]
 
 
+def test_replicas_are_applied_through_a_scale(api):
+    applied(api, deployment()).ok(201)
+    path = f"{WEB}/scale"
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}}
+    api.patch(path, {**scale, "spec": {"replicas": 4}}, APPLY).fails(400, "BadRequest")
+    done = applied(api, {**scale, "spec": {"replicas": 4}}, "scaler", path=path).ok()
+    assert (done["kind"], done["spec"]["replicas"]) == ("Scale", 4)
+    live = api.get(WEB).ok()
+    assert live["spec"]["replicas"] == 4
+    assert ("scaler", "Apply", "scale") in managers(live)
+    (entry,) = (one for one in live["metadata"]["managedFields"] if one["manager"] == "scaler")
+    assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
+    assert entry["apiVersion"] == "apps/v1"
+
+    failed = applied(api, {**scale, "spec": {"replicas": 5}}, "other", path=path)
+    assert failed.fails(409, "Conflict")["message"] == (
+        'Apply failed with 1 conflict: conflict with "scaler": .spec.replicas'
+    )
+    forced = {**scale, "spec": {"replicas": 5}}
+    applied(api, forced, "other", "&force=true", path=path).ok()
+    assert applied(api, deployment()).ok()["spec"]["replicas"] == 5
+    for wrong in ({"uid": "u"}, {"resourceVersion": "1"}):
+        body = {**forced, "metadata": {"name": "web"} | wrong}
+        applied(api, body, "other", path=path).fails(409, "Conflict")
+    body = {**forced, "metadata": {"name": "x"}}
+    applied(api, body, "other", path=path).fails(400, "BadRequest")
+    absent = path.replace("web", "absent")
+    applied(api, {**forced, "metadata": {}}, "other", path=absent).fails(404, "NotFound")
+
+
 def test_what_is_no_longer_applied_goes_back_to_its_default(api):
     applied(api, deployment(replicas=3)).ok(201)
     assert applied(api, deployment()).ok()["spec"]["replicas"] == 1

@@ -168,3 +168,4 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api):
     body = b"x" * ((3 << 20) + 1)
     for method in ("PUT", "PATCH", "DELETE"):
         api.call(method, f"{PODS}/p", body).fails(413, "RequestEntityTooLarge")
+    api.post(PODS, body).fails(413, "RequestEntityTooLarge")

@@ -1,9 +1,20 @@
 """Small things that Kubernetes' clients and end-to-end tests expect of every kind."""
 
-import pytest
+from functools import partial
+from operator import attrgetter
 
+import pytest
+from django.db import transaction
+
+from clusterstate import sql
+from clusterstate.actions import objects
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.bodies import body_of, collection
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
-from tests.api.conftest import MERGE, STRATEGIC, TABLE
+from tests.api.conftest import APPLY, MERGE, STRATEGIC, TABLE
+from tests.clock import NOW
+from tests.clusterstate.support import Worker
+from tests.waiting import until
 
 # ------------------------------------------------------------------------------ failures
 
@@ -59,6 +70,69 @@ def test_revision_zero_updates_without_a_condition(api):
     api.put(f"{PODS}/p", made).fails(409, "Conflict")
     made["metadata"]["resourceVersion"] = "0"
     assert api.put(f"{PODS}/p", made).ok()["metadata"]["labels"] == {"a": "2"}
+
+
+@pytest.mark.parametrize(
+    "kind", [one for one in ALL_KINDS if one.created_by_update], ids=attrgetter("name")
+)
+@pytest.mark.parametrize("version", [{}, {"resourceVersion": ""}, {"resourceVersion": "0"}])
+def test_an_update_creates_what_is_not_there(api, kind, version):
+    path, body = f"{collection(kind)}/new", body_of(kind, "new")
+    body["metadata"] |= version
+    assert api.put(path, body).ok(201)["metadata"]["name"] == "new"
+    body["metadata"]["name"] = "other"
+    for meant in ({"resourceVersion": "7"}, {"uid": "u"}):
+        body["metadata"] |= {"resourceVersion": "", "uid": ""} | meant
+        api.put(f"{collection(kind)}/other", body).fails(404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    "kind", [one for one in ALL_KINDS if one.versions_updates], ids=attrgetter("name")
+)
+def test_an_update_says_which_version_it_replaces_where_kubernetes_wants_that(api, kind):
+    made = api.post(collection(kind), body_of(kind, "one")).ok(201)
+    version = made["metadata"].pop("resourceVersion")
+    path = f"{collection(kind)}/one"
+    for given in ({}, {"resourceVersion": ""}, {"resourceVersion": "0"}):
+        made["metadata"] |= given
+        failed = api.put(path, made).fails(422, "Invalid")
+        assert failed["message"] == (
+            f'{kind.plural}.{kind.group} "one" is invalid: metadata.resourceVersion: '
+            "Invalid value: 0: must be specified for an update"
+        )
+    made["metadata"]["resourceVersion"] = version
+    api.put(path, made).ok()
+    api.patch(path, {"metadata": {"labels": {"a": "b"}}}).ok()
+    body = body_of(kind, "one")
+    api.patch(f"{path}?fieldManager=test&force=true", body, APPLY).ok()
+
+
+def _waits_for_a_lock():
+    return sql.fetch("SELECT 1 FROM pg_locks WHERE NOT granted")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_loses_a_race_to_create_an_object_updates_it(api):
+    """Both saw that nothing was there; the loser was told that the name is taken."""
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns/roles"
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+
+    def ask(name, by_apply):
+        labels = {"by": "loser"}
+        body = {**role, "metadata": {"name": name, "labels": labels}, "rules": []}
+        if by_apply:
+            return api.patch(f"{path}/{name}?fieldManager=test", body, APPLY)
+        return api.put(f"{path}/{name}", body)
+
+    for name, by_apply in (("put", False), ("applied", True)):
+        with transaction.atomic():
+            body = {**role, "metadata": {"name": name, "labels": {"of": "winner"}}, "rules": []}
+            objects.create("Role", "ns", body, now=NOW)
+            loser = Worker(partial(ask, name, by_apply))
+            until(_waits_for_a_lock, what="the second creation to wait")
+        made = loser.result().ok(200)
+        assert made["metadata"]["labels"]["by"] == "loser"
+        assert made["metadata"]["labels"].get("of") == ("winner" if by_apply else None)
 
 
 def test_a_deletion_names_the_precondition_that_does_not_hold(api):

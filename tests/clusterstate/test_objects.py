@@ -10,6 +10,7 @@ from django.db import transaction
 from clusterstate import catalogue, changes, sql
 from clusterstate.actions import bootstrap, events, history, namespaces, object_meta, objects
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.stored import Stored
 from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound, TooLarge
 from clusterstate.objects.kinds import ALL_KINDS, NAMES
 from clusterstate.objects.meta import Manifest
@@ -227,23 +228,30 @@ def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
 
     def lease(second: int, holder: str = "n1") -> dict[str, object]:
         return {
-            "metadata": {"name": "n1"},
-            "spec": {
-                "holderIdentity": holder,
-                "leaseDurationSeconds": 40,
-                "renewTime": moment(second).replace("Z", ".000000Z"),
-            },
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 40,
+            "renewTime": moment(second).replace("Z", ".000000Z"),
         }
 
-    objects.create("Lease", "kube-node-lease", lease(1), now=NOW)
+    def renew(second: int, holder: str = "n1") -> Stored:
+        return objects.update(
+            "Lease",
+            "kube-node-lease",
+            "n1",
+            lambda old: {**old, "spec": lease(second, holder)},
+            now=NOW,
+        )
+
+    body = {"metadata": {"name": "n1"}, "spec": lease(1)}
+    objects.create("Lease", "kube-node-lease", body, now=NOW)
     start = changes.watermark()
-    stored = objects.update("Lease", "kube-node-lease", "n1", lambda _: lease(2), now=NOW)
+    stored = renew(2)
     assert stored.revision > start
     assert everything_since(start) == []
     found = manifest("Lease", "kube-node-lease", "n1")
     assert found["spec"]["renewTime"] == moment(2).replace("Z", ".000000Z")
     assert names(list_page("Lease")) == ["n1"]
-    objects.update("Lease", "kube-node-lease", "n1", lambda _: lease(3, "other"), now=NOW)
+    renew(3, "other")
     assert [change.name for change in everything_since(start)] == ["n1"]
 
 
