@@ -170,6 +170,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return name in (self.node_name, self.previous_node_name)
 
 
+class Placement(Change, frozen=True, gc=False):
+    """What happened to a node, a namespace, or where a pod is or is to be.
+
+    ``previous_nominated_node_name``: of a pod on no node, for which node it was nominated before.
+    """
+
+    previous_nominated_node_name: str | None = None
+
+
 class Changes(msgspec.Struct, frozen=True):
     """Changes in order, and the cursor to ask from next. ``more``: ask again at once.
 
@@ -370,17 +379,27 @@ def read_since(
     return Changes(items, items[-1].revision, more=True, mark=mark)
 
 
+# The log says of a pod for which node it is nominated after a change; before it: the change before.
+# A nomination is in the document, so the other changes of a pod that waits need not be asked.
+_NOMINATED_BEFORE = """(
+    SELECT b.nominated_node_name FROM change b
+    WHERE b.revision = c.previous_revision AND c.document_id <> c.previous_document_id
+          AND coalesce(c.node_name, '') = '')"""
+
 _PLACEMENTS = f"""
-SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, d.text, p.text
+SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, d.text, p.text,
+       c.previous_nominated
 FROM (SELECT 1) one
-LEFT JOIN (SELECT {_COLUMNS} FROM change
+LEFT JOIN (SELECT {_COLUMNS}, {_NOMINATED_BEFORE} AS previous_nominated FROM change c
            WHERE revision > (SELECT %s::bigint) AND revision <= %s::bigint
              AND (kind = ANY(%s)
                   OR (kind = {KINDS["Pod"].code}
                       AND (node_name <> '' OR previous_node_name <> ''
                            OR class_id <> previous_class_id
                            OR (nominated_node_name IS NOT NULL
-                               AND (verb = {DELETED} OR deletion_at IS NOT NULL)))))
+                               AND (verb = {DELETED} OR deletion_at IS NOT NULL))
+                           OR (document_id <> previous_document_id
+                               AND {_NOMINATED_BEFORE} <> coalesce(nominated_node_name, '')))))
            ORDER BY revision DESC LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"].code}
 LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"].code}
@@ -389,19 +408,19 @@ ORDER BY c.revision
 """
 
 
-def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Change]]:
+def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Placement]]:
     """Return what happened to nodes, namespaces and pods on nodes, or to the class of a pod.
 
-    And which nominated pods were deleted. Between two revisions, the second below the watermark,
-    oldest first, the newest ``most`` of them; before them the revision from which on that is all.
-    Nodes have their texts. Queries once.
+    And which nominated pods were deleted, or are no longer nominated for the node of before.
+    Between two revisions, the second below the watermark, oldest first, the newest ``most`` of
+    them; before them the revision from which on that is all. Nodes have their texts. Queries once.
     """
     codes = _codes(("Node", "Namespace"))
     rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))
     since = max(since, rows[0][0] or 0)
     if rows[0][1] is None:
         return since, []
-    items = [_change(row) for row in rows]
+    items = [Placement(row[1], row[2], NAMES[row[3]], *row[4:]) for row in rows]
     return (items[0].revision if len(items) == most else since), items
 
 

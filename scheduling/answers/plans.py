@@ -135,7 +135,8 @@ class _Planning:
                 future.left.append(
                     Left(leaver=one, node_name=node_name, at=one.due, gone_at=one.due)
                 )
-                future.cluster.leave(one.key)
+                # Not before the others wait: its nomination may have kept them off a node.
+                future.at(0.0, lambda cluster, key=one.key: cluster.leave(key))  # type: ignore[misc]
                 away.add(one.key)
         return away
 

@@ -20,6 +20,7 @@
     compiled                  the loop of the fast lane, and how it is compiled
     decision, record          what was decided and why; the same, packed to be kept
     queue                     which pending pod is next, and what wakes the others
+    waking                    what happens in a cluster, as what wakes pods of its queue
     copying                   a snapshot of one's own, for what-if
 
 ``cycle.schedule_batch`` is the main entry; ``scheduling.worker.mirror`` feeds the snapshot, and

@@ -60,6 +60,8 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``namespace_labels`` are the labels of the namespace of a pod event, or the new ones of a
     namespace event; None when they are not known: hints then assume that selectors match.
+    ``at_most_priority``: it concerns pods of no higher priority, None for all: pods of a higher one
+    were judged as if what changed did not exist.
     """
 
     resource: Resource
@@ -67,6 +69,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     old: Node | Pod | None = None
     new: Node | Pod | None = None
     namespace_labels: dict[str, str] | None = None
+    at_most_priority: int | None = None
 
     @property
     def label(self) -> str:

@@ -262,7 +262,11 @@ class Player:
         """Add or replace an object."""
         if manifest.get("kind") == "Pod":
             if manifests.is_on_a_node(manifest):
+                key = self._world.key(*name_of(manifest))
+                before = None if key is None else self._cluster.standing(key)
                 self._world.apply_checked([Given(manifest, "objects")])
+                key = self._world.key(*name_of(manifest))
+                self._cluster.pod_came(key, before)
                 self._adopt(manifest, 0)
             else:
                 self._arrive(self._arrival(manifest))
@@ -384,6 +388,7 @@ class Player:
             fate.given = True
             snapshot = self._world.snapshot
             snapshot.add_pod(key, info, pod.node_name, start_time=self._cluster.now)
+            self._cluster.pod_came(key)
             self.placed([key], [pod.node_name])
         elif follows:
             self._follow(known)

@@ -24,9 +24,10 @@ from scheduling.engine.queue.pending import (
     scheduling_gates,
 )
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.events import Action, ClusterEvent, Registration, Resource, diff_node
+from scheduling.framework.events import Action, Registration, Resource
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
@@ -57,7 +58,7 @@ class Observer(Protocol):
         ...
 
 
-class VirtualCluster:
+class VirtualCluster(Waking):
     """Snapshot, queue and profiles, with the time in ``now`` (seconds since the epoch).
 
     Args:
@@ -116,16 +117,13 @@ class VirtualCluster:
         row = self.snapshot.row_of(node.metadata.name)
         old = None if row is None else self.snapshot.node(row)
         self.snapshot.set_node(node)
-        action = Action.ADD if old is None else diff_node(old, node)
-        if action:
-            self._move(ClusterEvent(resource=Resource.NODE, action=action, old=old, new=node))
+        self.node_changed(old, node, self.now)
 
     def node_came(self, name: str) -> None:
         """Wake who waited for a node that was added to the snapshot."""
         row = self.snapshot.row_of(name)
         if row is not None:
-            new = self.snapshot.node(row)
-            self._move(ClusterEvent(resource=Resource.NODE, action=Action.ADD, new=new))
+            self.node_changed(None, self.snapshot.node(row), self.now)
 
     def remove_node(self, name: str) -> list[PodRecord]:
         """Remove a node; return its pods, which are there until they ``leave``."""
@@ -134,8 +132,12 @@ class VirtualCluster:
             return []
         old, lost = self.snapshot.node(row), self.snapshot.pods_on(row)
         self.snapshot.remove_node(name)
-        self._move(ClusterEvent(resource=Resource.NODE, action=Action.DELETE, old=old))
+        self.node_changed(old, None, self.now)
         return lost
+
+    def pod_came(self, key: Hashable, before: Standing | None = None) -> None:
+        """Wake who waited for a pod that was put on a node in the snapshot, or replaced there."""
+        self.pod_changed(before, self.standing(key), self.now)
 
     def add(self, pod_id: int, info: PodInfo, *, nominated: str = "") -> bool:
         """Take in a pod to place; False where no profile has its scheduler name."""
@@ -159,13 +161,12 @@ class VirtualCluster:
 
     def leave(self, key: Hashable) -> None:
         """Take a pod away, wherever it is; an unknown one is fine."""
-        known = self.snapshot.pod(key)
+        before = self.standing(key)
         self.snapshot.remove_pod(key)
         if isinstance(key, int):
             self.queue.delete(key)
         self.snapshot.unnominate(key)
-        if known is not None:
-            self._move(self._pod_event(Action.DELETE, old=known.info))
+        self.pod_changed(before, None, self.now)
 
     def terminate(self, record: PodRecord, *, preempted: bool) -> None:
         """Note that a pod on a node is going to leave."""
@@ -176,24 +177,7 @@ class VirtualCluster:
 
     def wake_all(self) -> None:
         """Let every waiting pod be tried again: something that is looked up changed."""
-        self._move(ClusterEvent(resource=Resource.ANY, action=Action.ADD))
-
-    def _move(self, event: ClusterEvent, *, seen: bool = False) -> None:
-        if len(self.queue):
-            self.queue.move_on_event(event, self.now, seen=seen)
-
-    def _pod_event(
-        self, action: Action, *, old: PodInfo | None = None, new: PodInfo | None = None
-    ) -> ClusterEvent:
-        info = cast("PodInfo", new or old)
-        labels = self.snapshot.labels_of_namespace(info.namespace)
-        return ClusterEvent(
-            resource=Resource.ASSIGNED_POD,
-            action=action,
-            old=None if old is None else old.pod,
-            new=None if new is None else new.pod,
-            namespace_labels=None if labels is None else dict(labels),
-        )
+        self.something_changed(Resource.ANY, Action.ADD, self.now)
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -207,6 +191,9 @@ class VirtualCluster:
         if not batch:
             return 0
         self.cycles += 1
+        before: dict[int, Standing | None] = {}
+        if self.snapshot.has_any_nomination:
+            before = {pod.pod_id: self.standing(pod.pod_id) for pod in batch}
         decisions = Decisions()
         for name, pods in by_profile(batch):
             made = self._decide(name, pods)
@@ -214,7 +201,7 @@ class VirtualCluster:
                 decisions.extend(part)
             self._starts[name] = made.next_start
         self._observer.decided(decisions)
-        self._settle(decisions)
+        self._settle(decisions, before)
         return len(batch)
 
     def _decide(self, name: str, pods: Sequence[PendingPod]) -> Decisions:
@@ -237,8 +224,12 @@ class VirtualCluster:
             decider=decider,
         )
 
-    def _settle(self, decisions: Decisions) -> None:
-        """Bind what was placed, put back what was refused, and let victims leave."""
+    def _settle(self, decisions: Decisions, before: Mapping[int, Standing | None]) -> None:
+        """Bind what was placed, put back what was refused, and let victims leave.
+
+        ``before``: where the pods stood when they were decided; who is not nominated any more for
+        the node of then gives room away.
+        """
         snapshot, queue = self.snapshot, self.queue
         ids, names = [], []
         for key, node_name in decisions.placed():
@@ -259,9 +250,15 @@ class VirtualCluster:
             queue.done(pod_id)
             classes[info.index] = info
         self._observer.placed(ids, names)
+        for decision in refused:
+            pod_id = cast("int", decision.key)
+            if (stood := before.get(pod_id)) is not None:
+                stands = self.standing(pod_id) or Standing(pod=stood.pod)
+                self.pod_changed(stood, stands, self.now, but_not=(pod_id,))
         if queue.has_waiting:
             for info in classes.values():
-                self._move(self._pod_event(Action.ADD, new=info), seen=True)
+                now_on = Standing(pod=info.pod, on_node=True)
+                self.pod_changed(None, now_on, self.now, seen=True)
         for decision in refused:
             nomination = decision.nomination
             if nomination is not None and nomination.victims:

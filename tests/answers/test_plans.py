@@ -339,6 +339,26 @@ def test_a_pod_that_was_refused_is_told_with_who_refused_it_though_nothing_helps
     assert (told["pod"], told["nodeName"]) == ("default/large", "n1")
 
 
+def test_a_nominated_pod_that_waits_and_is_deleted_gives_its_room_to_who_was_refused_for_it():
+    make_node("n1")
+    make_pod("nominated", schedulingGates=[{"name": "a.b/c"}], **asking("60"))
+    objects.update(
+        "Pod", "default", "nominated",
+        lambda m: {**m, "status": {**m["status"], "nominatedNodeName": "n1"}},
+        now=NOW, subresource="status",
+    )  # fmt: skip
+    make_pod("low", **asking("10"))
+    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler.load(NOW.timestamp())
+    while scheduler.cycle(after(1).timestamp()):
+        pass
+    scheduler.binder.close()
+    _, low = ask({"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}})["waiting"]
+    assert (low["pod"], low["rejectedBy"]) == ("default/low", ["NodeResourcesFit"])
+    (told,) = ask({"evict": {"pods": ["default/nominated"], "disableEviction": True}})["placed"]
+    assert (told["pod"], told["nodeName"]) == ("default/low", "n1")
+
+
 def test_the_same_plan_foretells_the_same():
     make_node("n1")
     for number in range(2, 6):

@@ -260,6 +260,22 @@ def test_a_pod_that_is_put_on_a_node_later_came_later() -> None:
     assert (fate.came_at, fate.bound_at, fate.node) == (50.0, 50.0, "a")
 
 
+@pytest.mark.parametrize("comes", ["create", "arrivals", "replaced"])
+def test_who_waits_for_a_pod_is_tried_when_that_is_put_on_a_node(comes: str) -> None:
+    wanted = make_pod().named("wanted").on("a").labelled(app="x").manifest
+    other = make_pod().named("wanted").on("a").manifest
+    waits = make_pod().named("waits").near("kubernetes.io/hostname", app="x").manifest
+    nodes = [make_node().named("a").labelled({"kubernetes.io/hostname": "a"}).manifest]
+    came = {"arrivals": [{"pod": wanted}]} if comes == "arrivals" else {"create": [wanted]}
+    found = run(
+        {"create": [waits, *([other] if comes == "replaced" else [])]},
+        {"at": "20s", **came},
+        objects=nodes,
+        until="2m",
+    )
+    assert fates(found)["waits"].bound_at == 20.0, "its backoff is over"
+
+
 def test_the_latest_pod_of_a_name_is_deleted_and_what_is_not_there_is_told() -> None:
     web = make_pod().named("web").manifest
     gone = {"kind": "Pod", "name": "web"}

@@ -118,6 +118,9 @@ class WaitingPods:
         event: ClusterEvent,
     ) -> Worth:
         """Ask the plugins that rejected the pod (isPodWorthRequeuing)."""
+        highest = event.at_most_priority
+        if highest is not None and (spec.spec.priority or 0) > highest:
+            return Worth.NOTHING
         by_plugin = self._registrations.get(spec.spec.scheduler_name, {})
         # Those that answered Pending first: one of them is enough, and skips the backoff.
         for plugins, worth in (

@@ -5,7 +5,7 @@ import numpy as np
 from clusterstate import pod_log
 from clusterstate.changes import Change
 from scheduling.engine.queue.pending import PendingPod
-from scheduling.framework.events import Action, Resource
+from scheduling.engine.waking import Standing
 from scheduling.worker.mirror import one_by_one, pod_news
 from scheduling.worker.mirror.one_by_one import SingleChanges
 
@@ -62,7 +62,8 @@ class ManyChanges(SingleChanges):
             dict.fromkeys(one for one, waits in zip(came.ids, pending, strict=True) if waits)
         )
         for index in np.unique(came.classes).tolist():
-            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=self.snapshot.classes[index].pod)
+            came_on = Standing(pod=self.snapshot.classes[index].pod, on_node=True)
+            self.pod_changed(None, came_on, now)
 
     def _remove_pods(self, left: pod_news.Pods, now: float) -> None:
         """Count pods no longer that were deleted, or finished."""
@@ -75,7 +76,7 @@ class ManyChanges(SingleChanges):
             for pod_id in left.ids:
                 self._drop_arrival(pod_id)
         for info in infos:
-            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod)
+            self.pod_changed(Standing(pod=info.pod, on_node=True), None, now)
 
     def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""

@@ -9,7 +9,8 @@ from clusterstate import changes
 from clusterstate.actions.aside import Which, is_an_objects_fault
 from clusterstate.changes import Change
 from clusterstate.objects.document import SLOT
-from scheduling.framework.events import Action, Resource, diff_node, diff_pod
+from scheduling.engine.waking import Standing
+from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
@@ -53,8 +54,8 @@ class SingleChanges(WarmState):
         confirmed, self._confirmed = self._confirmed, {}
         if self.queue.has_waiting:
             for info in confirmed.values():
-                event = self._cluster_event(Resource.ASSIGNED_POD, Action.ADD, new=info.pod)
-                self.queue.move_on_event(event, now, seen=True)
+                after = Standing(pod=info.pod, on_node=True)
+                self.pod_changed(None, after, now, seen=True)
 
     def _is_arrival(self, change: Change) -> bool:
         """Whether a change puts a pod on a known node that was on none."""
@@ -92,7 +93,7 @@ class SingleChanges(WarmState):
             if change.phase == "Pending":
                 self.arrivals[change.object_id] = None
             if len(self.queue):
-                self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
+                self.pod_changed(None, Standing(pod=info.pod, on_node=True), now)
 
     def _apply(self, change: Change, now: float) -> None:
         if change.kind == "Pod":
@@ -104,14 +105,14 @@ class SingleChanges(WarmState):
         elif change.text is not None:
             self._set_other(change.kind, change.text.replace(SLOT, ""))
             if change.kind == "Namespace":
-                self._move(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+                self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
 
     def _apply_node(self, change: Change, now: float) -> None:
         row = self.snapshot.row_of(change.name)
         old = None if row is None else self.snapshot.node(row)
         if change.verb == changes.DELETED:
             self.snapshot.remove_node(change.name)
-            self._move(Resource.NODE, Action.DELETE, now, old=old)
+            self.node_changed(old, None, now)
             return
         if change.text is None:  # trimmed while it was read; a later change has the rest
             return
@@ -123,9 +124,7 @@ class SingleChanges(WarmState):
             here = {one.key for one in self.snapshot.pods_on(row)}
             self.arrivals |= dict.fromkeys(one for one in self.of_unknown_nodes if one in here)
             self.of_unknown_nodes.difference_update(self.arrivals)
-        action = Action.ADD if old is None else diff_node(old, new)
-        if action:
-            self._move(Resource.NODE, action, now, old=old, new=new)
+        self.node_changed(old, new, now)
 
     def _apply_pod(self, change: Change, now: float) -> None:
         pod_id, class_id = change.object_id, change.class_id
@@ -136,14 +135,14 @@ class SingleChanges(WarmState):
             return
         known = self.snapshot.pod(pod_id)
         if known is not None and not self.snapshot.is_assumed(pod_id):
+            before = self.standing(pod_id)
             self.snapshot.remove_pod(pod_id)
-            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
+            self.pod_changed(before, None, now)
         self._drop_arrival(pod_id)
         if gone or change.deletion_at is not None:
-            was_nominated = self.snapshot.nominated_node_of(pod_id)
+            before = self.standing(pod_id) if known is None else None
             self._leave_queue(pod_id)
-            if was_nominated:  # who was kept off that node may find room there now
-                self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=self.info(class_id).pod)
+            self.pod_changed(before, None, now)
             return
         if known is None:
             self._join_queue(pod_id, class_id, change.at.timestamp(), now)
@@ -189,12 +188,8 @@ class SingleChanges(WarmState):
         elif (known is None or assumed) and not terminating:
             # A client put the pod there: this worker assumed it on no node, or on another one.
             self.arrivals[pod_id] = None
-        if known is None:
-            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
-        elif known.info is not info:
-            action = diff_pod(known.info.pod, info.pod)
-            if action:
-                self._move(Resource.ASSIGNED_POD, action, now, old=known.info.pod, new=info.pod)
+        before = None if known is None else Standing(pod=known.info.pod, on_node=True)
+        self.pod_changed(before, Standing(pod=info.pod, on_node=True), now)
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from clusterstate import changes
-from clusterstate.changes import Change
+from clusterstate.changes import Placement
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.node import Node
 from clusterstate.queries.queue import WaitingPod
@@ -25,14 +25,8 @@ from scheduling.engine.queue.pending import (
 )
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.events import (
-    NOTHING,
-    Action,
-    ClusterEvent,
-    Resource,
-    diff_node,
-    diff_pod,
-)
+from scheduling.engine.waking import Standing
+from scheduling.framework.events import Action, Resource
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
@@ -105,13 +99,11 @@ class RefusedPods(WarmState):
                 self._restore_refused_pod(following, now)
                 following = next(ahead, None)
                 seen.clear()
-            if change.object_id in mine and change.kind == "Pod":
-                if change.class_id != change.previous_class_id:
-                    self.queue.activate([change.object_id], now)
-                continue
-            event = self._event_of(change, seen)
-            if event is not None:
-                self.queue.move_on_event(event, now)
+            own = change.kind == "Pod" and change.object_id in mine
+            if own and change.class_id != change.previous_class_id:
+                self.queue.activate([change.object_id], now)
+            else:
+                self._wake_once(change, seen, now, own=own)
         while following is not None:
             self._restore_refused_pod(following, now)
             following = next(ahead, None)
@@ -124,7 +116,7 @@ class RefusedPods(WarmState):
         place = msgspec.structs.replace(place, stage=Stage.UNSCHEDULABLE, queued_at=at)
         self.queue.restore(pod, place, now)
 
-    def _happened(self, since: int, until: int) -> tuple[int, list[Change]]:
+    def _happened(self, since: int, until: int) -> tuple[int, list[Placement]]:
         """Return what happened up to a revision, and the revision from which on that is all."""
         since, found = changes.read_placements(since, until, most=_REPLAYED)
         class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
@@ -138,50 +130,61 @@ class RefusedPods(WarmState):
                 return found[number].revision, found[number + 1 :]
         return since, found
 
-    def _event_of(self, change: Change, seen: set[tuple[object, ...]]) -> ClusterEvent | None:
-        """Return what a change means for waiting pods; ``None`` if nothing, or nothing new."""
+    def _wake_once(
+        self, change: Placement, seen: set[tuple[object, ...]], now: float, *, own: bool
+    ) -> None:
+        """Wake whom a change helps; of pods what is like something ``seen`` is passed over.
+
+        ``own``: it is of one of the refused pods, which does not wake itself.
+        """
         if change.kind == "Namespace":
-            return self._cluster_event(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL)
+            self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+            return
         if change.kind == "Node":
-            old = _node_of(change.previous_text)
+            old, new = _node_of(change.previous_text), _node_of(change.text)
             if change.verb == changes.DELETED:
-                return self._cluster_event(
-                    Resource.NODE, Action.DELETE, old=old or _node_of(change.text)
-                )
-            new = _node_of(change.text)
-            if new is None:  # trimmed while it was read; a later change has the rest
-                return None
-            # Unchanged documents are not repeated.
-            same = change.previous_document_id == change.document_id
-            if old is None and not same:
-                return self._cluster_event(Resource.NODE, Action.ADD, new=new)
-            action = NOTHING if old is None else diff_node(old, new)
-            return self._cluster_event(Resource.NODE, action, old=old, new=new) if action else None
-        assert change.class_id is not None
-        gone = change.verb == changes.DELETED or change.phase in FINISHED
-        was_on = bool(change.previous_node_name) and change.previous_phase not in FINISHED
-        is_on = bool(change.node_name) and not gone
-        before = self._classes[change.previous_class_id or change.class_id].pod
-        after = self._classes[change.class_id].pod
-        action = NOTHING
-        if was_on and not is_on:
-            action = Action.DELETE
-        elif is_on and not was_on:
-            action = Action.ADD
-        elif is_on and change.class_id != change.previous_class_id:
-            action = diff_pod(before, after)
-        elif change.nominated_node_name and (gone or change.deletion_at is not None):
-            # It was on no node; whoever was kept off one for it may find room there now.
-            action = Action.DELETE
-        event = (action, change.previous_class_id, change.class_id)
-        if not action or event in seen:
+                self.node_changed(old or new, None, now)
+            # None: trimmed while it was read; a later change has the rest. Unchanged documents are
+            # not repeated.
+            elif new is not None:
+                same = change.previous_document_id == change.document_id
+                self.node_changed(new if same else old, new, now)
+            return
+        after = self._after(change)
+        before = self._before(change, ended=after is None)
+        himself = (change.object_id,) if own else ()
+        like = (
+            *himself,
+            *(
+                None if one is None else (id(one.pod), one.on_node, one.nominated)
+                for one in (before, after)
+            ),
+        )
+        if like not in seen:
+            seen.add(like)
+            self.pod_changed(before, after, now, but_not=himself)
+
+    def _before(self, change: Placement, *, ended: bool) -> Standing | None:
+        class_id = change.previous_class_id or change.class_id
+        if class_id is None or change.previous_revision is None:
             return None
-        seen.add(event)
-        return self._cluster_event(
-            Resource.ASSIGNED_POD,
-            action,
-            old=None if action == Action.ADD else before,
-            new=None if action == Action.DELETE else after,
+        # Of a pod that ends the log has the last state.
+        nominated = change.nominated_node_name if ended else change.previous_nominated_node_name
+        return Standing(
+            pod=self._classes[class_id].pod,
+            on_node=bool(change.previous_node_name) and change.previous_phase not in FINISHED,
+            nominated=nominated or "",
+        )
+
+    def _after(self, change: Placement) -> Standing | None:
+        is_there = change.verb != changes.DELETED and change.phase not in FINISHED
+        is_on = bool(change.node_name) and is_there
+        if change.class_id is None or not (is_on or (is_there and change.deletion_at is None)):
+            return None
+        return Standing(
+            pod=self._classes[change.class_id].pod,
+            on_node=is_on,
+            nominated=change.nominated_node_name or "",
         )
 
 

@@ -1,6 +1,6 @@
 """The warm state of one scheduling worker, and what each change of it means to waiting pods."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -9,7 +9,6 @@ from clusterstate import bulk
 from clusterstate.actions.aside import Which, is_an_objects_fault
 from clusterstate.changes import Change
 from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -26,7 +25,7 @@ from scheduling.engine.queue.pending import Backoff, HeldBy, PendingPod, SortKey
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.events import Action, ClusterEvent, Resource
+from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.types import PodInfo
 
 OTHERS: Mapping[str, type] = {
@@ -45,7 +44,7 @@ decode_node = msgspec.json.Decoder(Node).decode
 _decode_namespace = msgspec.json.Decoder(Namespace).decode
 
 
-class WarmState:
+class WarmState(Waking):
     """Snapshot and queue, the classes that were read, and what could not be taken over."""
 
     def __init__(
@@ -206,8 +205,7 @@ class WarmState:
 
         A change that only repeats the nomination says nothing new: this scheduler may have decided
         otherwise since, and not have written that yet. Nor does one before its own last write.
-        Whoever was kept off the node for this pod may find room there now
-        (pkg/scheduler/eventhandlers.go ``hasNominatedNodeNameChanged``, v1.36).
+        Whoever was kept off the node for this pod may find room there now.
         """
         before = self._nominated_in_log.get(pod_id, "")
         if before == node_name or pod_id not in self.queue:
@@ -219,8 +217,12 @@ class WarmState:
         info = self.info(self.queue.pod(pod_id).class_id)
         if revision > self._nominated_as_of.get(pod_id, 0):
             self.snapshot.nominate_when_unassumed(pod_id, info, node_name)
-        if before:
-            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=(pod_id,))
+        self.pod_changed(
+            Standing(pod=info.pod, nominated=before),
+            Standing(pod=info.pod, nominated=node_name),
+            now,
+            but_not=(pod_id,),
+        )
 
     def wrote_nominations(self, revisions: Iterable[tuple[int, int]]) -> None:
         """Note at which revisions (pod id, revision) this scheduler wrote its nominations."""
@@ -261,39 +263,8 @@ class WarmState:
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
         """Wake the pods that may find room where these (by id) were to go; not they themselves."""
         for info in {id(info): info for info in pods.values()}.values():
-            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=pods.keys())
-
-    def _move(
-        self,
-        resource: Resource,
-        action: Action,
-        now: float,
-        *,
-        old: Node | Pod | None = None,
-        new: Node | Pod | None = None,
-        but_not: Collection[int] = (),
-    ) -> None:
-        if len(self.queue) == 0:
-            return
-        event = self._cluster_event(resource, action, old=old, new=new)
-        self.queue.move_on_event(event, now, but_not=but_not)
-
-    def _cluster_event(
-        self,
-        resource: Resource,
-        action: Action,
-        *,
-        old: Node | Pod | None = None,
-        new: Node | Pod | None = None,
-    ) -> ClusterEvent:
-        subject = new or old
-        labels = None
-        if isinstance(subject, Pod):
-            known = self.snapshot.labels_of_namespace(subject.metadata.namespace)
-            labels = None if known is None else dict(known)
-        return ClusterEvent(
-            resource=resource, action=action, old=old, new=new, namespace_labels=labels
-        )
+            before = Standing(pod=info.pod, on_node=True)
+            self.pod_changed(before, None, now, but_not=pods.keys())
 
     # --- what else scheduling looks up -----------------------------------------------------------
 

@@ -1,0 +1,134 @@
+"""Who is woken by what happens: whether the log is followed, or read again by who begins.
+
+Plugin ``P`` hears of every event, so each of these waiting pods tells whether there was one for it.
+A pod that waits is nominated for ``n1``; its priority is 5.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from clusterstate import changes
+from clusterstate.actions import bootstrap, objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.pods import find_pod_id
+from scheduling.engine.queue.pending import Backoff, Stage
+from scheduling.worker.mirror import Mirror
+from tests.clock import NOW
+from tests.controllers.support import make_node, make_pod, set_labels
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS = NOW.timestamp()
+PRIORITIES = {"low": 0, "equal": 5, "nominated": 5, "high": 10}
+WAITING = sorted(PRIORITIES)
+OTHERS = ["equal", "high", "low"]
+
+
+def nominate(node_name: str) -> None:
+    objects.update(
+        "Pod", "default", "nominated",
+        lambda m: {**m, "status": {**m["status"], "nominatedNodeName": node_name}},
+        now=NOW, subresource="status",
+    )  # fmt: skip
+
+
+def label() -> None:
+    objects.update(
+        "Pod", "default", "nominated",
+        lambda m: {**m, "metadata": {**m["metadata"], "annotations": {"a": "b"}}}, now=NOW,
+    )  # fmt: skip
+
+
+def delete(name: str, **options: Any) -> None:
+    objects.delete("Pod", "default", name, options, now=NOW)
+
+
+def bind() -> None:
+    pod_id = cast(int, find_pod_id("default", "nominated"))
+    bind_pods([Binding(pod_id, "n2")], snapshot_revision=changes.watermark(), now=NOW)
+
+
+def new_mirror() -> Mirror:
+    made = Mirror({"default-scheduler": {}}, Backoff())
+    made.load(SECONDS)
+    return made
+
+
+def refuse_in_memory(mirror: Mirror) -> None:
+    for pod in mirror.queue.pop_batch(SECONDS, 10):
+        mirror.queue.requeue_unschedulable(pod.pod_id, ["P"], SECONDS)
+
+
+def refuse_in_rows(mirror: Mirror) -> None:
+    until = changes.watermark()
+    refused = [
+        Unschedulable(pod_id=place.pod_id, message="no", rejected_by=("P",), refused_revision=until)
+        for place in mirror.queue.places()
+    ]
+    set_unschedulable(refused, now=NOW)
+
+
+def woken(mirror: Mirror) -> list[str]:
+    ids = {name: find_pod_id("default", name) for name in WAITING}
+    return [
+        name
+        for name in WAITING
+        if ids[name] in mirror.queue
+        and mirror.queue.place(cast(int, ids[name])).stage is not Stage.UNSCHEDULABLE
+    ]
+
+
+@pytest.mark.parametrize(
+    ("happens", "expected"),
+    [
+        (lambda: nominate(""), ["equal", "low"]),
+        (lambda: nominate("n2"), ["equal", "low"]),
+        (lambda: delete("nominated", gracePeriodSeconds=0), ["equal", "low"]),
+        (label, []),
+        (bind, OTHERS),
+        (lambda: delete("placed", gracePeriodSeconds=0), WAITING),
+        (lambda: set_labels("n1", disk="ssd"), WAITING),
+    ],
+    ids=["unnominated", "moved", "deleted", "annotated", "bound", "another left", "a node changed"],
+)
+@pytest.mark.parametrize("followed", [True, False], ids=["followed", "read again"])
+def test_who_is_woken_by_what_happens(
+    followed: bool, happens: Callable[[], None], expected: list[str]
+) -> None:
+    bootstrap.add_missing(now=NOW)
+    for name in ("n1", "n2"):
+        make_node(name)
+    make_pod("placed", "n1")
+    for name, value in PRIORITIES.items():
+        objects.create("PriorityClass", "", {"metadata": {"name": name}, "value": value}, now=NOW)
+        make_pod(name, priorityClassName=name)
+    nominate("n1")
+    mirror = new_mirror()
+    if followed:
+        refuse_in_memory(mirror)
+        happens()
+        mirror.refresh(SECONDS)
+    else:
+        refuse_in_rows(mirror)
+        happens()
+        mirror = new_mirror()
+    assert woken(mirror) == expected
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["followed", "read again"])
+def test_who_is_nominated_now_wakes_nobody(followed: bool) -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    for name in ("low", "nominated"):
+        make_pod(name)
+    mirror = new_mirror()
+    (refuse_in_memory if followed else refuse_in_rows)(mirror)
+    nominate("n1")
+    if followed:
+        mirror.refresh(SECONDS)
+    else:
+        mirror = new_mirror()
+    assert woken(mirror) == []
