@@ -17,6 +17,8 @@ if (window.Idiomorph) {
 let pause = 1000;
 const BEHIND = 3000;
 const STALE = 12000;
+// An answer that takes longer is given up and asked for again: the connection broke without a sign.
+const PATIENCE = 20000;
 const due = new Map();
 let heard = Date.now();
 let revision = 0;
@@ -34,11 +36,31 @@ function concerns(part, changed) {
 }
 
 // A part that was given what is older than what it has heard of asks once more, after the pause.
-function shown(part, mark) { if (mark && mark < Number(part.dataset.heard || 0)) refresh(part); }
+function shown(part, mark) {
+  if (part.dataset.failed) { delete part.dataset.failed; told(); }
+  if (mark && mark < Number(part.dataset.heard || 0)) refresh(part);
+}
+// A part that got no answer shows what was, which is told, and it asks until there is one.
+function missed(part) {
+  part.dataset.failed = "1";
+  told();
+  later(part, BEHIND);
+}
+function later(part, wait) {
+  if (!due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, wait));
+}
 document.addEventListener("console:drawn", (event) => shown(event.target, event.detail));
+document.addEventListener("console:missed", (event) => missed(event.target));
+const reads_part = (detail, target) => target?.matches?.("[data-live]") && detail?.verb === "get";
+document.addEventListener("htmx:configRequest", (event) => {
+  if (reads_part(event.detail, event.detail.target)) event.detail.timeout = PATIENCE;
+});
 document.addEventListener("htmx:afterRequest", (event) => {
   const part = event.detail.target;
-  if (!part?.matches?.("[data-live]") || event.detail.requestConfig?.verb !== "get") return;
+  if (!reads_part(event.detail.requestConfig, part)) return;
+  const { status } = event.detail.xhr;
+  part.dataset.answered = !status || status === 429 || status >= 500 ? "" : "1";
+  if (!part.dataset.answered) return;
   const tag = event.detail.xhr.getResponseHeader("Stowage-Tag");
   if (tag) part.dataset.tag = tag; else delete part.dataset.tag;
   part.dataset.mark = event.detail.xhr.getResponseHeader("Stowage-Mark") || "";
@@ -50,23 +72,25 @@ async function refresh(part) {
   const last = Number(part.dataset.asked || 0);
   const wait = last + pause - Date.now();
   if (wait > 0 || part.dataset.asking) {
-    if (!due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, Math.max(wait, 50)));
+    later(part, Math.max(wait, 50));
     return;
   }
   if (part.dataset.draws) { part.dataset.asked = Date.now(); part.dispatchEvent(new CustomEvent("console:draw")); return; }
   if (part.querySelector("form.dirty") || (document.hidden && last)) { part.dataset.missed = "1"; return; }
   part.dataset.asking = "1";
+  part.dataset.answered = "";
   part.dataset.asked = Date.now();
   try {
     const from = part.dataset.from || location.pathname + location.search;
     const headers = { "Stowage-Heard": part.dataset.heard, "Stowage-Has": part.dataset.tag || "" };
-    await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part, headers });
+    await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part, headers }).catch(() => {});
   } finally {
     delete part.dataset.asking;
-    shown(part, Number(part.dataset.mark));
-    // What the server keeps for a few seconds was from before the last change: ask once more then.
-    if (part.querySelector("[data-behind]") && !due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, BEHIND));
   }
+  if (!part.dataset.answered) { missed(part); return; }
+  shown(part, Number(part.dataset.mark));
+  // What the server keeps for a few seconds was from before the last change: ask once more then.
+  if (part.querySelector("[data-behind]")) later(part, BEHIND);
 }
 
 function changed(news) {
@@ -82,7 +106,15 @@ function tell(state, text) {
   live.textContent = text;
 }
 
+function told() {
+  if (source?.readyState !== EventSource.OPEN || Date.now() - heard > STALE) return;
+  if (document.querySelector("[data-failed]")) tell("stale", "not all is up to date");
+  else tell("live", "live");
+}
+
 let source = null;
+// Whether the connection was lost: what was asked for meanwhile may have got no answer.
+let lost = false;
 function follow() {
   if (!body.dataset.stream || !window.EventSource) return;
   source?.close();
@@ -95,11 +127,10 @@ function follow() {
     const data = JSON.parse(event.data || "{}");
     if (data.revision) revision = data.revision;
     if (data.pause) pause = data.pause * 1000;
-    tell("live", "live");
+    told();
     live.title = `revision ${revision.toLocaleString("en")}; while much changes, shown again every ${Math.ceil(pause / 1000)} s`;
     handle(data);
   });
-  let lost = false;
   on("hello", () => { if (lost) everything(); lost = false; });
   on("alive", () => {});
   on("change", (data) => changed(data.changed));
@@ -124,7 +155,7 @@ setInterval(() => {
   if (!live || !["live", "stale"].includes(live.dataset.state) || silent <= STALE) return;
   tell("stale", `no news for ${Math.round(silent / 1000)} s`);
   // A connection that broke without a sign, as when a computer sleeps, is made anew.
-  if (silent > 3 * STALE) { heard = Date.now(); tell("reconnecting", "reconnecting"); follow(); }
+  if (silent > 3 * STALE) { heard = Date.now(); lost = true; tell("reconnecting", "reconnecting"); follow(); }
 }, 2000);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) document.querySelectorAll("[data-missed]").forEach((part) => { delete part.dataset.missed; refresh(part); });

@@ -51,7 +51,8 @@ function start() {
     const query = new URLSearchParams(choice());
     if (!anew && revision) query.set("since", revision);
     try {
-      const answer = await fetch(`${map.dataset.columns}?${query}`, { headers: { "HX-Request": "true", "Stowage-Heard": anew ? "" : map.dataset.heard } });
+      const answer = await fetch(`${map.dataset.columns}?${query}`, { headers: { "HX-Request": "true", "Stowage-Heard": anew ? "" : map.dataset.heard }, signal: AbortSignal.timeout(20000) }).catch(() => null);
+      if (!answer || answer.status === 429 || answer.status >= 500) { map.dispatchEvent(new CustomEvent("console:missed", { bubbles: true })); return; }
       if (answer.status === 400) { problem.innerHTML = await answer.text(); problem.hidden = false; return; }
       if (!answer.ok) return;
       problem.hidden = true;
