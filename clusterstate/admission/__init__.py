@@ -6,8 +6,8 @@ it asks of a `Context`, which the actions provide. It never writes.
 
 ``chain.admit`` is its one main function. The order is that of Kubernetes' API server (v1.36)::
 
-    strip nulls -> API defaults -> mutating plugins -> validation -> validating plugins
-                   defaults.py     runtime_class.py    validation/   node_restriction.py ...
+    strip nulls, -> API defaults -> mutating plugins -> validation -> validating plugins
+    write amounts   defaults.py     runtime_class.py    validation/   node_restriction.py ...
 
 * *Defaults* (``defaults.py``) fill in what the API promises to fill in.
 * *Plugins* are one module each, with the name and the rule of Kubernetes' admission plugin of that

@@ -26,6 +26,7 @@ from clusterstate.admission.defaults import default_pod, set_defaults
 from clusterstate.admission.request import CREATE, DELETE, Context, Request, User
 from clusterstate.admission.validation import validate
 from clusterstate.admission.warnings import warnings_for
+from clusterstate.objects import quantity_places
 from clusterstate.objects.errors import Invalid
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
@@ -64,6 +65,7 @@ def admit(
         new = _defaulted_pod(manifest)
     else:
         new = strip_nulls(manifest)
+        quantity_places.make_canonical(kind, new)
     meta = (new if manifest is not None else old_manifest or {}).get("metadata") or {}
     request = Request(
         kind=kind,
@@ -85,6 +87,8 @@ def admit(
 
     if not new_pod and not (kind == "Pod" and subresource in _OTHER_BODIES):
         set_defaults(kind, new)
+    if old_manifest is not None:
+        quantity_places.keep_equal(kind, new, old_manifest)
     run_mutating(request)
     if new_pod:
         match_label_keys.merge(new)
@@ -103,7 +107,7 @@ _LARGEST_REMEMBERED = 16 * 1024
 
 
 def _defaulted_pod(manifest: Manifest) -> Manifest:
-    """Return a copy of a new pod without nulls and with defaults.
+    """Return a copy of a new pod without nulls, with canonical amounts and with defaults.
 
     The pods of a workload have equal specs, and the defaults of a spec depend on nothing else, so
     a spec that has been seen is decoded from its defaulted form.
@@ -121,6 +125,7 @@ def _defaulted_pod(manifest: Manifest) -> Manifest:
 
 def _defaulted(spec: bytes) -> bytes:
     pod = {"spec": strip_nulls(msgspec.json.decode(spec))}
+    quantity_places.make_canonical("Pod", pod)
     default_pod(pod)
     return msgspec.json.encode(pod["spec"])
 

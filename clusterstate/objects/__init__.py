@@ -5,9 +5,10 @@ database driver and no scheduler, so that admission, the decision core, the API 
 share one meaning of a quantity, a selector or a toleration.
 
 Two views of an object exist. The *manifest* is the JSON document as a ``dict``: it is stored as
-received and defaulted, and unknown fields survive. The *lens* is a frozen ``msgspec.Struct``
-(``pod.Pod``, ``node.Node``, ...) over the part that decisions need: ``msgspec.convert(manifest,
-Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
+received and defaulted, with canonical amounts, and unknown fields survive. The *lens* is a frozen
+``msgspec.Struct`` (``pod.Pod``, ``node.Node``, ...) over the part that decisions need:
+``msgspec.convert(manifest, Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never
+written back.
 
 ::
 
@@ -15,7 +16,8 @@ Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never written back.
     wire_types, schema, fields, field_table, silent_fields    the fields of each kind
     pod, node, workloads, meta     lenses
     node_taints, node_edits, pod_references, shapes    rules about nodes and pods
-    quantity, resources, usage     amounts; what a pod asks for; what counts in a quota
+    quantity, quantity_places, resources, usage    amounts; where they stand; what a pod asks for;
+                                   what counts in a quota
     labels, matching, selections   selectors; taints and tolerations; what selects what
     scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
     glances                        what a version of a pod tells of the fleet

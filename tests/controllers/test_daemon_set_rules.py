@@ -287,6 +287,20 @@ def test_an_undone_template_is_the_newest_revision_again():
     assert not revision_rules.trace(with_template("c"), kept).raised
 
 
+def test_a_template_whose_amounts_are_equal_is_of_the_same_revision():
+    owner = with_template("a")
+
+    def asking(cpu):
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        owner["spec"]["template"]["spec"] = {"containers": [container]}
+        return owner
+
+    kept = [revision_rules.trace(asking("0.5"), []).current]
+    again = revision_rules.trace(asking("500m"), kept)
+    assert (again.created, again.raised, again.current) == (False, False, kept[0])
+    assert revision_rules.trace(asking("501m"), kept).created
+
+
 def test_revisions_beyond_the_limit_go_unless_a_pod_is_of_them():
     kept = [revision_rules.trace(with_template(image), []).current for image in "abc"]
     owner = with_template("d")

@@ -98,6 +98,18 @@ def test_a_rolling_update_goes_step_by_step(surge, unavailable, steps):
     assert cluster.sizes() == {NEW: 3}
 
 
+def test_equal_amounts_are_no_new_template():
+    cluster = Cluster(deployment(1))
+    found = []
+    for cpu in ("0.5", "500m", "501m"):
+        wanted = template(OLD)
+        wanted["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+        cluster.deployment["spec"]["template"] = wanted
+        cluster.settle()
+        found.append(len(cluster.sets))
+    assert found == [1, 1, 2]
+
+
 def test_a_rollout_waits_for_its_new_pods():
     cluster = settled(deployment(3))
     cluster.roll_to(NEW)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects import quantity_places
 from clusterstate.objects.meta import Manifest
 
 HASH_LABEL: Final = "pod-template-hash"
@@ -107,8 +108,11 @@ def template_hash(template: Manifest, collisions: int) -> str:
 
 
 def same_template(one: Manifest, other: Manifest) -> bool:
-    """Return whether two templates are equal but for the hash label."""
-    return _without_hash(one) == _without_hash(other)
+    """Return whether two templates are equal but for the hash label and how amounts are written.
+
+    Rule: ``EqualIgnoreHash``, pkg/controller/deployment/util/deployment_util.go, v1.36.
+    """
+    return quantity_places.same_template(_without_hash(one), _without_hash(other))
 
 
 def _without_hash(template: Manifest) -> Manifest:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity_places import same_template
 from scheduling.controllers.workloads.deployment_records import template_hash
 
 HASH_LABEL: Final = "controller-revision-hash"
@@ -46,7 +47,8 @@ def trace(owner: Manifest, revisions: Sequence[Manifest]) -> History:
     data = data_of(owner)
     ordered = sorted(revisions, key=_order)
     newest = ordered[-1].get("revision", 0) if ordered else 0
-    equal = [one for one in ordered if one.get("data") == data]
+    template = owner["spec"]["template"]
+    equal = [one for one in ordered if same_template(template_of(one), template)]
     if not equal:
         return History(_snapshot(owner, data, newest + 1), ordered, created=True)
     *others, current = equal
