@@ -39,7 +39,7 @@ def plan(manifest, jobs=(), minutes=0.0):
 
 
 def reasons(found):
-    return [reason for _, reason, _ in found.events]
+    return [reason for _, reason, _ in [*found.events, *found.standing.values()]]
 
 
 def test_a_job_is_started_when_the_time_has_come_and_once():
@@ -94,8 +94,9 @@ def test_active_are_the_jobs_that_were_started_here_until_they_are_gone():
     forbidding = cron_job(concurrencyPolicy="Forbid", status=status)
     found = plan(forbidding, there, minutes=4)
     assert [one["name"] for one in found.status["active"]] == ["leaving"]
-    assert {(kind, reason, text.split(": ")[1]) for kind, reason, text in found.events} == {
-        ("Warning", "MissingJob", "lost"),
+    told = [*found.events, *found.standing.values()]
+    assert {(kind, reason, text.split(": ")[1]) for kind, reason, text in told} == {
+        ("Normal", "MissingJob", "lost"),
         ("Normal", "SawCompletedJob", "done, condition"),
         ("Warning", "UnexpectedJob", "by-hand"),
     }
@@ -107,6 +108,18 @@ def test_active_are_the_jobs_that_were_started_here_until_they_are_gone():
     assert "active" not in by_hand.status
 
 
+def test_what_goes_on_is_one_occasion_until_it_is_another():
+    """A Job that somebody started; each time that is passed over."""
+    running = job("old")
+    status = {"active": [rules.reference_to(running)]}
+    forbidding = cron_job(concurrencyPolicy="Forbid", status=status)
+    there = [running, job("by-hand")]
+    first, again, next_time = (plan(forbidding, there, minutes=one).standing for one in (5, 6, 10))
+    assert first == again
+    assert len(first) == len(next_time) == 2
+    assert len(first.keys() & next_time.keys()) == 1
+
+
 def test_the_oldest_are_forgotten_and_success_is_noted():
     jobs = [job("a", "Complete", 1), job("b", "Complete", 2), job("c", "Failed", 1)]
     before = cron_job(status={"active": [{"uid": "b", "name": "b"}]})
@@ -114,4 +127,6 @@ def test_the_oldest_are_forgotten_and_success_is_noted():
     assert [one["metadata"]["name"] for one in found.delete] == ["a"]
     assert found.status == {"lastSuccessfulTime": TEXT(minute(2))}
     assert reasons(found) == ["SawCompletedJob"]
+    none = cron_job(successfulJobsHistoryLimit=0, failedJobsHistoryLimit=0)
+    assert len(plan(none, jobs, minutes=3).delete) == 3
     assert after(0) == NOW

@@ -73,3 +73,39 @@ def test_a_job_of_the_time_that_is_there_already_is_taken_over_if_it_is_its_own(
     assert "lastScheduleTime" in get_manifest("CronJob", "default", "mine")["status"]
     assert not get_manifest("CronJob", "default", "taken").get("status")
     assert len(jobs()) == 2
+
+
+def test_what_goes_on_is_told_once():
+    """A namespace is looked at whenever something in it changes; each look told of it again."""
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {
+        "schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": {"template": template}},
+    }  # fmt: skip
+    body = {"metadata": {"name": "c", "namespace": "default"}, "spec": spec}
+    objects.create("CronJob", "default", body, now=NOW)
+    stored = get_manifest("CronJob", "default", "c")
+    schedule = Schedule(spec["schedule"])
+    first = schedule.after(NOW)
+    second = schedule.after(first)
+    follower.follow(first)
+    by_hand = rules.job_for(stored, first, reference(stored))
+    by_hand["metadata"]["name"] = "by-hand"
+    objects.create("Job", "default", by_hand, now=first)
+
+    def counted():
+        events = [decode_object(one) for one in list_page("Event", "default").items]
+        reasons = ("UnexpectedJob", "JobAlreadyActive")
+        return {one["reason"]: one["count"] for one in events if one["reason"] in reasons}
+
+    for number, now in enumerate([*[first] * 3, *[second] * 3, *[schedule.after(second)] * 2]):
+        _label("CronJob", "c", {"n": str(number)}, now)
+        follower.follow(now)
+    assert counted() == {"UnexpectedJob": 1, "JobAlreadyActive": 2}
+
+
+def _label(kind, name, labels, now):
+    def labelled(old):
+        return {**old, "metadata": {**old["metadata"], "labels": labels}}
+
+    objects.update(kind, "default", name, labelled, now=now)

@@ -23,13 +23,15 @@ _MANY: Final = 100
 class Plan(msgspec.Struct, kw_only=True):
     """What to do now. ``start`` is the time for which a Job is to be started.
 
-    ``delete`` are Jobs; ``events`` as elsewhere. ``due_at`` is when to look again.
+    ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events of what goes on, by the
+    occasion: who has told of it need not do so again. ``due_at`` is when to look again.
     """
 
     status: Manifest
     start: datetime | None = None
     delete: list[Manifest]
     events: list[tuple[str, str, str]]
+    standing: dict[str, tuple[str, str, str]]
     due_at: datetime | None = None
 
 
@@ -62,12 +64,12 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
 def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan:
     """Return what to do for a CronJob, whose own Jobs these are."""
     spec, before = cron_job["spec"], cron_job.get("status") or {}
-    made = Plan(status={}, delete=[], events=[])
+    made = Plan(status={}, delete=[], events=[], standing={})
     active = _active(made, before.get("active") or (), jobs)
     _forget(made, cron_job, jobs)
-    last, late = before.get("lastScheduleTime"), None
+    last = before.get("lastScheduleTime")
     if not cron_job["metadata"].get("deletionTimestamp") and not spec.get("suspend"):
-        late = _schedule(made, cron_job, active, now)
+        _schedule(made, cron_job, active, now)
     if made.start is not None:
         last = document.format_time(made.start)
         if spec.get("concurrencyPolicy") == "Replace":
@@ -76,8 +78,6 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
                 one for one in jobs if one["metadata"]["uid"] in replaced and not _is_leaving(one)
             ]
             active = []
-    elif late is not None:
-        made.events.append(late)
     succeeded = [
         at
         for one in jobs
@@ -106,24 +106,22 @@ def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) ->
         job = unseen.pop(entry.get("uid"), None)
         if job is None:
             text = f"Active job went missing: {entry.get('name', '')}"
-            made.events.append(("Warning", "MissingJob", text))
+            made.events.append(("Normal", "MissingJob", text))
         elif outcome := finished(job):
             text = f"Saw completed job: {job['metadata']['name']}, condition: {outcome}"
             made.events.append(("Normal", "SawCompletedJob", text))
         else:
             active.append(entry)
-    for job in unseen.values():
+    for uid, job in unseen.items():
         if not finished(job):
             name = job["metadata"]["name"]
             text = f"Saw a job that the controller did not create or forgot: {name}"
-            made.events.append(("Warning", "UnexpectedJob", text))
+            made.standing[f"unexpected {uid}"] = ("Warning", "UnexpectedJob", text)
     return active
 
 
-def _schedule(
-    made: Plan, cron_job: Manifest, running: Sequence[Manifest], now: datetime
-) -> tuple[str, str, str] | None:
-    """Set what to start, if it is time, and when it is time again; return why it is not started."""
+def _schedule(made: Plan, cron_job: Manifest, running: Sequence[Manifest], now: datetime) -> None:
+    """Set what to start, if it is time, and when it is time again; tell why it is not started."""
     spec, status = cron_job["spec"], cron_job.get("status") or {}
     schedule = Schedule(spec["schedule"], spec.get("timeZone"))
     text = status.get("lastScheduleTime") or cron_job["metadata"]["creationTimestamp"]
@@ -133,22 +131,22 @@ def _schedule(
     made.due_at = schedule.after(now)
     at = schedule.latest(earliest, now)
     if at is None:
-        return None
+        return
     if at == document.parse_time(text) and status.get("lastScheduleTime"):
-        return None
+        return
     if _is_long_overdue(schedule, earliest, now):
         note = (
             "too many missed start times. Set or decrease .spec.startingDeadlineSeconds "
             "or check clock skew"
         )
-        made.events.append(("Warning", "TooManyMissedTimes", note))
+        made.standing[f"late {at}"] = ("Warning", "TooManyMissedTimes", note)
     if running and spec.get("concurrencyPolicy") == "Forbid":
         note = (
             "Not starting job because prior execution is running and concurrency policy is Forbid"
         )
-        return ("Normal", "JobAlreadyActive", note)
+        made.standing[f"active {at}"] = ("Normal", "JobAlreadyActive", note)
+        return
     made.start = at
-    return None
 
 
 def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> bool:

@@ -1,5 +1,10 @@
-"""CronJobs: starts the Jobs that ``cron_job_rules`` plans, and deletes those that are too many."""
+"""CronJobs: starts the Jobs that ``cron_job_rules`` plans, and deletes those that are too many.
 
+A namespace is looked at whenever something in it changes. What goes on for a while, such as a Job
+that was started by hand, is told of once.
+"""
+
+from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
@@ -10,6 +15,10 @@ from scheduling.controllers.workloads.job_rules import finished
 
 KIND = "CronJob"
 _JOB = "Job"
+
+_told: dict[str, frozenset[str]] = {}
+"""Of each CronJob, by its uid, of what goes on it was told."""
+memory.when_replaced(_told.clear)
 
 
 def sync(control: NamespaceControl, cron_job: Manifest) -> None:
@@ -24,7 +33,11 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
         )
     ]
     plan = rules.plan(cron_job, jobs, now=control.now)
-    for type_, reason, message in plan.events:
+    told = _told.pop(uid, frozenset())
+    news = [event for occasion, event in plan.standing.items() if occasion not in told]
+    if plan.standing:
+        _told[uid] = frozenset(plan.standing)
+    for type_, reason, message in [*plan.events, *news]:
         control.record_event(cron_job, type_, reason, message)
     for job in plan.delete:
         control.delete(job)
