@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from clusterstate import sql
 from clusterstate.blocks import Index
@@ -18,68 +16,60 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import PodCondition
 from clusterstate.objects.quantity import milli_value, value
 from clusterstate.queries import past
-from clusterstate.queries.fleet import FleetNode, worries
+from clusterstate.queries.fleet import FleetNode, total, worries
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.loading import consistent_read
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _NOTHING: Final[tuple[int, ...]] = ()
 _LEAST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PODS: Final = KINDS["Pod"]
 _decode_node = msgspec.json.Decoder(Node).decode
-_LARGEST: Final = 2**63 - 1
 _decode_amounts = msgspec.json.Decoder(dict[str, int]).decode
 _decode_condition = msgspec.json.Decoder(PodCondition).decode
 _WORDS: Final = '"message":'
 _SINCE: Final = '"lastTransitionTime":"'
-_ENDED: Final = f"""
-    FROM change c
-    WHERE c.kind = {_PODS.code} AND c.revision > %s::bigint AND c.previous_revision <= %s::bigint
-      AND c.previous_phase NOT IN ('Succeeded', 'Failed')"""
-_ALIVE: Final = f"""
-WITH placed AS (
-    SELECT p.class_id, p.node_name, p.deletion_at IS NOT NULL AS leaving
-    FROM pod p
-    WHERE p.node_name <> '' AND p.revision <= %s::bigint
-      AND p.phase NOT IN ('Succeeded', 'Failed')
+_SUMS: Final = f"""
+WITH alive AS NOT MATERIALIZED (
+    SELECT p.class_id, p.node_name, p.deletion_at IS NOT NULL AS leaving,
+           CASE WHEN p.node_name = '' THEN p.namespace || ' ' || p.name END AS title,
+           CASE WHEN p.node_name = '' THEN p.unschedulable END AS unschedulable,
+           CASE WHEN p.node_name = ''
+                THEN to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+           END AS created
+    FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
     UNION ALL
-    SELECT c.previous_class_id, c.previous_node_name,
+    SELECT c.previous_class_id, coalesce(c.previous_node_name, ''),
            c.previous_eviction IS NOT NULL
            OR CASE WHEN c.deletion_at IS NULL THEN false WHEN c.verb = 3 THEN true
               ELSE (SELECT {sql.IS_LEAVING}
-                    FROM document d WHERE d.id = c.previous_document_id) END
-    {_ENDED} AND c.previous_node_name <> ''),
-waiting AS (
-    SELECT p.namespace || ' ' || p.name AS title, p.unschedulable,
-           to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created
-    FROM pending_pod q JOIN pod p ON p.id = q.pod_id WHERE p.revision <= %s::bigint
-    UNION ALL
-    SELECT c.namespace || ' ' || c.name, c.previous_unschedulable,
-           CASE WHEN c.previous_unschedulable IS NULL
-                THEN (SELECT {sql.CREATED} FROM document d WHERE d.id = c.previous_document_id) END
-    {_ENDED} AND coalesce(c.previous_node_name, '') = '')
-SELECT a.node_name, array_agg(a.class_id), count(*) FILTER (WHERE a.leaving), NULL, NULL, NULL
-FROM placed a GROUP BY a.node_name
-UNION ALL
-SELECT '', NULL, count(*), substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')),
-       min(a.title),
+                    FROM document d WHERE d.id = c.previous_document_id) END,
+           CASE WHEN coalesce(c.previous_node_name, '') = ''
+                THEN c.namespace || ' ' || c.name END,
+           CASE WHEN coalesce(c.previous_node_name, '') = '' THEN c.previous_unschedulable END,
+           CASE WHEN c.previous_node_name <> '' OR c.previous_unschedulable IS NOT NULL THEN NULL
+                ELSE (SELECT {sql.CREATED}
+                      FROM document d WHERE d.id = c.previous_document_id) END
+    FROM change c
+    WHERE c.kind = {_PODS.code} AND c.revision > %s::bigint AND c.previous_revision <= %s::bigint
+      AND c.previous_phase NOT IN ('Succeeded', 'Failed'))
+SELECT a.node_name, count(*), count(*) FILTER (WHERE a.leaving), {total("k.cpu_milli")},
+       {total("k.memory_bytes")}, {total("k.ephemeral_bytes")}, k.extended::text,
+       substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')), min(a.title),
        min(coalesce(nullif(split_part(split_part(a.unschedulable, '{_SINCE}', 2), '"', 1), ''),
                     a.created))
-FROM waiting a GROUP BY substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}'))
+FROM alive a JOIN scheduling_class k ON k.id = a.class_id
+GROUP BY a.node_name, k.extended, substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}'))
 UNION ALL
-SELECT NULL, NULL, trimmed_revision, NULL, NULL, NULL FROM history WHERE id = 1
+SELECT NULL, trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM history WHERE id = 1
 """
-"""The scheduling classes of the unfinished pods on each node, and how many of those pods were
-leaving; those that waited, counted by the end of their PodScheduled condition, which is JSON with
-sorted members; and where the log begins.
+"""What unfinished pods asked of each node, by extended resources; those that waited, on the node
+named by nothing, by the end of their PodScheduled condition, which is JSON with sorted members; and
+where the log begins.
 
 A pod has one version at a revision: its row, or what the one change ended that names it as before.
 The change of a pod that went away has the time at which the pod was to end, if there was one. The
 database searches texts instead of reading JSON, since it fails at an escaped NUL.
-"""
-_CLASSES: Final = """
-SELECT id, cpu_milli, memory_bytes, ephemeral_bytes, extended::text
-FROM scheduling_class WHERE id = ANY(%s)
 """
 
 
@@ -108,28 +98,23 @@ class PastFleet(msgspec.Struct, frozen=True):
 def fleet_at(revision: int) -> PastFleet:
     """Return the fleet as it was at a revision that `past.revision_at` found.
 
-    Of pods whose version of then is a row or lies in the log the database tells the scheduling
-    classes: the log names the class of each version that it ended, and a class is kept as long as
-    the log names it. Of versions that were packed the blocks' indexes tell what each asked for.
-    Queries four times or more.
+    Pods whose version of then is a row or lies in the log are added up by the database: the log
+    names the scheduling class of each version that it ended, and a class is kept as long as the log
+    names it. Of versions that were packed the blocks' indexes tell what each asked for. Queries
+    three times or more.
 
     Raises:
         Expired: that is no longer known.
     """
     sums = _Sums()
     log = 0
-    placed: dict[str, list[int]] = {}
-    with consistent_read():  # each class is there, whatever is trimmed meanwhile
-        for name, classes, pods, words, title, since in sql.fetch(_ALIVE, (revision,) * 6):
-            if name is None:
-                log = pods
-            elif classes is None:
-                sums.wait(_group(title, pods, words, since))
-            else:
-                placed[name] = classes
-                if pods:
-                    sums.leaving[name] = pods
-        sums.hold(placed)
+    for name, pods, ending, *amounts, words, title, since in sql.fetch(_SUMS, (revision,) * 3):
+        if name is None:
+            log = pods
+        elif name:
+            sums.add(name, pods, ending, *amounts)
+        else:
+            sums.wait(_group(title, pods, words, since))
     if revision < log:
         past.require(revision)
         for namespace, title, text in past.bodies_at(_PODS, revision, log, sums.take):
@@ -160,37 +145,19 @@ class _Sums:
         self._glances = Glances()
         self._uses: dict[str, tuple[int, tuple[int, ...], dict[str, int]]] = {}
 
-    def hold(self, placed: dict[str, list[int]]) -> None:
-        """Set what pods on nodes ask for, by the ids of their classes. Queries once."""
-        pods = np.fromiter(map(len, placed.values()), np.int64, len(placed))
-        if not len(pods):
-            return
-        ids, kinds = np.unique(
-            np.fromiter(chain.from_iterable(placed.values()), np.int64, pods.sum()),
-            return_inverse=True,
-        )
-        classes = {
-            id_: (amounts, _decode_amounts(extended))
-            for id_, *amounts, extended in sql.fetch(_CLASSES, (sql.Int8s(ids.tolist()),))
-        }
-        asked = [classes[id_] for id_ in ids.tolist()]
-        first = np.cumsum(pods) - pods
-
-        def added(amounts: list[int]) -> list[int]:
-            """Return the sums by node of what pods of each class ask for, as large as they are."""
-            large = max(amounts) * int(pods.max()) > _LARGEST
-            each = np.array(amounts, object if large else np.int64)
-            sums: list[int] = np.add.reduceat(each[kinds], first).tolist()
-            return sums
-
-        columns = [added([plain[at] for plain, _ in asked]) for at in range(len(_PLAIN) - 1)]
-        for name, *row in zip(placed, *columns, pods.tolist(), strict=True):
-            self.plain[name] = [min(one, _LARGEST) for one in row]
-        for resource in {resource for _, others in asked for resource in others}:
-            amounts = added([others.get(resource, 0) for _, others in asked])
-            for name, amount in zip(placed, amounts, strict=True):
-                if amount:
-                    self.others.setdefault(name, {})[resource] = amount
+    def add(
+        self,
+        name: str,
+        pods: int,
+        ending: int,
+        cpu: int,
+        memory: int,
+        ephemeral: int,
+        extended: str,
+    ) -> None:
+        """Add pods of a node that ask for the same extended resources each."""
+        more = {resource: each * pods for resource, each in _decode_amounts(extended).items()}
+        self._add(name, (cpu, memory, ephemeral, pods), more, ending)
 
     def count(self, namespace: str, title: str, text: bytes) -> None:
         """Add a version of then to what was asked of its node, or to the pods that waited."""
