@@ -242,8 +242,8 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
-    """Count a change of the spec in ``metadata.generation`` of ``new``, in place."""
-    if kind.counts_generation and old.get("spec") != new.get("spec"):
+    """Count a change of what is wanted in ``metadata.generation`` of ``new``, in place."""
+    if kind.counts_generation and kind.strategy.is_another_generation(new, old):
         new["metadata"] = {
             **new["metadata"],
             "generation": old["metadata"].get("generation", 0) + 1,

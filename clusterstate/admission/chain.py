@@ -93,6 +93,11 @@ def admit(
     if new_pod:
         match_label_keys.merge(new)
     errors = validate(kind, operation, new, old_manifest, request.subresource, context.settings)
+    if errors and old_manifest is not None:
+        # An earlier version may have stored it without a default that must not change now.
+        old = strip_nulls(old_manifest)
+        set_defaults(kind, old)
+        errors = validate(kind, operation, new, old, request.subresource, context.settings)
     if errors:
         raise Invalid(kind, request.display_name(), errors, KINDS[kind].group)
     run_validating(request)

@@ -22,6 +22,7 @@ from clusterstate.objects.resources import (
     aggregate_container_requests,
     is_supported_pod_level_resource,
 )
+from clusterstate.objects.templates import name_account
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FILE_MODE: Final = 0o644
@@ -123,6 +124,7 @@ def default_pod_spec(spec: Manifest) -> None:
         spec["securityContext"] = {}
     if not spec.get("schedulerName"):
         spec["schedulerName"] = DEFAULT_SCHEDULER
+    name_account(spec)
     for field in _CONTAINER_LISTS:
         containers = spec.get(field)
         if containers:

@@ -16,6 +16,7 @@ written back.
     wire_types, schema, fields, field_table, silent_fields    the fields of each kind
     pod, node, workloads, meta     lenses
     node_taints, node_edits, pod_references, shapes    rules about nodes and pods
+    templates                      which templates of pods are equal
     quantity, quantity_places, resources, usage    amounts; where they stand; what a pod asks for;
                                    what counts in a quota
     labels, matching, selections   selectors; taints and tolerations; what selects what

@@ -50,14 +50,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     selector may name in addition to ``METADATA_FIELDS``, with the SQL expression over the row ``t``
     that holds the value; empty: only the document does.
 
-    ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
-    ``created_by_update``: a PUT creates what is not there. ``versions_updates``: a PUT says which
-    version it replaces (``AllowUnconditionalUpdate`` is false). ``status_at_creation``: a client
-    may send the status with a new object. ``new_status``: the status that a new object has, where a
-    client cannot send one: what Kubernetes writes even if it is zero. ``names_creators``: new
-    objects say in ``metadata.managedFields`` who created them; not so where thousands are created
-    in a second (`objects.managed_fields`). ``in_catalogue``: admission keeps all objects of the
-    kind in memory (`clusterstate.catalogue`).
+    ``counts_generation``: changes of the spec, or of what else its strategy says, are counted in
+    ``metadata.generation``. ``created_by_update``: a PUT creates what is not there.
+    ``versions_updates``: a PUT says which version it replaces (``AllowUnconditionalUpdate`` is
+    false). ``status_at_creation``: a client may send the status with a new object. ``new_status``:
+    the status that a new object has, where a client cannot send one: what Kubernetes writes even if
+    it is zero. ``names_creators``: new objects say in ``metadata.managedFields`` who created them;
+    not so where thousands are created in a second (`objects.managed_fields`). ``in_catalogue``:
+    admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
     may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
     ``has_slots``: columns of the row fill slots of the document (`objects.document`).

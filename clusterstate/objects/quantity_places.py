@@ -53,11 +53,12 @@ def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
     _keep(_of_kind(kind), new, old)
 
 
-def same_template(one: Manifest, other: Manifest) -> bool:
-    """Return whether two templates of pods are equal, their amounts taken as amounts."""
-    if one == other:
-        return True
-    return bool(_with_amounts(_TEMPLATE, one) == _with_amounts(_TEMPLATE, other))
+def of_template(template: Manifest) -> Manifest:
+    """Return a copy of a pod template in which amounts, which compare as such, replace texts."""
+    copy: Manifest = msgspec.json.decode(msgspec.json.encode(template))
+    for holder, key in _amounts(_TEMPLATE, copy):
+        holder[key] = _amount(holder[key])
+    return copy
 
 
 @lru_cache(maxsize=16384, typed=True)
@@ -135,14 +136,6 @@ def _has_name(item: Any) -> bool:
 
 def _is_written(value: Any) -> bool:
     return isinstance(value, str | int | float)
-
-
-def _with_amounts(place: _Place, value: Any) -> Any:
-    """Return a copy of a value in which amounts stand for their texts."""
-    copy = msgspec.json.decode(msgspec.json.encode(value))
-    for holder, key in _amounts(place, copy):
-        holder[key] = _amount(holder[key])
-    return copy
 
 
 # The places -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from clusterstate.objects.kind import Kind
 from clusterstate.objects.strategies import (
     CertificateStrategy,
     DeviceClaimStrategy,
+    EndpointSliceStrategy,
     JobStrategy,
     ServiceCidrStrategy,
     StatusAloneStrategy,
@@ -125,6 +126,7 @@ STORED_KINDS: Final = (
         wire_type=wire_types.EndpointSlice,
         group="discovery.k8s.io",
         counts_generation=True,
+        strategy=EndpointSliceStrategy(),
         not_done="no proxy here sends anything to endpoints",
     ),
     Kind(
@@ -260,6 +262,7 @@ STORED_KINDS: Final = (
         versions_updates=True,
         group="storage.k8s.io",
         namespaced=False,
+        counts_generation=True,
         returns_deleted=True,
         not_done=_VOLUMES,
     ),

@@ -51,6 +51,10 @@ class Strategy:
         """Return whether an update is written to the change log."""
         return True
 
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update is counted in ``metadata.generation``, if the kind counts."""
+        return bool(old.get("spec") != new.get("spec"))
+
     def moves_admission(self, new: Manifest, old: Manifest) -> bool:
         """Return whether an update of a kind in the catalogue may change what is admitted."""
         return True
@@ -181,6 +185,21 @@ class DeploymentStrategy(Strategy):
     """
 
     kept_by_status = ("labels",)
+
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """Annotations count as well: they are copied to ReplicaSets."""
+        before, after = (one["metadata"].get("annotations") or {} for one in (old, new))
+        return super().is_another_generation(new, old) or before != after
+
+
+class EndpointSliceStrategy(Strategy):
+    """``pkg/registry/discovery/endpointslice/strategy.go``."""
+
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """All but metadata counts, and of that the labels."""
+        before, after = ({**one, "metadata": None} for one in (old, new))
+        labels, former = (one["metadata"].get("labels") or {} for one in (new, old))
+        return bool(before != after or labels != former)
 
 
 class QuotaStrategy(Strategy):

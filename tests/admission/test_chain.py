@@ -178,3 +178,29 @@ def test_milli_bytes_are_warned_of():
     containers = [{"name": "a", "image": "b", "resources": resources}]
     (warning,) = create(pod({"containers": containers})).warnings
     assert 'fractional byte value "128m" is invalid' in warning
+
+
+def test_what_was_stored_without_a_default_of_today_is_judged_with_it():
+    """A template that may not change was stored before the other name of its account was."""
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never",
+            "serviceAccountName": "worker",
+        },
+    }  # fmt: skip
+    job = {
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "manualSelector": True, "selector": {"matchLabels": {"a": "b"}}, "template": template,
+        },
+    }  # fmt: skip
+    stored = admit("Job", CREATE, job, None, "", Known(), NOBODY).manifest
+    assert stored["spec"]["template"]["spec"].pop("serviceAccount") == "worker"
+    changed = {**stored, "spec": {**stored["spec"], "suspend": True}}
+    admitted = admit("Job", UPDATE, changed, stored, "", Known(), NOBODY).manifest
+    assert admitted["spec"]["template"]["spec"]["serviceAccount"] == "worker"
+    other = copy.deepcopy(changed)
+    other["spec"]["template"]["spec"]["serviceAccountName"] = "other"
+    with pytest.raises(Invalid):
+        admit("Job", UPDATE, other, stored, "", Known(), NOBODY)

@@ -157,5 +157,5 @@ def test_amounts_finer_than_a_thousandth_are_rounded_up():
     admitted = create(pod({"containers": [_container(resources=resources)]})).manifest
     assert admitted["spec"]["containers"][0]["resources"]["requests"] == {
         "cpu": "1m",
-        "memory": "1.5Gi",
+        "memory": "1536Mi",
     }

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from tests.api.bodies import body_of, collection
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
 from tests.api.conftest import APPLY, MERGE, STRATEGIC, TABLE
@@ -244,6 +244,39 @@ def test_a_deletion_that_waits_for_finalizers_raises_the_generation(api):
 def test_a_negative_period_is_one_second(api, spec, options):
     _bound(api, **spec)
     assert api.delete(f"{PODS}/p", options).ok()["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
+# ------------------------------------------------------------------------------ generations
+
+
+@pytest.mark.parametrize(
+    ("name", "patch", "raised"),
+    [
+        ("Deployment", {"metadata": {"annotations": {"a": "b"}}}, 1),
+        ("Deployment", {"metadata": {"labels": {"a": "b"}}}, 0),
+        ("ReplicaSet", {"metadata": {"annotations": {"a": "b"}}}, 0),
+        ("EndpointSlice", {"ports": []}, 1),
+        ("EndpointSlice", {"metadata": {"labels": {"a": "b"}}}, 1),
+        ("EndpointSlice", {"metadata": {"annotations": {"a": "b"}}}, 0),
+        ("CSIDriver", {"spec": {"storageCapacity": True}}, 1),
+    ],
+)
+def test_the_generation_counts_what_kubernetes_counts(api, name, patch, raised):
+    kind = KINDS[name]
+    made = api.post(collection(kind), body_of(kind, "one")).ok(201)["metadata"]
+    changed = api.patch(f"{collection(kind)}/one", patch).ok()["metadata"]
+    assert (made["generation"], changed["generation"]) == (1, 1 + raised)
+
+
+@pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
+def test_a_template_names_its_account_in_both_ways(api, field):
+    body = deployment()
+    body["spec"]["template"]["spec"][field] = "worker"
+    made = api.post(DEPLOYMENTS, body).ok(201)["spec"]["template"]["spec"]
+    assert (made["serviceAccountName"], made["serviceAccount"]) == ("worker", "worker")
+    patch = {"spec": {"template": {"spec": {"serviceAccountName": "other"}}}}
+    changed = api.patch(f"{DEPLOYMENTS}/web", patch).ok()["spec"]["template"]["spec"]
+    assert (changed["serviceAccountName"], changed["serviceAccount"]) == ("other", "other")
 
 
 # ---------------------------------------------------------------------------- subresources

@@ -265,3 +265,34 @@ def test_a_deployment_can_be_left_to_another_controller(settings):
     follower.follow(NOW)
     assert list(sets()) == ["rs"]
     assert len(pods(app="rs")) == 1
+
+
+def test_a_revision_is_noted_and_an_annotation_observed():
+    """Annotations count as a generation; the controller's own do not."""
+    make_agent("n")
+    make_owner("Deployment", "web", 1)
+    settle()
+    stored = get("Deployment", "web")
+    assert stored["metadata"]["annotations"] == {records.REVISION: "1"}
+    assert stored["metadata"]["generation"] == stored["status"]["observedGeneration"] == 1
+
+    def annotated(old):
+        annotations = {**old["metadata"]["annotations"], "a": "b"}
+        return {**old, "metadata": {**old["metadata"], "annotations": annotations}}
+
+    objects.update("Deployment", "default", "web", annotated, now=NOW)
+    settle()
+    stored = get("Deployment", "web")
+    assert stored["metadata"]["generation"] == stored["status"]["observedGeneration"] == 2
+    (one,) = sets().values()
+    assert one["metadata"]["annotations"]["a"] == "b"
+
+
+def test_no_history_is_kept_where_none_is_wanted():
+    make_agent("n")
+    make_owner("Deployment", "web", 1, revisionHistoryLimit=0)
+    settle()
+    roll_to("nginx:9")
+    settle()
+    (one,) = sets().values()
+    assert one["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:9"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects import quantity_places
+from clusterstate.objects import quantity_places, templates
 from clusterstate.objects.kinds import ALL_KINDS
 
 
@@ -78,7 +78,16 @@ def test_items_are_found_by_their_names() -> None:
 
 def test_templates_of_equal_amounts_are_equal() -> None:
     one, other = _pod("0.5"), _pod("500m")
-    assert quantity_places.same_template(one, other)
-    assert not quantity_places.same_template(one, _pod("501m"))
+    assert templates.same_template(one, other)
+    assert not templates.same_template(one, _pod("501m"))
     other["spec"]["containers"][0]["image"] = "i"
-    assert not quantity_places.same_template(one, other)
+    assert not templates.same_template(one, other)
+
+
+def test_templates_with_either_name_of_an_account_are_equal() -> None:
+    older, newer = ({"spec": {f"serviceAccount{end}": "a"}} for end in ("", "Name"))
+    both = {"spec": {**older["spec"], **newer["spec"]}}
+    assert templates.same_template(older, newer)
+    assert templates.same_template(newer, both)
+    assert not templates.same_template(newer, {"spec": {"serviceAccountName": "b"}})
+    assert not templates.same_template(newer, {"spec": {}})

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import quantity_places
+from clusterstate.objects import templates
 from clusterstate.objects.meta import Manifest
 
 HASH_LABEL: Final = "pod-template-hash"
@@ -112,7 +112,7 @@ def same_template(one: Manifest, other: Manifest) -> bool:
 
     Rule: ``EqualIgnoreHash``, pkg/controller/deployment/util/deployment_util.go, v1.36.
     """
-    return quantity_places.same_template(_without_hash(one), _without_hash(other))
+    return templates.same_template(_without_hash(one), _without_hash(other))
 
 
 def _without_hash(template: Manifest) -> Manifest:

@@ -101,4 +101,5 @@ def _note_revision(control: NamespaceControl, deployment: Manifest, revision: st
         }
         return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
-    control.write(deployment, noted)
+    # An annotation that is written with the spec would be another generation to observe.
+    control.write(deployment, noted, subresource="status")

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity_places import same_template
+from clusterstate.objects.templates import same_template
 from scheduling.controllers.workloads.deployment_records import template_hash
 
 HASH_LABEL: Final = "controller-revision-hash"
