@@ -7,11 +7,14 @@ from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers import garbage
 from scheduling.controllers.evictions import timers
-from scheduling.controllers.workloads import follower
+from scheduling.controllers.workloads import daemon_sets, follower
+from scheduling.controllers.workloads.control import NamespaceControl
+from scheduling.controllers.workloads.world import World
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers.agents import make_agent, pods, report
 from tests.controllers.support import NOW, evict, make_node, set_labels, set_taints, taint
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -264,6 +267,33 @@ def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
     (pod,) = pods()
     assert pod["metadata"]["uid"] == before["metadata"]["uid"]
     assert pod["metadata"]["labels"]["controller-revision-hash"] == "other"
+
+
+def test_a_revision_stays_while_a_pod_could_not_be_given_the_hash_of_the_one_that_is_kept():
+    """Another pod of its name is there meanwhile."""
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    (before,) = pods()
+    (name,) = revisions()
+    first = get_manifest("ControllerRevision", "default", name)
+    labels = {**first["metadata"]["labels"], "controller-revision-hash": "other"}
+    owners = first["metadata"]["ownerReferences"]
+    metadata = {"name": "ds-other", "labels": labels, "ownerReferences": owners}
+    other = {**first, "metadata": metadata, "revision": 2}
+    objects.create("ControllerRevision", "default", other, now=NOW)
+    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    options = {"gracePeriodSeconds": 0}
+    objects.delete("Pod", "default", before["metadata"]["name"], options, now=NOW)
+    metadata = {key: before["metadata"][key] for key in ("name", "labels")}
+    create_pod(
+        {"metadata": metadata, "spec": {"containers": before["spec"]["containers"]}}, now=NOW
+    )
+    (daemon_set,) = control.world.owners["DaemonSet"]
+    daemon_sets.sync(control, daemon_set)
+    assert set(revisions()) == {name, "ds-other"}
+    (found,) = (one for one in pods() if one["metadata"]["name"] == metadata["name"])
+    assert found["metadata"]["labels"] == metadata["labels"]
 
 
 def test_a_heartbeat_is_no_reason_to_look_at_daemons():

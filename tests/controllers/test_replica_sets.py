@@ -10,10 +10,16 @@ from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import garbage
+from scheduling.controllers.workloads import claims
 from scheduling.controllers.workloads import follower as workloads
+from scheduling.controllers.workloads.control import NamespaceControl
+from scheduling.controllers.workloads.world import World
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db
+
+SPEC = {"containers": [{"name": "c", "image": "i"}]}
 
 
 def scale(kind, name, count):
@@ -102,3 +108,39 @@ def test_it_can_be_turned_off(settings):
     make_owner("ReplicaSet", "web", 3)
     settle()
     assert live() == []
+
+
+@pytest.mark.parametrize("how", ["Orphan", "Background"])
+@pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
+def test_an_owner_that_is_deleted_meanwhile_adopts_nobody(kind, how):
+    """Whom it adopted after its namespace was read went with it."""
+    make_owner(kind, "web", 1)
+    settle()
+    stray = {"name": "stray", "namespace": "default", "labels": {"app": "web"}}
+    template = {"metadata": {"labels": stray["labels"]}, "spec": SPEC}
+    spec = {"selector": {"matchLabels": stray["labels"]}, "template": template, "replicas": 0}
+    objects.create("ReplicaSet", "default", {"metadata": stray, "spec": spec}, now=NOW)
+    create_pod({"metadata": stray, "spec": SPEC}, now=NOW)
+    control = NamespaceControl(World("default", ["ReplicaSet", "Deployment"]), NOW)
+    (owner,) = (one for one in control.world.owners[kind] if one["metadata"]["name"] == "web")
+    objects.delete(kind, "default", "web", {"propagationPolicy": how}, now=NOW)
+    if kind == "Deployment":
+        claims.claim(control, owner, "ReplicaSet")
+    else:
+        control.claim(owner)
+    for other in ("ReplicaSet", "Pod"):
+        assert "ownerReferences" not in get_manifest(other, "default", "stray")["metadata"]
+
+
+def test_an_owner_that_leaves_keeps_what_it_selects_and_lets_nothing_go():
+    make_owner("Deployment", "web", 1)
+    settle()
+    control = NamespaceControl(World("default", ["ReplicaSet", "Deployment"]), NOW)
+    (stored,) = control.world.owners["Deployment"]
+    metadata = {**stored["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    leaving = {**stored, "metadata": metadata}
+    assert len(claims.claim(control, leaving, "ReplicaSet")) == 1
+    elsewhere = {**leaving["spec"], "selector": {"matchLabels": {"app": "other"}}}
+    assert claims.claim(control, {**leaving, "spec": elsewhere}, "ReplicaSet") == []
+    (one,) = [decode_object(item) for item in list_page("ReplicaSet", "default").items]
+    assert one["metadata"]["ownerReferences"]

@@ -14,17 +14,22 @@ def claim(control: NamespaceControl, owner: Manifest, kind: str) -> list[Manifes
     selector, uid = selector_of(owner), owner["metadata"]["uid"]
     leaving = bool(owner["metadata"].get("deletionTimestamp"))
     claimed = []
+    may_adopt: bool | None = None
     for one in list(control.world.owners[kind]):
         metadata = one["metadata"]
         owners = metadata.get("ownerReferences") or []
         manager = next((it for it in owners if it.get("controller")), None)
         matches = selector.matches(metadata.get("labels") or {})
         if manager is not None and manager.get("uid") == uid:
-            if matches or leaving:
+            if matches:
                 claimed.append(one)
-            else:
+            elif not leaving:
                 _release(control, one, uid)
         elif manager is None and matches and not leaving and not metadata.get("deletionTimestamp"):
+            if may_adopt is None:
+                may_adopt = control.may_adopt(owner)
+            if not may_adopt:
+                continue
             adopted = _adopt(control, one, owner)
             if adopted is not None:
                 claimed.append(adopted)

@@ -21,7 +21,7 @@ from clusterstate.objects.errors import AlreadyExists, Conflict, NotFound, Statu
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import is_dns1123_subdomain
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.world import World, selector_of
 
@@ -254,13 +254,28 @@ class NamespaceControl:
                 pods.append(pod)
             else:
                 self._change_owners(pod, [], owner)
-        for pod in list(self.world.orphans()):
-            if not pod.is_active or not belongs(pod):
-                continue
+        orphans = [one for one in self.world.orphans() if one.is_active and belongs(one)]
+        if orphans and not self.may_adopt(owner):
+            orphans = []
+        for pod in orphans:
             if self._change_owners(pod, [reference(owner)], owner):
                 self.world.orphans().remove(pod)
                 pods.append(msgspec.structs.replace(pod, owner=owner["metadata"]["uid"]))
         return pods
+
+    def may_adopt(self, owner: Manifest) -> bool:
+        """Return whether an owner is still there and stays, as the database says at this moment.
+
+        It may have been deleted since its namespace was read, and what depended on it left behind
+        (``--cascade=orphan``): who is adopted then goes with the owner. Rule:
+        ``RecheckDeletionTimestamp``, pkg/controller/controller_ref_manager.go, v1.36.
+        """
+        metadata = owner["metadata"]
+        text = find_object(owner["kind"], metadata["namespace"], metadata["name"])
+        if text is None:
+            return False
+        found = decode_object(text)["metadata"]
+        return bool(found["uid"] == metadata["uid"] and not found.get("deletionTimestamp"))
 
     def _change_owners(self, pod: OwnedPod, wanted: list[Manifest], owner: Manifest) -> bool:
         """Replace a pod's reference to this owner by those wanted; return if the pod changed."""

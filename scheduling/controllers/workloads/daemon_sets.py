@@ -1,6 +1,7 @@
 """DaemonSets: a pod on each node where it belongs, placed by the scheduler."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -39,7 +40,9 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
     hash_ = hash_of(history.current)
     if history.equal:
         pods = _relabelled(control, pods, {hash_of(one) for one in history.equal}, hash_)
-        history = revisions.merge(control, history)
+        history = revisions.merge(
+            control, history, {one.labels.get(HASH_LABEL, "") for one in pods}
+        )
     daemon = rules.Daemon(daemon_set["spec"]["template"])
     verdicts = {one.name: daemon.judge(one) for one in control.world.nodes()}
     plan = rules.manage(
@@ -97,16 +100,19 @@ def _relabelled(
     """Give pods of revisions that hold the same template the hash of the one that is kept.
 
     They are up to date, and would be replaced otherwise (daemon/update.go ``dedupCurHistories``).
+    Those that could not be changed have the hash that they had.
     """
 
-    def changed(manifest: Manifest) -> Manifest:
+    def relabelled(pod: OwnedPod, manifest: Manifest) -> Manifest:
         metadata = manifest["metadata"]
+        if metadata["uid"] != pod.uid:
+            return manifest
         labels = {**(metadata.get("labels") or {}), HASH_LABEL: hash_}
         return {**manifest, "metadata": {**metadata, "labels": labels}}
 
     return [
         msgspec.structs.replace(one, labels={**one.labels, HASH_LABEL: hash_})
-        if one.labels.get(HASH_LABEL) in same and control.change_pod(one, changed)
+        if one.labels.get(HASH_LABEL) in same and control.change_pod(one, partial(relabelled, one))
         else one
         for one in pods
     ]

@@ -50,15 +50,18 @@ def _named(control: NamespaceControl, name: str) -> Manifest | None:
     )
 
 
-def merge(control: NamespaceControl, history: rules.History) -> rules.History:
+def merge(
+    control: NamespaceControl, history: rules.History, live: Collection[str]
+) -> rules.History:
     """Delete the other revisions that hold the present template; return the history without them.
 
-    The pods have the current one's hash by then.
+    The pods have the current one's hash by then; a revision whose hash is among the ``live`` ones,
+    since a pod could not be changed, waits for the next look.
     """
-    for one in history.equal:
+    done = [one for one in history.equal if rules.hash_of(one) not in live]
+    for one in done:
         control.delete(one)
-    kept = [one for one in history.old if one not in history.equal]
-    return rules.History(history.current, kept)
+    return rules.History(history.current, [one for one in history.old if one not in done])
 
 
 def truncate(
