@@ -235,13 +235,15 @@ def _requirements(resources: Manifest) -> None:
             _round_up(amounts)
 
 
+_FINE: Final = ("n", "u", ".", "e-", "E-")
+"""An amount in which none of these stands is a multiple of a thousandth."""
+
+
 def _round_up(amounts: dict[str, Any]) -> None:
     """Round what is finer than a thousandth up to it, as the API server does on defaulting."""
     for name, value in amounts.items():
-        if isinstance(value, str) and not value.isdecimal() and not value[-1:].isdecimal():
-            if value[-1:] not in "nu" and "." not in value:
-                continue
-        elif not isinstance(value, float) and "." not in str(value):
+        written = value if isinstance(value, str) else str(value)
+        if not any(sign in written for sign in _FINE):
             continue
         try:
             rounded, exact = Quantity.parse(value).round_up(-3)

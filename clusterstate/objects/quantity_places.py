@@ -39,7 +39,7 @@ _Place = str | _Each | dict[str, "_Place"]
 def make_canonical(kind: str, manifest: Manifest) -> None:
     """Write the amounts of an object as Kubernetes gives them out, in place.
 
-    What is no quantity stays for validation to name.
+    Spaces around it are no part of an amount. What is no quantity stays for validation to name.
     """
     for holder, key in _amounts(_of_kind(kind), manifest):
         holder[key] = _canonical(holder[key])
@@ -64,7 +64,7 @@ def of_template(template: Manifest) -> Manifest:
 @lru_cache(maxsize=16384, typed=True)
 def _canonical(written: Any) -> Any:
     try:
-        return str(Quantity.parse(written))
+        return str(Quantity.parse(written.strip() if isinstance(written, str) else written))
     except QuantityError:
         return written
 

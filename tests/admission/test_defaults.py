@@ -152,10 +152,13 @@ def test_a_namespace_is_labelled_with_its_name():
     assert admitted["status"] == {"phase": "Active"}
 
 
-def test_amounts_finer_than_a_thousandth_are_rounded_up():
-    resources = {"requests": {"cpu": "100u", "memory": "1.5Gi"}}
+@pytest.mark.parametrize(
+    ("written", "rounded"),
+    [("100u", "1m"), ("1n", "1m"), ("1500u", "2m"), ("0.0001", "1m"), ("1.5Gi", "1536Mi"),
+     ("1e-4", "1e-3"), ("5E-10", "1e-3"), (1e-05, "1e-3"), ("15e-4", "2e-3"), ("1e3", "1e3"),
+     (0.25, "250m"), ("7m", "7m"), (3, "3")],
+)  # fmt: skip
+def test_amounts_finer_than_a_thousandth_are_rounded_up(written, rounded):
+    resources = {"requests": {"cpu": written}}
     admitted = create(pod({"containers": [_container(resources=resources)]})).manifest
-    assert admitted["spec"]["containers"][0]["resources"]["requests"] == {
-        "cpu": "1m",
-        "memory": "1536Mi",
-    }
+    assert admitted["spec"]["containers"][0]["resources"]["requests"] == {"cpu": rounded}

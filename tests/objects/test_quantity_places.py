@@ -19,6 +19,7 @@ def _pod(cpu: Any, *names: str) -> dict[str, Any]:
     [("0.5", "500m"), (0.5, "500m"), (2, "2"), ("1000m", "1"), ("1024Mi", "1Gi"),
      ("0.5Gi", "512Mi"),
      ("1e3", "1e3"), ("1048576", "1048576"), ("1Ki", "1Ki"), ("+.5", "500m"), (0, "0"),
+     (" 2 ", "2"), ("1 0", "1 0"),
      ("much", "much"), ("", ""), (True, True)],
 )  # fmt: skip
 def test_amounts_are_written_as_kubernetes_does(written: Any, canonical: Any) -> None:
