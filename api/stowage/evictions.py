@@ -33,6 +33,7 @@ from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
 from clusterstate.queries.objects import get_object
 from clusterstate.queries.usage import usage_of
 from scheduling.answers import advisor
+from scheduling.answers.zones import zones_at
 
 KIND = Kind(
     name="Eviction",
@@ -241,26 +242,41 @@ class ZonesViewSet(OwnViewSet):
 
     kind = "Zone"
     group, resource = "", "nodes"
+    versioned = ("list",)
 
     def list(self, request: Request) -> Response:
-        """Return a ZoneList: state, taints per second, and how many are left at once."""
-        kept = stored_state("node-lifecycle")
-        items = [
-            {
-                "metadata": {"name": name},
-                "status": {
+        """Return a ZoneList: state, taints per second, and how many are left at once.
+
+        Of the past: as the nodes of then have it. How many were left at once is not known.
+        """
+        then = self.revision
+        zones: dict[str, Manifest]
+        if then is None:
+            kept = stored_state("node-lifecycle")
+            waiting = kept.get("waiting", [])
+            zones = {
+                name: {
                     "state": zone["state"],
                     "taintsPerSecond": zone["rate"],
                     "tokens": round(zone["tokens"], 3),
-                },
+                }
+                for name, zone in kept.get("zones", {}).items()
             }
-            for name, zone in sorted(kept.get("zones", {}).items())
-        ]
+        else:
+            found = zones_at(then)
+            waiting = found.waiting
+            zones = {
+                name: {"state": state, "taintsPerSecond": rate}
+                for name, (state, rate) in found.zones.items()
+            }
         document = {
             "kind": "ZoneList",
             "apiVersion": KIND.api_version,
-            "metadata": {"resourceVersion": str(changes.watermark())},
-            "items": items,
-            "waitingNodes": kept.get("waiting", []),
+            "metadata": replies.list_metadata(changes.watermark() if then is None else then),
+            "items": [
+                {"metadata": {"name": name}, "status": status}
+                for name, status in sorted(zones.items())
+            ],
+            "waitingNodes": waiting,
         }
         return replies.reply(document)

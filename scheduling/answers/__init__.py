@@ -9,6 +9,7 @@
     questions    simulations, headroom, landings of evicted pods, decisions, the configuration
     why          every filter on every node, the scores, and what would let a pod in
     waiting_groups  waiting pods by what stands in their way
+    zones        how the zones were at a moment of the past
     room_left    how many more pods of the usual shapes fit, and what blocks the next
     node_advice  which nodes to add for the pods that wait
     present      the cluster as it is now with the pods that wait

@@ -7,8 +7,9 @@ import pytest
 
 from api import clock
 from clusterstate import decisions, sql
-from clusterstate.actions import history, housekeeping
+from clusterstate.actions import history, housekeeping, objects
 from clusterstate.objects.document import format_time
+from scheduling.controllers.nodes import lifecycle
 from tests.api.conftest import TABLE, Api, make_token
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -128,7 +129,7 @@ def test_what_keeps_no_past_says_so_and_names_itself(api: Api) -> None:
         ("webhooks", "webhooks"), ("plans", "plans"), ("brakes", "brakes"),
         ("evictions", "evictions"), ("waitingtimes", "waitingtimes"), ("headroom", "headroom"),
         ("waitinggroups", "waitinggroups"), ("waitingpods", "waitingpods"),
-        ("canaries", "canaries"), ("zones", "nodes"),
+        ("canaries", "canaries"),
     ):  # fmt: skip
         for asked in ("at=1m", "resourceVersion=1&resourceVersionMatch=Exact"):
             message = api.get(f"{STOWAGE}/{path}?{asked}").fails(400, "BadRequest")["message"]
@@ -138,6 +139,40 @@ def test_what_keeps_no_past_says_so_and_names_itself(api: Api) -> None:
     exact = "resourceVersion=1&resourceVersionMatch=Exact"
     message = api.get(f"{STOWAGE}/decisions?{exact}").fails(400, "BadRequest")["message"]
     assert "say at" in message
+
+
+def test_zones_are_told_as_they_were_though_the_log_forgot_it(api: Api, hours: Any) -> None:
+    """In a two of six nodes are not ready, and one of them waits; in b three of four: too many."""
+    ready = {"a": (True, True, True, True, False, False), "b": (True, False, False, False)}
+    for zone, nodes in ready.items():
+        for number, is_ready in enumerate(nodes):
+            condition = {"type": "Ready", "status": str(is_ready)}
+            labels = {"topology.kubernetes.io/zone": zone}
+            node = {
+                "metadata": {"name": f"{zone}{number}", "labels": labels},
+                "status": {"conditions": [condition]},
+            }
+            objects.create("Node", "", node, now=clock.now())
+    lifecycle.run(clock.now())
+    told = api.get(f"{STOWAGE}/zones").ok()
+    tokens = [one["status"].pop("tokens") for one in told["items"]]
+    assert [one["status"] for one in told["items"]] == [
+        {"state": "Normal", "taintsPerSecond": 0.1},
+        {"state": "PartialDisruption", "taintsPerSecond": 0.0},
+    ]
+    assert (len(told["waitingNodes"]), tokens) == (4, [0.0, 0.0])
+    moment = hours()
+    for number in range(3):
+        api.delete(f"{NODES}/b{number}").ok()
+    lifecycle.run(clock.now())
+    hours()
+    history.trim(now=clock.now(), keep_seconds=0)
+    exact = f"resourceVersion={told['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
+    for asked in (f"at={moment}", exact):
+        assert api.get(f"{STOWAGE}/zones?{asked}").ok() == told
+    now = api.get(f"{STOWAGE}/zones?at=0s").ok()
+    assert [one["status"]["state"] for one in now["items"]] == ["Normal", "FullDisruption"]
+    api.get(f"{STOWAGE}/zones?at=2020-01-01T00:00:00Z").fails(410, "Expired")
 
 
 def test_a_trail_is_read_as_far_as_it_went(api: Api, hours: Any) -> None:

@@ -33,13 +33,13 @@ from scheduling.controllers.nodes.lifecycle_rules import (
     Looked,
     NodeChange,
     Pass,
-    Settings,
     TokenBucket,
     Zone,
     ZoneState,
     look,
     monitor,
 )
+from scheduling.controllers.nodes.limits import limits
 
 logger = structlog.get_logger(__name__)
 
@@ -101,18 +101,6 @@ def _nodes(now: datetime) -> list[_Known]:
     for gone in _unreadable.keys() - present:
         _unreadable.pop(gone, None)
     return [node for row in rows if (node := _known.get(row[0])) is not None]
-
-
-def limits() -> Settings:
-    """Return the configured limits."""
-    return Settings(
-        grace_period_seconds=settings.NODE_MONITOR_GRACE_SECONDS,
-        eviction_rate=settings.NODE_EVICTION_RATE,
-        secondary_eviction_rate=settings.SECONDARY_NODE_EVICTION_RATE,
-        unhealthy_zone_threshold=settings.UNHEALTHY_ZONE_THRESHOLD,
-        large_cluster_size=settings.LARGE_CLUSTER_SIZE,
-        pass_seconds=settings.NODE_MONITOR_PERIOD_SECONDS,
-    )
 
 
 @acts_as(NODE_LIFECYCLE)

@@ -203,6 +203,29 @@ def zone_rate(state: ZoneState, size: int, *, settings: Settings) -> float:
     return settings.eviction_rate
 
 
+def zone_rates(
+    nodes: Iterable["Looked"], settings: Settings
+) -> tuple[dict[str, tuple[ZoneState, float]], bool]:
+    """Return state and rate of each zone that nodes are in, and whether all are fully disrupted.
+
+    While they are, no zone gets a taint.
+    """
+    counts: dict[str, list[int]] = {}
+    for one in nodes:
+        counts.setdefault(one.zone, [0, 0])[one.asked is None] += 1
+    states = {
+        name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
+        for name, (not_ready, ready) in counts.items()
+    }
+    full = ZoneState.FULL_DISRUPTION
+    all_disrupted = bool(states) and all(state is full for state in states.values())
+    rates = {
+        name: 0.0 if all_disrupted else zone_rate(state, sum(counts[name]), settings=settings)
+        for name, state in states.items()
+    }
+    return {name: (state, rates[name]) for name, state in states.items()}, all_disrupted
+
+
 # --- token bucket --------------------------------------------------------------------------------
 
 
@@ -277,6 +300,11 @@ def look(node: Node) -> Looked:
 
 def _evicting_keys(taints: Iterable[Taint]) -> list[str]:
     return [t.key for t in taints if t.effect == NO_EXECUTE and t.key in _EVICTING]
+
+
+def awaits_taint(one: Looked) -> bool:
+    """Return whether a node is not ready and has no NoExecute taint for that yet."""
+    return one.asked is not None and not _evicting_keys(one.node.spec.taints)
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,20 +454,11 @@ def _next_zones(
 
     Rule: handleDisruption. A zone that no node is in any more is forgotten.
     """
-    counts: dict[str, list[int]] = {}
-    for one in nodes:
-        counts.setdefault(one.zone, [0, 0])[one.asked is None] += 1
-    states = {
-        name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
-        for name, (not_ready, ready) in counts.items()
-    }
-    full = ZoneState.FULL_DISRUPTION
-    all_disrupted = bool(states) and all(state is full for state in states.values())
-    known = [zones[name].state is full for name in states if name in zones]
+    found, all_disrupted = zone_rates(nodes, settings)
+    known = [zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones]
     were_disrupted = bool(known) and all(known)
     result: dict[str, Zone] = {}
-    for name, state in states.items():
-        rate = 0.0 if all_disrupted else zone_rate(state, sum(counts[name]), settings=settings)
+    for name, (state, rate) in found.items():
         kept = zones.get(name)
         bucket = full_bucket(rate, now) if kept is None else kept.bucket
         if bucket.rate != rate:

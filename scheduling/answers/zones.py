@@ -1,0 +1,34 @@
+"""How the zones were at a revision, by the nodes of then: their state, their rate, who waited.
+
+The node lifecycle keeps of its zones only how they are (``controllers.nodes``). State and rate
+follow from the nodes alone, and whose NoExecute taint waited is seen in them; how many taints were
+left at once is not. The limits are those that are set now.
+"""
+
+import msgspec
+
+from clusterstate.objects.node import Node
+from clusterstate.queries.lists import list_at
+from scheduling.controllers.nodes.lifecycle_rules import ZoneState, awaits_taint, look, zone_rates
+from scheduling.controllers.nodes.limits import limits
+
+_decode_node = msgspec.json.Decoder(Node).decode
+
+
+class ZonesThen(msgspec.Struct, frozen=True):
+    """State and taints per second by zone; ``waiting``: nodes without the taint that is due."""
+
+    zones: dict[str, tuple[ZoneState, float]]
+    waiting: list[str]
+
+
+def zones_at(revision: int) -> ZonesThen:
+    """Return how the zones were at a revision. Queries once.
+
+    Raises:
+        Expired: that is no longer known.
+    """
+    nodes = [look(_decode_node(text)) for text in list_at("Node", revision)]
+    zones, all_disrupted = zone_rates(nodes, limits())
+    waiting = [one.node.metadata.name for one in nodes if not all_disrupted and awaits_taint(one)]
+    return ZonesThen(zones, waiting)

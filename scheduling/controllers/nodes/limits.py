@@ -1,0 +1,17 @@
+"""How patient and how fast the node lifecycle is, by the settings."""
+
+from django.conf import settings
+
+from scheduling.controllers.nodes.lifecycle_rules import Settings
+
+
+def limits() -> Settings:
+    """Return the configured limits."""
+    return Settings(
+        grace_period_seconds=settings.NODE_MONITOR_GRACE_SECONDS,
+        eviction_rate=settings.NODE_EVICTION_RATE,
+        secondary_eviction_rate=settings.SECONDARY_NODE_EVICTION_RATE,
+        unhealthy_zone_threshold=settings.UNHEALTHY_ZONE_THRESHOLD,
+        large_cluster_size=settings.LARGE_CLUSTER_SIZE,
+        pass_seconds=settings.NODE_MONITOR_PERIOD_SECONDS,
+    )
