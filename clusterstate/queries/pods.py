@@ -8,7 +8,7 @@ import msgspec
 from psycopg.types.range import Range
 
 from clusterstate import sql
-from clusterstate.objects import document
+from clusterstate.objects import document, pod_references
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -188,6 +188,23 @@ def find_pod_ids(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], i
         ([namespace for namespace, _ in places], [name for _, name in places]),
     )
     return {(namespace, name): pod_id for namespace, name, pod_id in rows}
+
+
+def is_claim_used(namespace: str, claim: str) -> bool:
+    """Return whether a pod on a node uses a PersistentVolumeClaim. Queries twice.
+
+    A pod that is on none cannot start any more with a claim that is being deleted. Rule:
+    ``podUsesPVC``, pkg/controller/volume/pvcprotection/pvc_protection_controller.go, v1.36.
+    """
+    rows = sql.fetch(
+        "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
+        " WHERE p.namespace = %s AND p.node_name <> '' AND (position(%s in d.text) > 0"
+        " OR (starts_with(%s, p.name || '-') AND position('\"ephemeral\":' in d.text) > 0))",
+        (namespace, f'"claimName":"{claim}"', claim),
+    )
+    found = pod_manifests([row[0] for row in rows]).values()
+    manifests = [msgspec.json.decode(one) for one in found]
+    return any(claim in pod_references.names(one, "persistentvolumeclaims") for one in manifests)
 
 
 def pod_manifests(ids: Sequence[int]) -> dict[int, bytes]:

@@ -9,6 +9,10 @@ when an owner goes, or something comes whose owners are not there, it looks at t
     delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
     delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
 
+A claim or a volume that a manifest of another cluster protects while it is used
+(``kubernetes.io/pvc-protection``) is freed of that, too, when nothing uses it: it would stay for
+ever, and with it its namespace.
+
 What it remembers is only a way to find things. Each process that runs it has its own, built from
 the rows when it starts; what it does is read from the rows again, with the uid as precondition, so
 that doing it twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
@@ -39,7 +43,7 @@ from clusterstate.objects.ownership import (
 )
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.objects import decode_object, find_object
-from clusterstate.queries.pods import pod_manifests
+from clusterstate.queries.pods import is_claim_used, pod_manifests
 
 logger = structlog.get_logger(__name__)
 
@@ -48,6 +52,12 @@ BURST = 500
 """Dependents of one owner that are looked at in a pass; the others are the next pass's."""
 _ROUNDS = 8
 """How often a pass looks at what it brought about: owners own owners."""
+
+_PROTECTIONS = {
+    "PersistentVolume": "kubernetes.io/pv-protection",
+    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
+}
+"""The finalizers that say that an object stays while it is used."""
 
 _Item = int | Key
 """A dependent as it is remembered: an object, or the class of some pods."""
@@ -345,24 +355,29 @@ def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:
 def _end(graph: _Graph, key: Key, now: datetime) -> int:
     """Do what a terminating object's finalizers ask for; return how much was done."""
     text = find_object(*key)
-    metadata = {} if text is None else decode_object(text)["metadata"]
+    manifest = {"metadata": {}} if text is None else decode_object(text)
+    metadata = manifest["metadata"]
     finalizers = metadata.get("finalizers") or ()
-    if not metadata.get("deletionTimestamp") or not {ORPHAN, FOREGROUND} & set(finalizers):
+    protection = _PROTECTIONS.get(key[0], "")
+    known = {ORPHAN, FOREGROUND, protection}
+    if not metadata.get("deletionTimestamp") or not known & set(finalizers):
         graph.ending.discard(key)
         return 0
     own = Owner(*key, metadata["uid"])
     done = 0
     try:
+        if protection in finalizers and not _is_used(manifest):
+            done += _let_go(own, protection, now)
         if ORPHAN in finalizers:
             freed = [
                 _alone(_which(kind, one), partial(_free, kind, one, own, now), now)
                 for kind, one, _ in _dependents(graph, own, now)
             ]
-            done = sum(freed)
+            done += sum(freed)
             if not freed:
                 done += _let_go(own, ORPHAN, now)
-        else:
-            done = _collect(graph, own, {own: State.WAITING}, now)
+        elif FOREGROUND in finalizers:
+            done += _collect(graph, own, {own: State.WAITING}, now)
             blocked = any(
                 reference.blocks and reference.owner == own
                 for _, _, refs in _dependents(graph, own, now)
@@ -373,6 +388,17 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     except StatusError as error:
         logger.warning("garbage_stays", kind=own.kind, name=own.name, error=error.message)
     return done
+
+
+def _is_used(manifest: Manifest) -> bool:
+    """Return whether a pod uses a claim, or a claim has a volume.
+
+    Rules: pkg/controller/volume/pvcprotection and pvprotection, v1.36.
+    """
+    metadata = manifest["metadata"]
+    if manifest["kind"] == "PersistentVolumeClaim":
+        return is_claim_used(metadata["namespace"], metadata["name"])
+    return (manifest.get("status") or {}).get("phase") == "Bound"
 
 
 def _let_go(own: Owner, finalizer: str, now: datetime) -> int:

@@ -486,3 +486,61 @@ def test_a_label_that_says_foreground_is_no_finalizer():
     delete("ReplicaSet", "web", "Background")
     key = dependents.Owner("ReplicaSet", "default", "web", owner)
     assert dependents.states([key]) == {key: dependents.State.SOLID}
+
+
+@pytest.mark.parametrize("volume", ["persistentVolumeClaim", "ephemeral"])
+def test_a_protected_claim_stays_while_a_pod_on_a_node_uses_it(volume):
+    """As manifests of another cluster have it; such a claim, and its namespace, stayed for ever."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    protection = "kubernetes.io/pvc-protection"
+    for name in ("p-data", "unused"):
+        metadata = {"name": name, "finalizers": [protection]}
+        claim = {"metadata": metadata, "spec": spec}
+        objects.create("PersistentVolumeClaim", "default", claim, now=NOW)
+    source = {"claimName": "p-data"} if volume != "ephemeral" else {
+        "volumeClaimTemplate": {"spec": spec}
+    }  # fmt: skip
+    pod = pod_manifest("p")
+    pod["spec"]["volumes"] = [{"name": "data", volume: source}]
+    create_pod(pod, now=NOW)
+    make_node("n")
+    bind_pod("default", "p", "n", now=NOW)
+    for name in ("p-data", "unused"):
+        assert not delete("PersistentVolumeClaim", name).gone
+    garbage.follow(NOW)
+    assert names("PersistentVolumeClaim") == ["p-data"]
+    garbage.follow(NOW)
+    assert get("PersistentVolumeClaim", "p-data")["metadata"]["finalizers"] == [protection]
+    delete("Pod", "p", gracePeriodSeconds=0)
+    garbage.follow(NOW)
+    assert names("PersistentVolumeClaim") == []
+
+
+def test_a_protected_volume_stays_while_a_claim_has_it():
+    protection = "kubernetes.io/pv-protection"
+    spec = {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/data"},
+    }  # fmt: skip
+    for name in ("bound", "free"):
+        metadata = {"name": name, "finalizers": [protection, "example.com/mine"]}
+        objects.create("PersistentVolume", "", {"metadata": metadata, "spec": spec}, now=NOW)
+
+    def say(phase):
+        objects.update(
+            "PersistentVolume", "", "bound", lambda old: {**old, "status": {"phase": phase}},
+            subresource="status", now=NOW,
+        )  # fmt: skip
+
+    def left():
+        found = [decode_object(one) for one in list_page("PersistentVolume").items]
+        return {one["metadata"]["name"]: one["metadata"]["finalizers"] for one in found}
+
+    say("Bound")
+    for name in ("bound", "free"):
+        objects.delete("PersistentVolume", "", name, now=NOW)
+    garbage.follow(NOW)
+    assert left() == {"bound": [protection, "example.com/mine"], "free": ["example.com/mine"]}
+    say("Released")
+    garbage.follow(NOW)
+    assert left() == {"bound": ["example.com/mine"], "free": ["example.com/mine"]}
