@@ -19,7 +19,7 @@ from api.access import auth
 from api.description import descriptions
 from api.forms import errors, failures
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import wire_types
+from clusterstate.objects import inspected, wire_types
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS, VIEWS
 
@@ -94,11 +94,9 @@ class Definitions:
         own = struct.__name__
         name = self._names[struct] = _NAMES.get(own, f"dev.stowage.{own}")
         self.found[name] = {}
-        info = msgspec.inspect.type_info(struct)
-        assert isinstance(info, msgspec.inspect.StructType)
         rules = wire_types.PATCH.get(struct.__name__, {})
         properties: Json = {}
-        for field in info.fields:
+        for field in inspected.of_struct(struct).fields:
             schema = self._schema(field.type)
             key, strategy = rules.get(field.encode_name, ("", ""))
             if key:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from api.forms import parsers
-from clusterstate.objects import patching, reading
+from clusterstate.objects import inspected, patching, reading
 from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -258,7 +258,7 @@ _Paths = Any
 
 @cache
 def _quantity_paths(wire_type: type[msgspec.Struct]) -> _Paths:
-    return _find_quantities(msgspec.inspect.type_info(wire_type), frozenset())
+    return _find_quantities(inspected.of_struct(wire_type), frozenset())
 
 
 def _find_quantities(info: Any, above: frozenset[type]) -> _Paths:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import wire_types
+from clusterstate.objects import inspected, wire_types
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
@@ -66,11 +66,9 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
 
     Wholes are also the structs and maps that Kubernetes sets as one (``x-kubernetes-map-type``).
     """
-    info = msgspec.inspect.type_info(struct)
-    assert isinstance(info, msgspec.inspect.StructType)
     rules = wire_types.PATCH.get(struct.__name__, {})
     found: dict[str, type | _List | None] = {}
-    for field in info.fields:
+    for field in inspected.of_struct(struct).fields:
         name = field.encode_name
         key, strategy = rules.get(name, ("", ""))
         types = (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
-from clusterstate.objects import wire_types
+from clusterstate.objects import inspected, wire_types
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest, prepare
@@ -65,13 +65,12 @@ def make_ready() -> None:
 
     To be called before there are threads: making types is not safe in several at once.
     """
-    infos = msgspec.inspect.multi_type_info([kind.wire_type for kind in ALL_KINDS])
-    prepare(*(_plain_struct(info) for info in infos))
+    prepare(*(_plain_struct(inspected.of_struct(kind.wire_type)) for kind in ALL_KINDS))
 
 
 def _plain_type(wire_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """Return the wire type without leniency: no unknown fields, no numbers for quantities."""
-    return _plain.get(wire_type) or _plain_struct(msgspec.inspect.type_info(wire_type))
+    return _plain.get(wire_type) or _plain_struct(inspected.of_struct(wire_type))
 
 
 _plain: dict[type, type[msgspec.Struct]] = {}
@@ -150,7 +149,7 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
 
 @cache
 def _shape_of(wire_type: type[msgspec.Struct]) -> _Shape:
-    return _shape(msgspec.inspect.type_info(wire_type), {})
+    return _shape(inspected.of_struct(wire_type), {})
 
 
 def _shape(info: Any, seen: dict[Any, _Shape]) -> _Shape:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects import inspected
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -145,7 +146,7 @@ def _told(value: Manifest, places: dict[str, _Place], path: str) -> Iterator[tup
 def _places(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
     """Return the fields of a type that are silent or lead there."""
     found = {}
-    for field in msgspec.inspect.type_info(wire_type).fields:  # type: ignore[attr-defined]  # a Struct
+    for field in inspected.of_struct(wire_type).fields:
         silent = SILENT.get((wire_type.__name__, field.encode_name))
         inner = {} if field.encode_name == "status" else _inner(field.type)
         if silent is not None or inner:
