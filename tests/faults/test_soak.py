@@ -21,6 +21,8 @@ KINDS = {
     *("kill", "stop", "flush", "prepare", "restore", "hostile", "clock", "full"),
     *("silent", "cut", "rival", "fail over"),
 }
+RATE = 12
+"""Requests a second in the short lives: enough that several are under way in each fault."""
 _LONGEST_MINUTES = 10.0
 # Written down, not drawn: each kind once, few rounds, since each ends with a rest and an audit.
 _SHORT = [
@@ -71,11 +73,11 @@ def test_the_two_lives_meet_every_kind_of_fault(lives: list[Life]) -> None:
     assert [one.topology for one in lives] == [OWN, APART]
 
 
-def lived(one: Life, folder: Path) -> Outcome:
-    """Live; how the faults meet the clients differs from run to run."""
+def lived(one: Life, folder: Path, rate: float = 25) -> Outcome:
+    """Live, with ``rate`` requests a second; how the faults meet them differs from run to run."""
     lines: list[str] = []
     say: Callable[[str], None] = lines.append
-    outcome = Living(one, say=say, folder=folder, patience=2).run()
+    outcome = Living(one, say=say, folder=folder, patience=2, rate=rate).run()
     print("\n".join(lines))
     assert outcome.rounds == len(one.rounds)
     assert outcome.binds > 0
@@ -89,7 +91,7 @@ def lived(one: Life, folder: Path) -> Outcome:
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize("one", _SHORT, ids=[OWN, APART])
 def test_nothing_that_must_not_happen_does(one: Life, tmp_path: Path) -> None:
-    outcome = lived(one, tmp_path)
+    outcome = lived(one, tmp_path, RATE)
     noted = {"clock": "left out: clock steps", "full disk": "left out: full disks"}
     impossible = {title for title, note in noted.items() if note in "\n".join(outcome.notes)}
     assert outcome.skipped.keys() <= impossible

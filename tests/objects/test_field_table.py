@@ -47,6 +47,7 @@ def structs_of(info: Any) -> list[type[msgspec.Struct]]:
     return structs_of(info.value_type) if isinstance(info, inspect.DictType) else []
 
 
+@cache
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, list[type[msgspec.Struct]]]:
     found = msgspec.inspect.type_info(struct)
     return {field.encode_name: structs_of(field.type) for field in found.fields}

@@ -18,6 +18,7 @@ from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import everything_since
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
@@ -235,7 +236,8 @@ class World:
         self.bound[name] = node
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.drawn
+@pytest.mark.parametrize("seed", range(many(5, 40)))
 def test_no_bind_breaks_a_hard_rule_in_the_order_of_decisions(live, seed):
     rng = random.Random(seed)
     world = World()
