@@ -41,6 +41,7 @@ BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
 COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
 """Causes that brakes and the zones' rate are for."""
 _AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
+_ENDED: Final = ("Succeeded", "Failed")
 _MOST_BACKGROUND: Final = 20_000
 """Pods on nodes that evict already, and leaving ones, which are taken into account."""
 
@@ -297,7 +298,10 @@ def stays_when_drained(pod: StayingPod, change: Change) -> str:
 
 
 def comes_again(pod: StayingPod) -> str:
-    """Return whether and when the pod's controller makes another one in its place."""
+    """Return whether and when the pod's controller makes another one in its place.
+
+    In the place of one that has ended it did so already; only a StatefulSet's keeps the name.
+    """
     if pod.owner_kind in _AGAIN_AT_ONCE:
-        return AT_ONCE
+        return NEVER if pod.phase in _ENDED else AT_ONCE
     return WHEN_GONE if pod.owner_kind == "StatefulSet" else NEVER

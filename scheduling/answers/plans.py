@@ -38,7 +38,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import GROUP, Given
-from scheduling.simulation.foresight import Foresight, Leaver, Left, Waiter
+from scheduling.simulation.foresight import Foresight, Leaver, Waiter
 from scheduling.simulation.plan_document import KIND, Plan
 from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
 from scheduling.worker import profiles
@@ -126,17 +126,15 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """Let go at once who waits or has ended and so holds no room anywhere; return their ids."""
+        """Let go when it is due who waits or has ended and holds no room; return their ids."""
         away: set[object] = set()
+        snapshot = future.cluster.snapshot
         for one in leavers:
-            if future.cluster.snapshot.pod(one.key) is None:
+            if snapshot.pod(one.key) is None:
                 assert isinstance(one.key, int)
-                node_name = self._leavers.pods[one.key].node_name
-                future.left.append(
-                    Left(leaver=one, node_name=node_name, at=one.due, gone_at=one.due)
-                )
-                # Not before the others wait: its nomination may have kept them off a node.
-                future.at(0.0, lambda cluster, key=one.key: cluster.leave(key))  # type: ignore[misc]
+                pod = self._leavers.pods[one.key]
+                info = snapshot.known_class(pod.class_id.to_bytes(8, "big"))
+                future.withdraw(one, info, pod.node_name)
                 away.add(one.key)
         return away
 

@@ -170,6 +170,23 @@ class Foresight:
         for one in leavers:
             self._add(one.due, _LEAVE, one)
 
+    def withdraw(self, leaver: Leaver, info: PodInfo | None, node_name: str = "") -> None:
+        """Let a pod go when it is due that holds no room: it waits, or has ended on ``node_name``.
+
+        ``info``: its class, ``None`` if that is unknown: then nothing is told of its successor.
+        """
+        self.left.append(
+            Left(leaver=leaver, node_name=node_name, at=leaver.due, gone_at=leaver.due)
+        )
+
+        def go(cluster: VirtualCluster) -> None:
+            cluster.leave(leaver.key)
+            self._changed()
+            if info is not None and leaver.comes_again != NEVER:
+                self._come_again(leaver, info)
+
+        self.at(leaver.due, go)
+
     def gone(self, leavers: Iterable[Leaver]) -> None:
         """Let pods be gone that are leaving already: ``due`` is when."""
         for one in leavers:

@@ -359,6 +359,32 @@ def test_a_nominated_pod_that_waits_and_is_deleted_gives_its_room_to_who_was_ref
     assert (told["pod"], told["nodeName"]) == ("default/low", "n1")
 
 
+def test_a_pod_that_waits_and_is_deleted_comes_again_if_its_controller_makes_another():
+    make_node("n1")
+    owned("waits", **asking("100"))
+    make_pod("alone", **asking("100"))
+    owned("ended", "n1")
+    objects.update(
+        "Pod", "default", "ended",
+        lambda m: {**m, "status": {**m["status"], "phase": "Failed"}},
+        now=NOW, subresource="status",
+    )  # fmt: skip
+    names = ["default/waits", "default/alone", "default/ended"]
+    status = ask(
+        {"evict": {"pods": names, "disableEviction": True}},
+        {"resize": {"nodes": ["n1"], "amounts": {"cpu": "128"}}},
+    )
+    assert leaving(status) == {
+        "waits": ("PodDeleted", 0.0, "n1"),
+        "alone": ("PodDeleted", 0.0, None),
+        "ended": ("PodDeleted", 0.0, None),
+    }
+    assert {one["pod"]: one["replaced"] for one in status["leaving"]} == {
+        "default/waits": "atOnce", "default/alone": "never", "default/ended": "never",
+    }  # fmt: skip
+    assert status["waiting"] == status["placed"] == []
+
+
 def test_the_same_plan_foretells_the_same():
     make_node("n1")
     for number in range(2, 6):
