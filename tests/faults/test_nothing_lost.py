@@ -45,7 +45,7 @@ class Poster(threading.Thread):
             else:
                 assert status >= 500, body
                 self.unanswered.append(name)
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def wait_for_more(self, count: int) -> None:
         """Return when so many more pods than now were acknowledged."""

@@ -28,7 +28,9 @@ def sources() -> Iterator[Path]:
 
 def pickling(text: str) -> list[list[str]]:
     """Return the names by which a module imports or calls what pickles."""
-    found = []
+    found: list[list[str]] = []
+    if not any(name in text for name in PICKLING | LOADS):
+        return found  # to parse all modules would take seconds
     for node in ast.walk(ast.parse(text)):
         names: list[str] = []
         if isinstance(node, ast.Import):

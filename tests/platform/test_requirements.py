@@ -25,9 +25,12 @@ def texts_of(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 def named_by(path: Path) -> set[int]:
     """Return the numbers of the statements that tests in a file name, each by itself."""
+    text = path.read_text()
+    if not NUMBERS.search(text):
+        return set()
     return {
         number
-        for function in ast.walk(ast.parse(path.read_text()))
+        for function in ast.walk(ast.parse(text))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         and function.name.startswith("test_")
         for text in texts_of(function)

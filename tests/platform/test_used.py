@@ -5,6 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "scheduling", "clusterstate")
@@ -45,12 +48,24 @@ SILENT = {
 """Bases from outside that call no method by a name of their own, but for dunder methods."""
 
 
-def used_names(trees: Iterable[ast.Module]) -> Counter[str]:
+class Module(NamedTuple):
+    """A module's tree, and all nodes of it: to walk through it takes as long as to parse it."""
+
+    tree: ast.Module
+    nodes: list[ast.AST]
+
+
+def parsed(text: str) -> Module:
+    tree = ast.parse(text)
+    return Module(tree, list(ast.walk(tree)))
+
+
+def used_names(modules: Iterable[Module]) -> Counter[str]:
     """Return how often modules use each name: read, called, passed, or named in a short string."""
     found: Counter[str] = Counter()
-    for tree in trees:
-        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+    for module in modules:
+        prose = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+        for node in module.nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found[node.id] += 1
             elif isinstance(node, ast.Attribute):
@@ -63,11 +78,11 @@ def used_names(trees: Iterable[ast.Module]) -> Counter[str]:
     return found
 
 
-def called_from_outside(trees: Iterable[ast.Module]) -> set[str]:
+def called_from_outside(modules: Iterable[Module]) -> set[str]:
     """Return the classes whose methods a framework calls: a base of theirs is not of this house."""
     bases: dict[str, set[str]] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
+    for module in modules:
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 names = bases.setdefault(node.name, set())
                 for base in node.bases:
@@ -85,20 +100,20 @@ def called_from_outside(trees: Iterable[ast.Module]) -> set[str]:
         outside |= more
 
 
-def defined(tree: ast.Module, outside: set[str]) -> Iterator[tuple[int, str]]:
+def defined(module: Module, outside: set[str]) -> Iterator[tuple[int, str]]:
     """Yield line and name of what a module defines, but for what a framework or decorator calls."""
     called = {
         id(one)
-        for node in ast.walk(tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef) and node.name in outside
         for one in node.body
     }
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             registers = any(not is_plain(one) for one in node.decorator_list)
             if id(node) not in called and not registers and not node.name.startswith("__"):
                 yield node.lineno, node.name
-    for node in tree.body:
+    for node in module.tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
             targets = [node.target]
@@ -117,39 +132,40 @@ def is_plain(decorator: ast.expr) -> bool:
     }  # fmt: skip
 
 
-def dead(modules: Mapping[str, ast.Module], templates: str = "") -> list[str]:
+def dead(modules: Mapping[str, Module], templates: str = "") -> list[str]:
     """Return what modules define and neither they nor the templates use."""
     names = used_names(modules.values())
     names.update(re.findall(r"\w+", templates))
     outside = called_from_outside(modules.values())
     return [
         f"{path}:{line} {name}"
-        for path, tree in modules.items()
+        for path, module in modules.items()
         if path not in READ_BY_DJANGO
-        for line, name in defined(tree, outside)
+        for line, name in defined(module, outside)
         if not names[name] and name not in CALLED_BY_NOBODY_HERE
     ]
 
 
-def product() -> dict[str, ast.Module]:
+@pytest.fixture(scope="module")
+def product() -> dict[str, Module]:
     return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        str(path.relative_to(ROOT)): parsed(path.read_text())
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
         if path.name != "wire_types.py"  # generated: a type for each of Kubernetes' definitions
     }
 
 
-def test_no_definition_is_used_by_tests_alone() -> None:
+def test_no_definition_is_used_by_tests_alone(product: dict[str, Module]) -> None:
     templates = [
         path.read_text() for name in PACKAGES for path in sorted((ROOT / name).rglob("*.html"))
     ]
-    assert dead(product(), "".join(templates)) == []
+    assert dead(product, "".join(templates)) == []
 
 
-def test_what_stands_outside_is_still_there() -> None:
+def test_what_stands_outside_is_still_there(product: dict[str, Module]) -> None:
     """Each name that is excused is defined somewhere, so that the list does not outlive it."""
-    there = {name for tree in product().values() for _, name in defined(tree, set())}
+    there = {name for module in product.values() for _, name in defined(module, set())}
     assert CALLED_BY_NOBODY_HERE.keys() - there == set()
 
 
@@ -169,5 +185,5 @@ class Nested(Screen):
 def registered(): ...
 Used().called()
 """
-    found = dead({"api/planted.py": ast.parse(text)})
+    found = dead({"api/planted.py": parsed(text)})
     assert [one.partition(" ")[2] for one in found] == ["unused", "Nested", "idle", "UNUSED"]
