@@ -19,6 +19,7 @@ import msgspec
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.queue import PriorityQueue
+from scheduling.engine.queue.pending import PendingPod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import (
     NOTHING,
@@ -130,6 +131,17 @@ class Waking:
             new=None if action == Action.DELETE else new,
             namespace_labels=None if labels is None else dict(labels),
             at_most_priority=at_most,
+        )
+
+    def event_of_itself(self, old: PendingPod, new: PendingPod) -> ClusterEvent | None:
+        """Return what changed about a waiting pod; ``None``: nothing that plugins are asked of."""
+        if old.class_id == new.class_id:
+            return None
+        action = diff_pod(old.spec, new.spec)
+        if not action:
+            return None
+        return ClusterEvent(
+            resource=Resource.PENDING_POD, action=action, old=old.spec, new=new.spec
         )
 
     def standing(self, key: Hashable) -> Standing | None:

@@ -273,19 +273,22 @@ def _means(
 
 
 def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
-    """A pod came that this one wants, or one went that it, or that did not want it."""
+    """A pod that this one wants came or went, or one went that it, or that did not want it.
+
+    That the last one goes which this one wants may help, where it wants itself, too. One that is
+    relabelled comes to some terms and leaves others.
+    """
     labels = event.namespace_labels
-    for side in (event.old, event.new):
-        if not isinstance(side, Pod):
-            continue
-        # A pod that came cannot help against anti-affinity; one that was relabelled can.
-        terms = _affinity_terms(pod)
-        if side is event.old:
-            terms += _anti_affinity_terms(pod)
-        if any(_means(term, pod, side, labels) for term in terms):
-            return True
-    old = event.old
-    if not isinstance(old, Pod):
+    old, new = (one if isinstance(one, Pod) else None for one in (event.old, event.new))
+
+    def selects(term: PodAffinityTerm, other: Pod | None) -> bool:
+        return other is not None and _means(term, pod, other, labels)
+
+    if any(selects(term, old) != selects(term, new) for term in _affinity_terms(pod)):
+        return True
+    if any(selects(term, old) and not selects(term, new) for term in _anti_affinity_terms(pod)):
+        return True
+    if old is None or new is not None:
         return False
     # The labels given are those of the other pod's namespace; this pod's are not known.
     return any(_means(term, old, pod, None) for term in _anti_affinity_terms(old))

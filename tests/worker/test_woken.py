@@ -15,6 +15,8 @@ from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, Stage
+from scheduling.plugins.queueing_hints import registrations
+from scheduling.worker import profiles
 from scheduling.worker.mirror import Mirror
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod, set_labels
@@ -132,3 +134,40 @@ def test_who_is_nominated_now_wakes_nobody(followed: bool) -> None:
     else:
         mirror = new_mirror()
     assert woken(mirror) == []
+
+
+def relabel(old: Any) -> Any:
+    return {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+
+
+def tolerate(old: Any) -> Any:
+    return {**old, "spec": {**old["spec"], "tolerations": [{"key": "k", "operator": "Exists"}]}}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "change", "expected"),
+    [
+        ("TaintToleration", relabel, Stage.UNSCHEDULABLE),
+        ("TaintToleration", tolerate, Stage.BACKOFF),
+        ("NodeResourcesFit", relabel, Stage.UNSCHEDULABLE),
+        ("NodeResourcesFit", tolerate, Stage.UNSCHEDULABLE),
+        ("InterPodAffinity", relabel, Stage.BACKOFF),
+        ("PodTopologySpread", relabel, Stage.BACKOFF),
+        ("PodTopologySpread", tolerate, Stage.BACKOFF),
+        ("of another package", relabel, Stage.BACKOFF),
+    ],
+)
+def test_a_change_of_a_waiting_pod_wakes_it_if_it_matters_to_who_rejected_it(
+    plugin: str, change: Callable[[Any], Any], expected: Stage
+) -> None:
+    """Each change that made it another class was an attempt."""
+    bootstrap.add_missing(now=NOW)
+    make_pod("waiting")
+    profile = profiles.default().profiles[0]
+    mirror = Mirror({"default-scheduler": registrations(profile)}, Backoff())
+    mirror.load(SECONDS)
+    (pod,) = mirror.queue.pop_batch(SECONDS, 1)
+    mirror.queue.requeue_unschedulable(pod.pod_id, [plugin], SECONDS)
+    objects.update("Pod", "default", "waiting", change, now=NOW)
+    mirror.refresh(SECONDS)
+    assert mirror.queue.place(pod.pod_id).stage is expected

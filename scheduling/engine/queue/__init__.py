@@ -278,7 +278,7 @@ class PriorityQueue:
             self._waiting.remove(entry.pod.pod_id)
             entry.pod = pod
             changed = old.class_id != pod.class_id or old.priority != pod.priority
-            if event is not None:
+            if event is not None and (entry.rejected_by or entry.pending_by):
                 worth = self._waiting.worth(pod.spec, entry.rejected_by, entry.pending_by, event)
                 changed = worth is not Worth.NOTHING
             if changed or entry.stage is Stage.GATED:

@@ -183,7 +183,8 @@ class WarmState(Waking):
         if pod.spec.spec.scheduler_name not in self._registrations:
             return
         if pod_id in self.queue:
-            self.queue.update(pod, now)
+            event = self.event_of_itself(self.queue.pod(pod_id), pod)
+            self.queue.update(pod, now, event)
             self.snapshot.renew_nomination(pod_id, self.info(class_id))
             return
         self.queue.add(pod, since)
