@@ -326,7 +326,10 @@ def changes_of(world: World) -> list[dict[str, Any]]:
                 {"label": {**on, "set": {"zone": chance.choice(ZONES), "disk": "hdd"}}},
             )
         )
-        if not number or not one.keys() & {"add", "pods"}:
+        gone = [node for other in found for node in other.get("delete", {}).get("nodes", ())]
+        ((what, asked),) = one.items()
+        again = number > 0 and what in ("add", "pods")
+        if not again and not set(gone) & set(asked.get("nodes", ())):
             found.append(one)
     return found
 
