@@ -14,7 +14,6 @@ from tests.api.test_watch import Stream
 from tests.live import Service, pod
 from tests.waiting import until
 
-PODS = "/api/v1/namespaces/default/pods"
 SOON = 15.0
 """Seconds: what a token may be remembered, two looks, and a busy machine."""
 
@@ -65,15 +64,28 @@ def somebody(live: Service) -> Iterator[Somebody]:
     one.run("DELETE FROM auth_user WHERE username = %s", one.name)
 
 
+@pytest.fixture
+def pods(live: Service) -> Iterator[str]:
+    """The pods' path in a namespace of the test's own.
+
+    A watch of another one may begin with what became of the pods of the test before: a list's
+    version is below what a transaction that is still open may come before.
+    """
+    name = f"rights-{secrets.token_hex(4)}"
+    assert live.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    yield f"/api/v1/namespaces/{name}/pods"
+    assert live.request("DELETE", f"/api/v1/namespaces/{name}")[0] == 200
+
+
 @pytest.mark.parametrize(
     ("how", "code"),
     [("revoked", 401), ("expired", 401), ("disabled", 401), ("another group", 403)],
 )
 def test_a_watch_ends_when_its_client_may_not_watch_any_more(
-    live: Service, somebody: Somebody, how: str, code: int
+    live: Service, somebody: Somebody, pods: str, how: str, code: int
 ) -> None:
-    path = f"{PODS}?watch=true&timeoutSeconds=60&resourceVersion="
-    path += live.request("GET", PODS)[1]["metadata"]["resourceVersion"]
+    path = f"{pods}?watch=true&timeoutSeconds=60&resourceVersion="
+    path += live.request("GET", pods)[1]["metadata"]["resourceVersion"]
     other = Stream(live, path)
     stream = Stream(somebody, path)
     began = time.monotonic()
@@ -84,25 +96,28 @@ def test_a_watch_ends_when_its_client_may_not_watch_any_more(
     if code == 403:
         assert f'User "{somebody.name}" cannot watch resource "pods"' in status["message"]
     name = f"rights-{secrets.token_hex(4)}"
-    assert live.request("POST", PODS, pod(name, schedulerName="nobody"))[0] == 201
+    assert live.request("POST", pods, pod(name, schedulerName="nobody"))[0] == 201
     seen = other.next()
     assert (seen[0], seen[1]["metadata"]["name"]) == ("ADDED", name), "others' watches go on"
     other.close()
-    live.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
 
-def test_a_watch_ends_with_the_binding_that_allowed_it(live: Service, somebody: Somebody) -> None:
+def test_a_watch_ends_with_the_binding_that_allowed_it(
+    live: Service, somebody: Somebody, pods: str
+) -> None:
     somebody.run(
         "UPDATE api_token SET groups = '{team}' WHERE user_id ="
         " (SELECT id FROM auth_user WHERE username = %s)", somebody.name,
     )  # fmt: skip
-    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    path = "/apis/rbac.authorization.k8s.io" + pods.removeprefix("/api").replace(
+        "pods", "rolebindings"
+    )
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
     subjects = [{"kind": "User", "name": somebody.name}]
     body = {"metadata": {"name": somebody.name}, "roleRef": role, "subjects": subjects}
     assert live.request("POST", path, body)[0] == 201
-    revision = live.request("GET", PODS)[1]["metadata"]["resourceVersion"]
-    watch = f"{PODS}?watch=true&timeoutSeconds=60&resourceVersion={revision}"
+    revision = live.request("GET", pods)[1]["metadata"]["resourceVersion"]
+    watch = f"{pods}?watch=true&timeoutSeconds=60&resourceVersion={revision}"
     stream = until(lambda: _opened(somebody, watch), what="the right to hold in each web process")
     began = time.monotonic()
     assert live.request("DELETE", f"{path}/{somebody.name}")[0] == 200
@@ -121,11 +136,11 @@ def _opened(somebody: Any, path: str) -> Stream | None:
     return None
 
 
-def test_a_read_that_waits_ends_too(live: Service, somebody: Somebody) -> None:
+def test_a_read_that_waits_ends_too(live: Service, somebody: Somebody, pods: str) -> None:
     name = f"rights-{secrets.token_hex(4)}"
-    assert live.request("POST", PODS, pod(name, schedulerName="nobody"))[0] == 201
+    assert live.request("POST", pods, pod(name, schedulerName="nobody"))[0] == 201
     found: list[Stream] = []
-    path = f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=60"
+    path = f"{pods}/{name}?waitFor=PodScheduled&timeoutSeconds=60"
     asking = threading.Thread(target=lambda: found.append(Stream(somebody, path)))
     began = time.monotonic()
     asking.start()
@@ -137,4 +152,3 @@ def test_a_read_that_waits_ends_too(live: Service, somebody: Somebody) -> None:
     (stream,) = found
     assert stream.answer.status == 401
     assert json.loads(stream.answer.read())["reason"] == "Unauthorized"
-    live.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
