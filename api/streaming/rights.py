@@ -83,6 +83,11 @@ def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
                 except StatusError as error:
                     if error.code in (401, 403):
                         found[claim] = error
+                except DatabaseError:
+                    raise
+                except Exception:
+                    # It must not keep others from being looked at, as it would in each pass.
+                    logger.exception("right_not_judged")
     except DatabaseError as error:
         logger.warning("rights_unknown", error=type(error).__name__)
         return {}
