@@ -312,8 +312,7 @@ class Scheduler:
         self._follow_configuration(now)
         self._shed(now)
         self.mirror.refresh(now)
-        if self.mirror.arrivals:
-            node_admission.judge(self.mirror, self._profiles.frameworks, now)
+        self._judge_arrivals(now)
         if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)
@@ -329,6 +328,18 @@ class Scheduler:
         if self.mirror.queue.incoming:
             measuring.came(self.mirror.queue.incoming)
         return done
+
+    def _judge_arrivals(self, now: float) -> None:
+        """Let nodes refuse pods that clients put there, and read what that wrote.
+
+        So that what is decided now is as of those changes: who is refused now is not woken by them
+        when the log is read again, by a scheduler that begins, or for a plan.
+        """
+        mirror, frameworks = self.mirror, self._profiles.frameworks
+        if mirror.arrivals and node_admission.judge(mirror, frameworks, now):
+            mirror.refresh(now)
+            if mirror.arrivals:
+                node_admission.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
         """Tell how much is held in memory."""

@@ -11,8 +11,9 @@ from clusterstate.queries.objects import decode_object
 from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
-from scheduling.worker import node_admission
+from scheduling.worker import node_admission, profiles
 from scheduling.worker.mirror import Mirror
+from scheduling.worker.scheduler import Scheduler
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
 from tests.creating import create_pod
 from tests.rows import load_pending
@@ -310,3 +311,24 @@ def test_what_is_written_to_an_accepted_pod_later_asks_the_node_no_more(mirror: 
     again.load(NOW.timestamp())
     judged(again)
     assert failures() == {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_is_refused_beside_a_pod_that_its_node_refused_is_not_woken_by_that_later() -> None:
+    """The decision was made without that pod, whether the scheduler goes on or begins again."""
+    make_node("n1")
+    come("placed", "64")
+    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler.load(NOW.timestamp())
+    come("too-much", "64")
+    create_pod(pod_manifest("waits", containers=asks("64")), now=NOW)
+    while scheduler.cycle(NOW.timestamp()):
+        pass
+    scheduler.binder.close()
+    again = Scheduler(profiles.default(), lambda: 0)
+    again.load(NOW.timestamp())
+    again.binder.close()
+    assert failures() == {"too-much": "OutOfcpu"}
+    for one in (scheduler, again):
+        (place,) = one.mirror.queue.places()
+        assert (place.stage, place.rejected_by) == ("unschedulable", ("NodeResourcesFit",))
