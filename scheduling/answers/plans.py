@@ -126,7 +126,7 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """Let go when it is due who waits or has ended and holds no room; return their ids."""
+        """State who of those that leave waits or has ended; return their ids."""
         away: set[object] = set()
         snapshot = future.cluster.snapshot
         for one in leavers:
@@ -134,7 +134,7 @@ class _Planning:
                 assert isinstance(one.key, int)
                 pod = self._leavers.pods[one.key]
                 info = snapshot.known_class(pod.class_id.to_bytes(8, "big"))
-                future.withdraw(one, info, pod.node_name)
+                future.without_room(one.key, info, pod.node_name)
                 away.add(one.key)
         return away
 

@@ -158,6 +158,7 @@ class Foresight:
         self._waiting: set[int] = set()
         self._landed_as: dict[Hashable, Waiter] = {}
         self._leaving: set[Hashable] = set()
+        self._without_room: dict[Hashable, tuple[PodInfo | None, str]] = {}
         self._new = _FIRST_ID
         self._version = 0
         self._tried: dict[Hashable, int] = {}
@@ -170,22 +171,12 @@ class Foresight:
         for one in leavers:
             self._add(one.due, _LEAVE, one)
 
-    def withdraw(self, leaver: Leaver, info: PodInfo | None, node_name: str = "") -> None:
-        """Let a pod go when it is due that holds no room: it waits, or has ended on ``node_name``.
+    def without_room(self, key: Hashable, info: PodInfo | None, node_name: str = "") -> None:
+        """State of a pod that will leave that it holds no room: it waits, or ended on a node.
 
         ``info``: its class, ``None`` if that is unknown: then nothing is told of its successor.
         """
-        self.left.append(
-            Left(leaver=leaver, node_name=node_name, at=leaver.due, gone_at=leaver.due)
-        )
-
-        def go(cluster: VirtualCluster) -> None:
-            cluster.leave(leaver.key)
-            self._changed()
-            if info is not None and leaver.comes_again != NEVER:
-                self._come_again(leaver, info)
-
-        self.at(leaver.due, go)
+        self._without_room[key] = info, node_name
 
     def gone(self, leavers: Iterable[Leaver]) -> None:
         """Let pods be gone that are leaving already: ``due`` is when."""
@@ -262,6 +253,9 @@ class Foresight:
     def _leave(self, now: float, leaver: Leaver, by: str = "") -> bool:
         """Let a pod leave, unless it is gone, leaves already, or a budget holds it back."""
         self._go_on()
+        if leaver.key in self._without_room:
+            self._withdraw(now, leaver)
+            return True
         record = self._snapshot.pod(leaver.key)
         if record is None or leaver.key in self._leaving:
             return False
@@ -284,6 +278,15 @@ class Foresight:
         if leaver.comes_again == AT_ONCE:
             self._come_again(leaver, record.info)
         return True
+
+    def _withdraw(self, now: float, leaver: Leaver) -> None:
+        """Let a pod go that holds no room, but what it was nominated for."""
+        info, node_name = self._without_room.pop(leaver.key)
+        self.left.append(Left(leaver=leaver, node_name=node_name, at=now, gone_at=now))
+        self.cluster.leave(leaver.key)
+        self._changed()
+        if info is not None and leaver.comes_again != NEVER:
+            self._come_again(leaver, info)
 
     def _leave_again(self, pod_id: int, waiter: Waiter, node_name: str) -> None:
         """Let a pod that landed leave when its time on a node that evicts is over."""

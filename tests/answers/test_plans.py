@@ -369,7 +369,7 @@ def test_a_pod_that_waits_and_is_deleted_comes_again_if_its_controller_makes_ano
         lambda m: {**m, "status": {**m["status"], "phase": "Failed"}},
         now=NOW, subresource="status",
     )  # fmt: skip
-    names = ["default/waits", "default/alone", "default/ended"]
+    names = ["default/ended", "default/waits", "default/alone"]
     status = ask(
         {"evict": {"pods": names, "disableEviction": True}},
         {"resize": {"nodes": ["n1"], "amounts": {"cpu": "128"}}},
