@@ -8,8 +8,8 @@ wakes. The plugins that rejected a waiting pod then look closer (``framework.eve
 
 A pod that waits holds room, too, while it is nominated: pods of no higher priority are judged as if
 it were on that node. Where it ceases to be, by another nomination, by none or by its deletion, they
-are woken as if a pod had left; where it is bound, they are not. Rules: eventhandlers.go, v1.36
-(``hasNominatedNodeNameChanged``, ``getLEPriorityPreCheck``).
+are woken as if a pod had left, and so is the pod itself; where it is bound, they are not. Rules:
+eventhandlers.go, v1.36 (``hasNominatedNodeNameChanged``, ``getLEPriorityPreCheck``).
 """
 
 from collections.abc import Collection, Hashable

@@ -254,7 +254,7 @@ class VirtualCluster(Waking):
             pod_id = cast("int", decision.key)
             if (stood := before.get(pod_id)) is not None:
                 stands = self.standing(pod_id) or Standing(pod=stood.pod)
-                self.pod_changed(stood, stands, self.now, but_not=(pod_id,))
+                self.pod_changed(stood, stands, self.now)
         if queue.has_waiting:
             for info in classes.values():
                 now_on = Standing(pod=info.pod, on_node=True)
@@ -262,9 +262,16 @@ class VirtualCluster(Waking):
         for decision in refused:
             nomination = decision.nomination
             if nomination is not None and nomination.victims:
-                self._observer.preempts(
-                    cast("int", decision.key), nomination.node_name, nomination.victims
-                )
+                pod_id = cast("int", decision.key)
+                self._displace(nomination.node_name, queue.pod(pod_id).priority)
+                self._observer.preempts(pod_id, nomination.node_name, nomination.victims)
+
+    def _displace(self, node_name: str, priority: int) -> None:
+        """End nominations for a node on which a pod of that priority makes room for itself."""
+        for key, info in self.snapshot.nominated_below(node_name, priority).items():
+            self.snapshot.unnominate(key)
+            before = Standing(pod=info.pod, nominated=node_name)
+            self.pod_changed(before, Standing(pod=info.pod), self.now)
 
     def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         framework = next(iter(self.frameworks.values()))

@@ -267,8 +267,11 @@ class _Run:
         nomination = decision.nomination
         assert nomination is not None
         told = self._preemption(decision)
+        snapshot = self._world.snapshot
+        for key in snapshot.nominated_below(nomination.node_name, ready.info.priority):
+            snapshot.unnominate(key)
         for victim, title in zip(nomination.victims, told["victims"], strict=True):
-            leave(self._world.snapshot, victim)
+            leave(snapshot, victim)
             self._world.note_left(title)
             self.evictions.append(
                 {"pod": title, "nodeName": nomination.node_name, "by": ready.title}

@@ -36,6 +36,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.actions.pods.status import nominate
 from clusterstate.objects import ending
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.errors import StatusError
@@ -429,6 +430,7 @@ class Binder:
             queue.mark_written(item.pod_id for item in at_once)
             for decision in refused:
                 if decision.nomination is not None and decision.nomination.victims:
+                    self._displace(decision, now_)
                     self._preempt(decision, now_)
 
     def _nomination_to_write(self, decision: Decision) -> str | None:
@@ -469,6 +471,24 @@ class Binder:
                 self._mirror.take_back_nomination(pod_id)
                 self._mirror.queue.requeue_stale(pod_id, now)
         return [decision for decision in refused if not _preempts(decision)]
+
+    def _displace(self, decision: Decision, now: datetime) -> None:
+        """End the nominations of pods of lower priority for the node where room is made.
+
+        The log wakes them, and whom they kept off the node.
+        """
+        assert decision.nomination is not None
+        mirror, preemptor = self._mirror, cast(int, decision.key)
+        if preemptor not in mirror.queue:
+            return
+        priority = mirror.queue.pod(preemptor).priority
+        node_name = decision.nomination.node_name
+        for key in mirror.snapshot.nominated_below(node_name, priority):
+            pod_id = cast(int, key)
+            mirror.snapshot.unnominate(pod_id)
+            revision = nominate(pod_id, "", now=now)
+            if revision is not None:
+                mirror.wrote_nominations([(pod_id, revision)])
 
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully.

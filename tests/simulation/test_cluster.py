@@ -24,6 +24,7 @@ class Cluster:
     def __init__(self) -> None:
         self.where: dict[int, str] = {}
         self.tried: list[int] = []
+        self.made_room: list[int] = []
         self.snapshot = Snapshot()
         self.node = make_node("n1").offers(cpu="4", memory="8Gi", pods="10")
         self.snapshot.set_node(self.node.labelled(disk="ssd").build())
@@ -58,7 +59,8 @@ class Cluster:
 
     def refused(self, pod_id: int, decision: Decision) -> None: ...
 
-    def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None: ...
+    def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
+        self.made_room.append(pod_id)
 
 
 def test_a_pod_that_is_refused_gives_away_the_room_that_it_was_nominated_for() -> None:
@@ -80,6 +82,17 @@ def test_a_nominated_pod_that_goes_gives_its_room_away(waits: bool) -> None:
     world.go_on()
     assert world.where == {LOW: "n1"}
     assert world.tried == [LOW]
+
+
+@pytest.mark.parametrize("priority", [4, 5, 6])
+def test_who_makes_room_on_a_node_ends_nominations_of_lower_priority_there(priority: int) -> None:
+    """Rule: preemption/executor.go ``getLowerPriorityNominatedPods``, v1.36."""
+    world = Cluster()
+    world.snapshot.add_pod("there", world.info(make_pod("there").asks(cpu="4")), "n1")
+    world.cluster.add(4, world.info(make_pod("comes").asks(cpu="1").priority(priority)))
+    world.cluster.cycle()
+    assert world.made_room == [4]
+    assert world.snapshot.nominated_node_of(NOMINATED) == ("" if priority > 5 else "n1")
 
 
 def test_a_nominated_pod_that_is_placed_gives_nothing_away() -> None:

@@ -29,7 +29,7 @@ def worker() -> Iterator[Worker]:
     made.binder.close()
 
 
-def make_priority(name: str, value: int) -> None:
+def make_priority(name: str, value: int, **more: str) -> None:
     objects.create(
         "PriorityClass",
         "",
@@ -38,6 +38,7 @@ def make_priority(name: str, value: int) -> None:
             "kind": "PriorityClass",
             "metadata": {"name": name},
             "value": value,
+            **more,
         },
         now=NOW,
     )
@@ -179,6 +180,33 @@ def test_a_refusal_ends_a_nomination_although_another_one_follows_before_it_is_w
     worker.binder.refuse([msgspec.structs.replace(again, nomination=None)], SECONDS)
     assert worker.binder.write_refused(SECONDS) == 1
     assert nomination_of("p") == ""
+
+
+@pytest.mark.parametrize("priority", [5, 10])
+def test_who_makes_room_on_a_node_ends_the_nominations_of_lower_priority_there(
+    worker: Worker, priority: int
+) -> None:
+    """Rule: preemption/executor.go ``getLowerPriorityNominatedPods``, v1.36."""
+    offer("n1", "4")
+    create("placed", cpu="4")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    make_priority("middle", priority, preemptionPolicy="Never")
+    (waits,) = create("waits", cpu="2", priorityClassName="middle")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    worker.binder.write_refused(SECONDS)
+    nominate_by_client("waits", "n1")
+    make_priority("high", 10)
+    (high,) = create("high", cpu="2", priorityClassName="high")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    kept = priority == 10
+    assert (nomination_of("high"), nomination_of("waits")) == ("n1", "n1" if kept else "")
+    queue, snapshot = worker.mirror.queue, worker.mirror.snapshot
+    assert snapshot.nominated_node_of(waits) == ("n1" if kept else "")
+    worker.mirror.refresh(SECONDS)
+    assert snapshot.nominated_node_of(high) == "n1"
+    assert snapshot.nominated_node_of(waits) == ("n1" if kept else "")
+    assert queue.place(waits).stage == ("unschedulable" if kept else "backoff")
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -86,8 +86,8 @@ def woken(mirror: Mirror) -> list[str]:
 @pytest.mark.parametrize(
     ("happens", "expected"),
     [
-        (lambda: nominate(""), ["equal", "low"]),
-        (lambda: nominate("n2"), ["equal", "low"]),
+        (lambda: nominate(""), ["equal", "low", "nominated"]),
+        (lambda: nominate("n2"), ["equal", "low", "nominated"]),
         (lambda: delete("nominated", gracePeriodSeconds=0), ["equal", "low"]),
         (label, []),
         (bind, OTHERS),

@@ -67,6 +67,16 @@ class NominatedPods(ClassColumns):
         """Return the node a pod is nominated to, empty when to none."""
         return self.nominations.node_of.get(key, "")
 
+    def nominated_below(self, node_name: str, priority: int) -> Mapping[Hashable, PodInfo]:
+        """Return the pods of lower priority that are nominated to a node.
+
+        They lose that when a pod of ``priority`` makes room for itself there: they may not fit any
+        more, and are to look for another place now (preemption/executor.go
+        ``getLowerPriorityNominatedPods``, v1.36).
+        """
+        there = self.nominations.of_node.get(node_name, {})
+        return {key: info for key, info in there.items() if info.priority < priority}
+
     @property
     def has_any_nomination(self) -> bool:
         """Whether any pod is nominated to any node."""

@@ -103,7 +103,7 @@ class RefusedPods(WarmState):
             if own and change.class_id != change.previous_class_id:
                 self.queue.activate([change.object_id], now)
             else:
-                self._wake_once(change, seen, now, own=own)
+                self._wake_once(change, seen, now)
         while following is not None:
             self._restore_refused_pod(following, now)
             following = next(ahead, None)
@@ -130,13 +130,8 @@ class RefusedPods(WarmState):
                 return found[number].revision, found[number + 1 :]
         return since, found
 
-    def _wake_once(
-        self, change: Placement, seen: set[tuple[object, ...]], now: float, *, own: bool
-    ) -> None:
-        """Wake whom a change helps; of pods what is like something ``seen`` is passed over.
-
-        ``own``: it is of one of the refused pods, which does not wake itself.
-        """
+    def _wake_once(self, change: Placement, seen: set[tuple[object, ...]], now: float) -> None:
+        """Wake whom a change helps; of pods what is like something ``seen`` is passed over."""
         if change.kind == "Namespace":
             self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             return
@@ -152,17 +147,13 @@ class RefusedPods(WarmState):
             return
         after = self._after(change)
         before = self._before(change, ended=after is None)
-        himself = (change.object_id,) if own else ()
-        like = (
-            *himself,
-            *(
-                None if one is None else (id(one.pod), one.on_node, one.nominated)
-                for one in (before, after)
-            ),
+        like = tuple(
+            None if one is None else (id(one.pod), one.on_node, one.nominated)
+            for one in (before, after)
         )
         if like not in seen:
             seen.add(like)
-            self.pod_changed(before, after, now, but_not=himself)
+            self.pod_changed(before, after, now)
 
     def _before(self, change: Placement, *, ended: bool) -> Standing | None:
         class_id = change.previous_class_id or change.class_id

@@ -222,7 +222,6 @@ class WarmState(Waking):
             Standing(pod=info.pod, nominated=before),
             Standing(pod=info.pod, nominated=node_name),
             now,
-            but_not=(pod_id,),
         )
 
     def wrote_nominations(self, revisions: Iterable[tuple[int, int]]) -> None:
