@@ -278,10 +278,20 @@ class Leavers:
         """Return how long a pod holds its room at most: where no agent stops it, not at all."""
         if not self._agents or (pod.node_name not in self._agents and not anywhere):
             return 0.0
-        seconds = pod.grace_seconds
-        if seconds is None:
-            return float(DEFAULT_GRACE_SECONDS)
-        return float(seconds) if seconds >= 0 else 1.0
+        return _grace(pod.grace_seconds)
+
+    def grace_of_new(self, seconds: int | None) -> float:
+        """Return how long a pod that comes with the plan would hold its room, as ``grace`` has it.
+
+        ``seconds``: as its manifest states it.
+        """
+        return _grace(seconds) if self._agents else 0.0
+
+
+def _grace(seconds: int | None) -> float:
+    if seconds is None:
+        return float(DEFAULT_GRACE_SECONDS)
+    return float(seconds) if seconds >= 0 else 1.0
 
 
 def stays_when_drained(pod: StayingPod, change: Change) -> str:
@@ -302,6 +312,12 @@ def comes_again(pod: StayingPod) -> str:
 
     In the place of one that has ended it did so already; only a StatefulSet's keeps the name.
     """
-    if pod.owner_kind in _AGAIN_AT_ONCE:
-        return NEVER if pod.phase in _ENDED else AT_ONCE
-    return WHEN_GONE if pod.owner_kind == "StatefulSet" else NEVER
+    again = made_again(pod.owner_kind)
+    return NEVER if again == AT_ONCE and pod.phase in _ENDED else again
+
+
+def made_again(owner_kind: str) -> str:
+    """Return whether and when a controller of this kind replaces its pods; empty for none."""
+    if owner_kind in _AGAIN_AT_ONCE:
+        return AT_ONCE
+    return WHEN_GONE if owner_kind == "StatefulSet" else NEVER

@@ -29,7 +29,7 @@ from clusterstate.queries.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_brakes, plan_queue, plan_telling
 from scheduling.answers.live import LiveBase, World
-from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again
+from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.snapshot import Snapshot
@@ -196,7 +196,7 @@ class _Planning:
                 for manifest, place in zip(change.objects, change.places, strict=True):
                     ready = preparer.prepare(manifest, number)
                     number += 1
-                    self._come(future, ready, place)
+                    self._come(future, ready, place, manifest)
             elif change.what == plan_document.SCALE:
                 found = self._leavers.scalings[change.path]
                 for count, manifest in enumerate(found.new):
@@ -207,17 +207,28 @@ class _Planning:
                         named["name"] = f"{name}new-{count + 1}"
                     ready = preparer.prepare({**manifest, "metadata": named}, number)
                     number += 1
-                    self._come(future, ready, change.path)
+                    self._come(future, ready, change.path, manifest)
         self._world.go_on()
 
-    def _come(self, future: Foresight, ready: Ready | Set | Refused, path: str) -> None:
+    def _come(
+        self, future: Foresight, ready: Ready | Set | Refused, path: str, manifest: Manifest
+    ) -> None:
         """Let a pod of the plan wait, or say why it does not.
 
         Raises:
             Invalid: admission does not let it in.
         """
         if isinstance(ready, Ready):
-            future.wait([Waiter(title=ready.title, info=ready.info)])
+            owners = manifest["metadata"].get("ownerReferences") or ()
+            kinds = [one.get("kind") or "" for one in owners if one.get("controller")]
+            seconds = manifest["spec"].get("terminationGracePeriodSeconds")
+            waiter = Waiter(
+                title=ready.title,
+                info=ready.info,
+                comes_again=made_again(kinds[0] if kinds else ""),
+                grace_seconds=self._leavers.grace_of_new(seconds),
+            )
+            future.wait([waiter])
         elif isinstance(ready, Set):
             text = f"is bound to node {ready.node_name}: what follows is not foretold"
             self._warnings.append(f"{ready.title}: {text}")

@@ -385,6 +385,26 @@ def test_a_pod_that_waits_and_is_deleted_comes_again_if_its_controller_makes_ano
     assert status["waiting"] == status["placed"] == []
 
 
+@pytest.mark.parametrize("agent", [False, True])
+def test_a_pod_of_the_plan_that_leaves_holds_its_room_for_its_grace_and_comes_again(agent):
+    """It bears the taint of the node that it lands on for five seconds."""
+    make_node("n1")
+    if agent:
+        renew("n1")
+    taints = [{"key": "bad", "effect": "NoExecute"}]
+    bears = tolerates("bad", seconds=5)
+    metadata = {"labels": {"app": "web"}, "ownerReferences": [OWNER]}
+    spec = {"tolerations": [bears], "terminationGracePeriodSeconds": 7, **asking("40")}
+    posted = pod_manifest("posted", metadata=metadata, **spec)
+    status = ask(
+        {"taint": {"nodes": ["n1"], "taints": taints}}, {"pods": {"objects": [posted]}},
+        horizonSeconds=15,
+    )  # fmt: skip
+    found = [one for one in status["leavingAnyway"] if one["pod"] == "default/posted"]
+    assert [(one["replaced"], one["afterSeconds"]) for one in found] == [("atOnce", 5.0)]
+    assert found[0]["goneAfterSeconds"] == (12.0 if agent else 5.0)
+
+
 def test_the_same_plan_foretells_the_same():
     make_node("n1")
     for number in range(2, 6):
