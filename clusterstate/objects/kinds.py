@@ -15,6 +15,7 @@ from clusterstate.objects import columns, wire_types
 from clusterstate.objects.kind import Column, Kind, Part
 from clusterstate.objects.stored_kinds import STORED_KINDS
 from clusterstate.objects.strategies import (
+    DaemonSetStrategy,
     DeploymentStrategy,
     LeaseStrategy,
     NamespaceStrategy,
@@ -239,6 +240,7 @@ _ALL: Final = (
         categories=("all",),
         subresources=("status",),
         counts_generation=True,
+        strategy=DaemonSetStrategy(),
         new_status={
             "currentNumberScheduled": 0,
             "desiredNumberScheduled": 0,

@@ -8,7 +8,7 @@ Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, an
 from typing import Final
 
 from clusterstate.objects import addresses, devices
-from clusterstate.objects.errors import NOT_SUPPORTED, FieldError, Invalid
+from clusterstate.objects.errors import NOT_SUPPORTED, BadRequest, FieldError, Invalid
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
 
@@ -190,6 +190,53 @@ class DeploymentStrategy(Strategy):
         """Annotations count as well: they are copied to ReplicaSets."""
         before, after = (one["metadata"].get("annotations") or {} for one in (old, new))
         return super().is_another_generation(new, old) or before != after
+
+
+_MOST_DIGITS: Final = 18
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""The annotation that counts the templates of a DaemonSet."""
+
+
+class DaemonSetStrategy(Strategy):
+    """``pkg/registry/apps/daemonset/strategy.go``: the server counts the changes of the template.
+
+    The count is a field of Kubernetes' internal form, and an annotation in ``apps/v1``
+    (pkg/apis/apps/v1/conversion.go).
+    """
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Begin with 1, or with what a DaemonSet of that name had before."""
+        given = _count_of(new)
+        if given and not _is_number(given):
+            raise BadRequest(
+                "DaemonSet cannot be handled: "
+                f"metadata.annotations[{TEMPLATE_GENERATION}]: invalid number {given!r}"
+            )
+        _annotate(new, str(max(1, int(given or 1))))
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Count on if the template is another one; no client says otherwise."""
+        before = _count_of(old)
+        template, former = ((one.get("spec") or {}).get("template") for one in (new, old))
+        if template != former:
+            _annotate(new, str(1 + (int(before) if _is_number(before) else 0)))
+        elif before:
+            _annotate(new, before)
+
+
+def _count_of(manifest: Manifest) -> str:
+    return (manifest["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION) or ""
+
+
+def _is_number(text: str) -> bool:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
+
+
+def _annotate(new: Manifest, count: str) -> None:
+    metadata = new["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: count}
+    new["metadata"] = {**metadata, "annotations": annotations}
 
 
 class EndpointSliceStrategy(Strategy):

@@ -91,7 +91,7 @@ def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
     labels = fifth["metadata"]["labels"]
     wanted = {"test", "merge", "strategic", "json", "apply"}
     assert wanted <= labels.keys()
-    assert fifth["metadata"]["annotations"] == {"put": "yes"}
+    assert fifth["metadata"]["annotations"]["put"] == "yes"
     api.put(one, found).fails(409, "Conflict")
     if "status" in kind.subresources:
         told = api.patch(f"{one}/status", {"status": status_of(kind)}).ok()

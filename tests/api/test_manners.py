@@ -268,6 +268,21 @@ def test_the_generation_counts_what_kubernetes_counts(api, name, patch, raised):
     assert (made["generation"], changed["generation"]) == (1, 1 + raised)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("7", "7"), ("0", "1"), ("-3", "1"), ("", "1"), ("x", None), ("9" * 30, None), ("1_0", None)],
+)
+def test_a_daemon_set_goes_on_counting_its_templates(api, given, kept):
+    kind, name = KINDS["DaemonSet"], "deprecated.daemonset.template.generation"
+    body = body_of(kind, "one")
+    body["metadata"]["annotations"] = {name: given, "a": "b"}
+    answer = api.post(collection(kind), body)
+    if kept is None:
+        answer.fails(400, "BadRequest")
+    else:
+        assert answer.ok(201)["metadata"]["annotations"] == {name: kept, "a": "b"}
+
+
 @pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
 def test_a_template_names_its_account_in_both_ways(api, field):
     body = deployment()

@@ -296,6 +296,29 @@ def test_a_revision_stays_while_a_pod_could_not_be_given_the_hash_of_the_one_tha
     assert found["metadata"]["labels"] == metadata["labels"]
 
 
+def test_templates_are_counted_and_pods_say_which_they_are_of():
+    def counts():
+        (pod,) = pods()
+        noted = get()["metadata"]["annotations"]["deprecated.daemonset.template.generation"]
+        return noted, pod["metadata"]["labels"]["pod-template-generation"]
+
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    assert counts() == ("1", "1")
+    before = get()
+
+    def bare(old):
+        return {**old, "metadata": {**old["metadata"], "annotations": {}}}
+
+    objects.update("DaemonSet", "default", "ds", bare, now=NOW)
+    objects.update("DaemonSet", "default", "ds", bare, subresource="status", now=NOW)
+    assert get() == before
+    roll_to("agent:2")
+    settle()
+    assert counts() == ("2", "2")
+
+
 def test_a_heartbeat_is_no_reason_to_look_at_daemons():
     make_agent("a")
     make_daemon_set()

@@ -8,12 +8,14 @@ import msgspec
 
 from clusterstate import memory
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.strategies import TEMPLATE_GENERATION
 from scheduling.controllers.workloads import daemon_set_rules as rules
 from scheduling.controllers.workloads import revisions
 from scheduling.controllers.workloads.control import NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL, hash_of
 
+GENERATION_LABEL: Final = "pod-template-generation"
 _LONGEST_REST: Final = 900.0
 
 
@@ -78,11 +80,15 @@ def _carry_out(
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     base = {**template, "spec": {**spec, "tolerations": rules.tolerations(spec)}}
+    labels = {HASH_LABEL: hash_}
+    generation = (daemon_set["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
+    if generation:
+        labels[GENERATION_LABEL] = generation
     wanted = [
         pod_of(
             daemon_set,
             {**base, "spec": rules.pinned(base["spec"], node)},
-            labels={HASH_LABEL: hash_},
+            labels=labels,
         )
         for node in plan.create[: rules.BURST]
     ]
