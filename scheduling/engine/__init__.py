@@ -8,6 +8,7 @@
     compiling                 a class becomes a plan, a program and a request (plans, programs)
     requests                  what classes ask for, as the numbers that lines say
     statements                what plugins state about other pods, as terms
+    program_forms             what the programs of classes with alike terms share
     counter_columns           copies of the counts that terms look at, for the loop
     lines, run                totals of rows by request; what was decided, as columns
     refusals                  why a pod of the class was refused, as long as that still holds

@@ -1,0 +1,152 @@
+"""What programs share whose classes state alike terms under one plan: all but the counters.
+
+Hundreds of Deployments behind Services differ in their counters alone; to write one of them out
+anew takes 40 us, to copy this 8. ``engine.programs`` writes it into the arrays of the loop.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.compiled import layout
+from scheduling.engine.compiled.layout import DYNAMIC
+from scheduling.engine.plans import Plan
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.statements import Stated, Statements
+from scheduling.framework.arrays import Int32, Int64
+from scheduling.framework.interface import CycleState, Plugin, Score
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Status
+from scheduling.framework.terms import ScaledScore
+from scheduling.framework.types import PodInfo
+
+
+class Form(msgspec.Struct, kw_only=True, eq=False):
+    """The numbers, by rule, group and plugin; ``scored``: how many plugins score by group."""
+
+    names: tuple[str, ...]
+    sources: list[int]
+    refusals: list[Status]
+    scored: int
+    form: Int64
+    rules: Int64
+    place: Int32
+    plan: Int64
+    raw: Int64
+    base: Int64
+
+
+class Forms:
+    """The forms of one profile over one snapshot, until its nodes change."""
+
+    def __init__(
+        self, snapshot: Snapshot, framework: Framework | None, statements: Statements
+    ) -> None:
+        self._snapshot = snapshot
+        self._framework: Any = framework
+        self._statements = statements
+        self._scaled = {
+            plugin.name: plugin.scaled_in_reverse
+            for plugin in (() if framework is None else framework.score_plugins)
+            if isinstance(plugin, ScaledScore)
+        }
+        self._forms: dict[Hashable, Form] = {}
+
+    def of(
+        self,
+        info: PodInfo,
+        stated: Stated,
+        plan: Plan,
+        watch_of: Sequence[int],
+        *,
+        shut_first: bool,
+    ) -> Form | None:
+        """Return what the program shares with those of alike terms, ``None``: no room."""
+        rules = [
+            (
+                term.kind, 0, watch, term.matches_self, term.max_skew, term.from_zero,
+                term.by_size, term.all_keys,
+            )
+            for term, watch in zip(stated.terms, watch_of, strict=True)
+        ]  # fmt: skip
+        key = (
+            plan.number, shut_first, stated.affinity_first, tuple(stated.scoring), tuple(rules),
+            tuple([term.table.column.key for term in stated.terms]),
+        )  # fmt: skip
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._made(info, stated, plan, rules, shut_first=shut_first)
+        return form if form.scored <= DYNAMIC else None
+
+    def _made(
+        self,
+        info: PodInfo,
+        stated: Stated,
+        plan: Plan,
+        rules: Sequence[tuple[int, ...]],
+        *,
+        shut_first: bool,
+    ) -> Form:
+        framework = self._framework
+        names: list[str] = []
+        sources: list[int] = []
+        dynamic: list[tuple[Score, int]] = []
+        lines = dict(zip(plan.names, plan.lines, strict=True))
+        for plugin in framework.score_plugins:
+            line = lines.get(plugin.name)
+            if line is None and plugin.name not in stated.scoring:
+                continue
+            names.append(plugin.name)
+            if line is None or line < 0:
+                dynamic.append((plugin, framework.weights[plugin.name]))
+                line = -len(dynamic)
+            sources.append(line)
+        bases = plan.keyed
+        form = np.zeros(layout.FORM, np.int64)
+        form[layout.GROUPS] = bases
+        form[layout.RULES], form[layout.PLUGINS] = len(rules), len(dynamic)
+        form[layout.AFFINITY_FIRST] = stated.affinity_first
+        form[layout.SHUT_FIRST] = shut_first
+        place = np.zeros((len(rules), bases), np.int32)
+        for at, (term, rule) in enumerate(zip(stated.terms, rules, strict=True)):
+            ids = term.table.column.ids[plan.group_rows]
+            place[at] = np.minimum(ids, 0) if rule[layout.WATCH] >= 0 else ids
+        sourced = np.zeros((len(dynamic), 3), np.int64)
+        raw = np.zeros((len(dynamic), bases), np.int64)
+        for at, (plugin, weight) in enumerate(dynamic):
+            sourced[at] = (self._source(plugin), 0, weight)
+            if plugin.name in self._scaled:
+                raw[at] = self._raw(plugin, info, plan)
+        refusals = stated.refusals.copy()
+        refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
+        return Form(
+            names=tuple(names),
+            sources=sources,
+            refusals=refusals,
+            scored=len(dynamic),
+            form=form,
+            rules=np.array(rules, np.int64).reshape(-1, layout.RULE),
+            place=place,
+            plan=sourced,
+            raw=raw,
+            base=np.arange(bases),
+        )
+
+    def _source(self, plugin: Plugin) -> int:
+        """Return where a plugin's scores come from."""
+        if plugin.name in self._scaled:
+            return layout.REVERSED if self._scaled[plugin.name] else layout.SCALED
+        return layout.AFFINITY if self._statements.is_affinity(plugin.name) else layout.SPREAD
+
+    def _raw(self, plugin: Score, info: PodInfo, plan: Plan) -> Int64:
+        """Return a plugin's scores of a plan's groups, not normalised."""
+        raw = plan.raw.get(plugin.name)
+        if raw is None:
+            is_open = plan.shut_groups == 0
+            raw = plan.raw[plugin.name] = np.zeros(len(is_open), np.int64)
+            rows = plan.group_rows[is_open]
+            scored = self._framework.score_one(plugin, CycleState(), info, self._snapshot, rows)
+            raw[is_open] = scored[0]
+        return raw
