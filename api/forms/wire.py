@@ -6,13 +6,12 @@ object in storage would break every typed list that contains it. Unknown fields 
 warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
 """
 
-from functools import cache
 from typing import Any, Final
 
 import msgspec
 
 from api.forms import parsers
-from clusterstate.objects import inspected, patching, reading
+from clusterstate.objects import patching, quantity_places, reading
 from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -218,7 +217,7 @@ def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Twice) 
 
 def _checked(value: Manifest, kind: Kind) -> Manifest:
     check_types(kind.name, value)
-    quantities_as_text(value, kind.wire_type)
+    quantity_places.write_as_text(kind.name, value)  # clients read amounts as text only
     return value
 
 
@@ -241,73 +240,6 @@ def typed(value: Any, name: str, *api_versions: str) -> Manifest:
             f"the expected API version ({api_versions[0]})"
         )
     return value
-
-
-def quantities_as_text(value: Manifest, wire_type: type[msgspec.Struct]) -> None:
-    """Write numbers that are quantities as text, in place: clients read quantities as text only.
-
-    ``value`` has been checked to be of ``wire_type``.
-    """
-    _write_quantities(value, _quantity_paths(wire_type))
-
-
-# Where quantities are: a dict of field name to what is below it, a one-element list for the items
-# of a list, a one-element tuple for the values of a map, True for a quantity, None for none below.
-_Paths = Any
-
-
-@cache
-def _quantity_paths(wire_type: type[msgspec.Struct]) -> _Paths:
-    return _find_quantities(inspected.of_struct(wire_type), frozenset())
-
-
-def _find_quantities(info: Any, above: frozenset[type]) -> _Paths:
-    if isinstance(info, msgspec.inspect.UnionType):
-        members = {type(member) for member in info.types}
-        if {msgspec.inspect.FloatType, msgspec.inspect.StrType} <= members:
-            return True
-        found = (_find_quantities(member, above) for member in info.types)
-        return next((paths for paths in found if paths is not None), None)
-    if isinstance(info, msgspec.inspect.StructType):
-        if info.cls in above:
-            return None
-        below = {
-            field.encode_name: paths
-            for field in info.fields
-            if (paths := _find_quantities(field.type, above | {info.cls})) is not None
-        }
-        return below or None
-    if isinstance(info, msgspec.inspect.ListType):
-        inner = _find_quantities(info.item_type, above)
-        return None if inner is None else [inner]
-    if isinstance(info, msgspec.inspect.DictType):
-        inner = _find_quantities(info.value_type, above)
-        return None if inner is None else (inner,)
-    return None
-
-
-def _write_quantities(value: Any, paths: _Paths) -> None:
-    if isinstance(paths, dict):
-        for key, inner in paths.items():
-            child = value.get(key)
-            if child is None:
-                continue
-            if inner is True:
-                if not isinstance(child, str):
-                    value[key] = encode(child).decode()
-            else:
-                _write_quantities(child, inner)
-    elif isinstance(paths, list):
-        for child in value:
-            _write_quantities(child, paths[0])
-    elif isinstance(paths, tuple):
-        if paths[0] is True:
-            for key, child in value.items():
-                if not isinstance(child, str):
-                    value[key] = encode(child).decode()
-        else:
-            for child in value.values():
-                _write_quantities(child, paths[0])
 
 
 def request(value: Any, name: str, wire_type: type[msgspec.Struct], *api_versions: str) -> Manifest:

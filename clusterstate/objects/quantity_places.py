@@ -36,6 +36,13 @@ _Place = str | _Each | dict[str, "_Place"]
 """``_AMOUNT``, or what leads to amounts: an object's members that do, or all of it."""
 
 
+def write_as_text(kind: str, manifest: Manifest) -> None:
+    """Write amounts that are numbers as text, in place; ``manifest`` has the types of its kind."""
+    for holder, key in _amounts(_of_kind(kind), manifest):
+        if not isinstance(holder[key], str):
+            holder[key] = msgspec.json.encode(holder[key]).decode()
+
+
 def make_canonical(kind: str, manifest: Manifest) -> None:
     """Write the amounts of an object as Kubernetes gives them out, in place.
 
@@ -95,7 +102,7 @@ def _amounts(place: _Place, value: Any) -> Iterator[tuple[Any, Any]]:
     for key, below in members:
         if below != _AMOUNT:
             yield from _amounts(below, value[key])
-        elif isinstance(value[key], str | int | float):
+        elif _is_written(value[key]):
             yield value, key
 
 
