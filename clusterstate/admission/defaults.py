@@ -242,8 +242,7 @@ _FINE: Final = ("n", "u", ".", "e-", "E-")
 def _round_up(amounts: dict[str, Any]) -> None:
     """Round what is finer than a thousandth up to it, as the API server does on defaulting."""
     for name, value in amounts.items():
-        written = value if isinstance(value, str) else str(value)
-        if not any(sign in written for sign in _FINE):
+        if not any(sign in str(value) for sign in _FINE):
             continue
         try:
             rounded, exact = Quantity.parse(value).round_up(-3)
