@@ -247,11 +247,8 @@ def test_a_new_daemon_set_takes_over_what_one_of_its_name_left_behind():
     assert "collisionCount" not in get()["status"]
 
 
-def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
-    make_agent("a")
-    make_daemon_set()
-    settle()
-    (before,) = pods()
+def copy_revision():
+    """Make ``ds-other``, a newer revision of the same template; return the name of the first."""
     (name,) = revisions()
     first = get_manifest("ControllerRevision", "default", name)
     labels = {**first["metadata"]["labels"], "controller-revision-hash": "other"}
@@ -259,6 +256,15 @@ def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
     metadata = {"name": "ds-other", "labels": labels, "ownerReferences": owners}
     other = {**first, "metadata": metadata, "revision": 2}
     objects.create("ControllerRevision", "default", other, now=NOW)
+    return name
+
+
+def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    (before,) = pods()
+    name = copy_revision()
     follower.follow(NOW)
     assert revisions() == {name: 1, "ds-other": 2}, "a new revision is no reason to look"
     set_labels("a", one="more")
@@ -275,13 +281,7 @@ def test_a_revision_stays_while_a_pod_could_not_be_given_the_hash_of_the_one_tha
     make_daemon_set()
     settle()
     (before,) = pods()
-    (name,) = revisions()
-    first = get_manifest("ControllerRevision", "default", name)
-    labels = {**first["metadata"]["labels"], "controller-revision-hash": "other"}
-    owners = first["metadata"]["ownerReferences"]
-    metadata = {"name": "ds-other", "labels": labels, "ownerReferences": owners}
-    other = {**first, "metadata": metadata, "revision": 2}
-    objects.create("ControllerRevision", "default", other, now=NOW)
+    name = copy_revision()
     control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
     options = {"gracePeriodSeconds": 0}
     objects.delete("Pod", "default", before["metadata"]["name"], options, now=NOW)
