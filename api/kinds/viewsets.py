@@ -273,7 +273,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
         if target.subresource or not target.kind.created_by_update:
             return self._update(request, replaced, warnings)
-        # One that was there is meant.
+        # A uid or a version names an object that was there: no other is made in its place.
         is_there = metadata.get("uid") or (metadata.get("resourceVersion") or "0") != "0"
 
         def create() -> Response:
