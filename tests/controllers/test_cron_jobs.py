@@ -8,7 +8,7 @@ from clusterstate.objects.cron import Schedule
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers.workloads import cron_job_rules as rules
-from scheduling.controllers.workloads import follower
+from scheduling.controllers.workloads import cron_jobs, follower
 from scheduling.controllers.workloads.control import reference
 from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after
@@ -102,6 +102,27 @@ def test_what_goes_on_is_told_once():
         _label("CronJob", "c", {"n": str(number)}, now)
         follower.follow(now)
     assert counted() == {"UnexpectedJob": 1, "JobAlreadyActive": 2}
+
+
+def test_what_was_told_of_deleted_cron_jobs_is_not_kept_for_ever(monkeypatch):
+    """Each is deleted while a Job of it goes on that the controller did not start."""
+    monkeypatch.setattr(cron_jobs, "_told", {})
+    monkeypatch.setattr(cron_jobs, "_MOST_TOLD", 2)
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": template}}}
+    uids = []
+    for number in range(4):
+        name = f"c{number}"
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        objects.create("CronJob", "default", body, now=NOW)
+        stored = get_manifest("CronJob", "default", name)
+        by_hand = rules.job_for(stored, NOW, reference(stored))
+        objects.create("Job", "default", by_hand, now=NOW)
+        follower.follow(NOW)
+        uids.append(stored["metadata"]["uid"])
+        assert uids[-1] in cron_jobs._told
+        objects.delete("CronJob", "default", name, {"propagationPolicy": "Orphan"}, now=NOW)
+    assert list(cron_jobs._told) == uids[-2:]
 
 
 def _label(kind, name, labels, now):

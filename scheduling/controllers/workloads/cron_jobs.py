@@ -16,8 +16,13 @@ from scheduling.controllers.workloads.job_rules import finished
 KIND = "CronJob"
 _JOB = "Job"
 
+_MOST_TOLD = 10_000
 _told: dict[str, frozenset[str]] = {}
-"""Of each CronJob, by its uid, of what goes on it was told."""
+"""What was told of each CronJob that goes on, by its uid; who was looked at last stands last.
+
+Nobody looks at a CronJob that was deleted, so the longest unseen is dropped where there are many.
+One that is dropped and still there is told of once more.
+"""
 memory.when_replaced(_told.clear)
 
 
@@ -37,6 +42,8 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
     news = [event for occasion, event in plan.standing.items() if occasion not in told]
     if plan.standing:
         _told[uid] = frozenset(plan.standing)
+        if len(_told) > _MOST_TOLD:
+            del _told[next(iter(_told))]
     for type_, reason, message in [*plan.events, *news]:
         control.record_event(cron_job, type_, reason, message)
     for job in plan.delete:
