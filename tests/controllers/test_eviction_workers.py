@@ -9,6 +9,7 @@ from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.evictions import firing, timekeeper, timers, workers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
+from tests.roundtrips import counted
 from tests.rows import count_timers
 
 PODS = 60
@@ -45,6 +46,15 @@ def departures():
 def fire(clock):
     with workers.Workers() as helpers:
         return helpers.fire(clock)
+
+
+def test_a_look_at_nothing_that_is_due_costs_one_statement_with_brakes_or_without(
+    condemned, settings
+):
+    settings.BRAKE_ZONE_PERCENT = 40
+    with workers.Workers() as helpers, counted() as count:
+        assert helpers.fire(after(9).timestamp).evicted == []
+    assert count.number == 1
 
 
 @pytest.mark.parametrize("connections", [1, 3])

@@ -119,9 +119,15 @@ def _report(done: workers.Round) -> None:
 
 
 def _wait_for(seconds: float, end: float) -> float:
-    """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
+    """Return how long nothing is due but what is held back, at most ``_LONGEST_WAIT``.
+
+    Queries once; up to three times while something that is due is held back.
+    """
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
-    due = next_due(brake.held(datetime.fromtimestamp(seconds, UTC)))
+    now = datetime.fromtimestamp(seconds, UTC)
+    due = next_due()
+    if due is not None and due <= now and (held := brake.held(now)):
+        due = next_due(held)
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
 
 

@@ -21,7 +21,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
 from clusterstate.objects.actor import TAINT_EVICTION, acts_as
 from clusterstate.queries.brakes import HeldBack
-from clusterstate.queries.eviction_timers import DueTaint, due_taints
+from clusterstate.queries.eviction_timers import DueTaint, due_taints, next_due
 from scheduling.controllers.evictions import brake, firing
 
 MOST = 20_000
@@ -81,9 +81,15 @@ class Workers:
             helper.shutdown()
 
     def fire(self, clock: Callable[[], float]) -> Round:
-        """Evict what is due, on several connections if that is more than a batch."""
+        """Evict what is due, on several connections if that is more than a batch.
+
+        Queries once where nothing is due: what is held back is not asked for then.
+        """
         now = _moment(clock)
         total = Round()
+        first_due = next_due()
+        if first_due is None or first_due > now:
+            return total
         held = brake.held(now)
         labels = firing.fire_executions(now, held)
         if labels.evicted or labels.busy:
