@@ -13,7 +13,12 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from clusterstate.environment import BadSetting
+
+    try:
+        execute_from_command_line(sys.argv)
+    except BadSetting as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

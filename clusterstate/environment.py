@@ -20,6 +20,14 @@ from clusterstate.objects import shapes
 from clusterstate.objects.addresses import is_for_others
 from clusterstate.objects.shapes import Shape
 
+
+class BadSetting(ImproperlyConfigured):
+    """``NAME must be ..., but it is ...``: a variable has a value that cannot be used.
+
+    The commands end with this sentence alone; a traceback would bury it.
+    """
+
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -37,11 +45,9 @@ def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
     try:
         value = int(raw)
     except ValueError:
-        raise ImproperlyConfigured(f"{name} must be a whole number, but it is {raw!r}.") from None
+        raise BadSetting(f"{name} must be a whole number, but it is {raw!r}.") from None
     if not at_least <= value <= at_most:
-        raise ImproperlyConfigured(
-            f"{name} must be between {at_least} and {at_most}, but it is {value}."
-        )
+        raise BadSetting(f"{name} must be between {at_least} and {at_most}, but it is {value}.")
     return value
 
 
@@ -53,9 +59,9 @@ def number(name: str, default: float, *, at_least: float, at_most: float) -> flo
     try:
         value = float(raw)
     except ValueError:
-        raise ImproperlyConfigured(f"{name} must be a number, but it is {raw!r}.") from None
+        raise BadSetting(f"{name} must be a number, but it is {raw!r}.") from None
     if not at_least <= value <= at_most:
-        raise ImproperlyConfigured(
+        raise BadSetting(
             f"{name} must be between {at_least:g} and {at_most:g}, but it is {value:g}."
         )
     return value
@@ -70,16 +76,14 @@ def flag(name: str, *, default: bool) -> bool:
         return True
     if raw in _FALSE:
         return False
-    raise ImproperlyConfigured(f"{name} must be true or false, but it is {raw!r}.")
+    raise BadSetting(f"{name} must be true or false, but it is {raw!r}.")
 
 
 def choice(name: str, default: str, allowed: Sequence[str]) -> str:
     """Return one of the allowed words."""
     value = text(name, default)
     if value not in allowed:
-        raise ImproperlyConfigured(
-            f"{name} must be one of {', '.join(allowed)}, but it is {value!r}."
-        )
+        raise BadSetting(f"{name} must be one of {', '.join(allowed)}, but it is {value!r}.")
     return value
 
 
@@ -93,7 +97,7 @@ def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
     try:
         return shapes.parse(text(name, default))
     except shapes.ShapeError as error:
-        raise ImproperlyConfigured(f"{name}: {error}.") from None
+        raise BadSetting(f"{name}: {error}.") from None
 
 
 def chosen(name: str, known: Sequence[str]) -> frozenset[str]:
@@ -104,7 +108,7 @@ def chosen(name: str, known: Sequence[str]) -> frozenset[str]:
     given = words(name, "*")
     for word in given:
         if word != "*" and word.removeprefix("-") not in known:
-            raise ImproperlyConfigured(
+            raise BadSetting(
                 f"{name} may name {', '.join(known)}, with - in front to leave one out, and * for"
                 f" all; but it has {word!r}."
             )
@@ -117,7 +121,7 @@ def address(name: str) -> str:
     """Return an IP address under which other hosts reach this one; empty when unset."""
     value = text(name)
     if value and not is_for_others(value):
-        raise ImproperlyConfigured(
+        raise BadSetting(
             f"{name} must be an IP address under which other hosts can reach this one, such as"
             f" 10.0.0.7, but it is {value!r}."
         )
@@ -131,7 +135,7 @@ def networks(name: str) -> list[str]:
         try:
             ipaddress.ip_network(part)
         except ValueError as error:
-            raise ImproperlyConfigured(
+            raise BadSetting(
                 f"{name} must be addresses or networks like 10.0.0.0/8, but: {error}."
             ) from None
     return found
@@ -145,18 +149,23 @@ def switches(name: str) -> dict[str, Any]:
     try:
         value = json.loads(raw)
     except ValueError:
-        raise ImproperlyConfigured(f"{name} must be JSON, but it is {raw!r}.") from None
+        raise BadSetting(f"{name} must be JSON, but it is {raw!r}.") from None
     if not isinstance(value, dict):
-        raise ImproperlyConfigured(f"{name} must be a JSON object, but it is {raw!r}.")
+        raise BadSetting(f"{name} must be a JSON object, but it is {raw!r}.")
     return {re.sub(r"([A-Z])", r"_\1", key).lower(): given for key, given in value.items()}
 
 
 def url(name: str, default: str, schemes: Sequence[str]) -> str:
-    """Return a URL that starts with one of the schemes."""
+    """Return a URL that starts with one of the schemes.
+
+    The sentence about a bad one has no more of the URL than its scheme: the rest may be a password.
+    """
     value = text(name, default)
     if not value.startswith(tuple(f"{scheme}://" for scheme in schemes)):
         expected = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise ImproperlyConfigured(f"{name} must start with {expected}, but it is {value!r}.")
+        scheme = re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", value)
+        found = f"starts with {scheme[0]}" if scheme else "does not"
+        raise BadSetting(f"{name} must start with {expected}, but it {found}.")
     return value
 
 
@@ -166,7 +175,7 @@ def issuer(name: str) -> str:
     parts = urlsplit(value)
     is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     if value and not ((parts.scheme == "https" and parts.hostname) or is_local):
-        raise ImproperlyConfigured(f"{name} must start with https://, but it is {value!r}.")
+        raise BadSetting(f"{name} must start with https://, but it is {value!r}.")
     return value
 
 
@@ -174,7 +183,7 @@ def console(name: str) -> str:
     """Return where the console is: ``here``, ``unix:/path``, ``http://host:port``, or empty."""
     value = text(name)
     if value and not re.fullmatch(r"here|unix:/.+|http://[^/]+:[0-9]{1,5}", value):
-        raise ImproperlyConfigured(
+        raise BadSetting(
             f"{name} must be here, unix:/path or http://host:port, but it is {value!r}."
         )
     return value
@@ -190,10 +199,12 @@ def postgres(name: str, default: str) -> dict[str, str]:
     try:
         parts = conninfo_to_dict(value)
     except ProgrammingError as error:
-        reason = str(error).strip()
-        raise ImproperlyConfigured(
-            f"{name} is not a PostgreSQL URL that libpq understands: {reason}."
+        # libpq quotes what it does not understand, and that is often a part of the password.
+        reason = re.sub(r'"[^"]*"?', '"..."', str(error).strip())
+        raise BadSetting(
+            f"{name} is not a PostgreSQL URL that libpq understands: {reason}. In a password,"
+            " write %25 for %, %40 for @, %2F for / and %3A for a colon."
         ) from None
     if not parts.get("dbname"):
-        raise ImproperlyConfigured(f"{name} names no database: add it after the last slash.")
+        raise BadSetting(f"{name} names no database: add it after the last slash.")
     return {key: str(part) for key, part in parts.items() if part is not None}

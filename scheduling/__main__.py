@@ -11,6 +11,7 @@ import socket
 import sys
 
 from clusterstate import collector
+from clusterstate.environment import BadSetting
 
 
 def main() -> None:
@@ -25,10 +26,13 @@ def main() -> None:
     chosen = parser.parse_args()
     collector.seldom()
     os.environ["CELERY_SKIP_CHECKS"] = "true"  # Django's system checks: of `manage.py check`
-    if chosen.kind == "beat":
-        _beat()
-    else:
-        _worker(chosen.queue, chosen.name, chosen.threads)
+    try:
+        if chosen.kind == "beat":
+            _beat()
+        else:
+            _worker(chosen.queue, chosen.name, chosen.threads)
+    except BadSetting as error:
+        sys.exit(f"error: {error}")
 
 
 def _worker(queue: str, name: str, threads: int | None) -> None:

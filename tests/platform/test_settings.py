@@ -1,5 +1,6 @@
 """Settings: each bad value stops the start with a sentence that names the variable."""
 
+import os
 import re
 import subprocess
 import sys
@@ -67,7 +68,53 @@ def answers() -> list[str]:
 def test_a_bad_value_stops_the_start_and_names_the_variable(
     answers: list[str], number: int
 ) -> None:
-    assert answers[number].startswith(f"ImproperlyConfigured: {BAD_VALUES[number][2]}")
+    assert answers[number].startswith(f"BadSetting: {BAD_VALUES[number][2]}")
+
+
+READERS = {
+    "DATABASE_URL": lambda: environment.postgres("DATABASE_URL", ""),
+    "REDIS_URL": lambda: environment.url("REDIS_URL", "", ("redis", "rediss", "unix")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "postgresql://me:hunter%2@db/d"),
+        ("DATABASE_URL", "postgresql://me:hunter%002@db/d"),
+        ("DATABASE_URL", "postgresql://me@db/d?password=hunter2&hunter2"),
+        ("DATABASE_URL", "mysql://me:hunter2@db/d"),
+        ("DATABASE_URL", "host=db password=hunter2"),
+        ("REDIS_URL", "sentinel://:hunter2@db"),
+        ("REDIS_URL", "hunter2@db:6379"),
+    ],
+)
+def test_what_is_said_of_a_bad_url_has_no_password(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(environment.BadSetting) as caught:
+        READERS[name]()
+    assert str(caught.value).startswith(f"{name} ")
+    assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["manage.py", "up"], ["manage.py", "simulate", "nodes.yaml"], ["-m", "scheduling", "beat"]],
+    ids=" ".join,
+)
+def test_a_command_with_a_bad_value_ends_with_one_sentence(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | {"STOWAGE_MAX_BODY": "lots"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: STOWAGE_MAX_BODY must be a whole number, but it is 'lots'.\n"
 
 
 def test_a_unix_socket_url_keeps_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
