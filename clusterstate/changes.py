@@ -118,6 +118,17 @@ _PATIENCE_SECONDS = 1.0
 _POLL_SECONDS = (0.001, 0.02)
 
 
+PODS_SINCE = (
+    f"ARRAY(SELECT object_id FROM change WHERE kind = {KINDS['Pod'].code}"
+    f" AND verb <> {DELETED} AND revision > %s::bigint)"
+)
+"""The ids of the pods that changed after a revision, as the statement's moment has it.
+
+For a statement that reads pods by what an earlier statement found, and must not pass over one that
+changed between the two. With a watermark of before the first one, which is mostly a moment old, the
+log has few such changes, and they are found by index.
+"""
+
 committed = Signal()
 """Sent after a commit with ``revision`` (the highest of it), ``kinds`` (a set of kind names) and
 ``leaving`` (whether the objects were only removed, or began to end).

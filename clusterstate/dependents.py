@@ -6,7 +6,7 @@ are found again. It learns both from the log, and all of it from the rows when i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -241,17 +241,25 @@ def _present(kind: str, owners: Sequence[Owner]) -> dict[tuple[str, str], tuple[
     return {(namespace, name): (uid, waits) for namespace, name, uid, waits in rows}
 
 
-def pods_of(owner: Owner, class_ids: Sequence[int], *, live: bool, limit: int) -> list[int]:
-    """Return ids of pods of these classes that name the owner, the oldest first. Queries once.
+_NAMES_IT: Final = "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id WHERE"
 
-    ``live``: only those that are not being deleted.
+
+def pods_of(
+    owner: Owner, class_ids: Sequence[int], since: int, *, live: bool, limit: int
+) -> list[int]:
+    """Return ids of pods that name the owner, the oldest first, at most so many. Queries once.
+
+    Looked at are pods of these classes, and those that changed since a revision: one whose class
+    changed since it was remembered is found as well. ``live``: only those that are not being
+    deleted.
     """
     where = "AND p.deletion_at IS NULL" if live else ""
-    parameters: list[Any] = [sql.Int8s(list(class_ids)), f'"{owner.uid}"', limit]
+    named = f"position(%s in d.text) > 0 {where}"
+    classes, uid = sql.Int8s(list(class_ids)), f'"{owner.uid}"'
     rows = sql.fetch(
-        "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
-        f" WHERE p.class_id = ANY(%s) AND position(%s in d.text) > 0 {where}"
-        " ORDER BY p.id LIMIT %s::bigint",
-        parameters,
+        f"{_NAMES_IT} p.class_id = ANY(%s) AND {named} UNION ALL"
+        f" {_NAMES_IT} p.id = ANY({changes.PODS_SINCE}) AND NOT p.class_id = ANY(%s) AND {named}"
+        " ORDER BY 1 LIMIT %s::bigint",
+        (classes, uid, since, classes, uid, limit),
     )
     return [row[0] for row in rows]

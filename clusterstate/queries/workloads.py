@@ -2,14 +2,20 @@
 
 A document never changes, so a controller reads each once: it asks for rows, which are narrow and
 always current, and then for the documents that it does not know yet.
+
+Pods are found by their scheduling classes, which are read first. A pod may change its class between
+the two statements (a client gives it another label), and must not be passed over: the second
+statement finds what the log says of pods since the first as well, as of one moment. So the first
+one begins with a watermark (``mark``), and the second one is handed that mark.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from clusterstate import sql
+from clusterstate import changes, sql
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.stays import BOUND_AT
@@ -84,21 +90,33 @@ def documents(ids: Collection[int]) -> dict[int, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def classes_in(namespace: str) -> list[int]:
-    """Return the scheduling classes that pods of a namespace have. Queries once."""
+def classes_in(namespace: str) -> tuple[int, list[int]]:
+    """Return a mark, and the scheduling classes that pods of a namespace have. Queries twice."""
+    mark = changes.watermark()
     rows = sql.fetch("SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s", (namespace,))
-    return [row[0] for row in rows]
+    return mark, [row[0] for row in rows]
 
 
-def pods_of_classes(namespace: str, class_ids: Sequence[int]) -> list[PodRow]:
-    """Return the pods of a namespace that are of these classes, by id. Queries once."""
-    rows = sql.fetch(
-        "SELECT p.id, p.uid::text, p.name, p.class_id, p.document_id, p.phase, p.node_name,"
-        f" p.created_at, CASE WHEN p.node_name <> '' THEN {BOUND_AT} END,"
-        " p.deletion_at IS NOT NULL"
-        " FROM pod p WHERE p.namespace = %s AND p.class_id = ANY(%s) ORDER BY p.id",
-        (namespace, sql.Int8s(list(class_ids))),
-    )
+_PODS: Final = f"""
+SELECT p.id, p.uid::text, p.name, p.class_id, p.document_id, p.phase, p.node_name, p.created_at,
+       CASE WHEN p.node_name <> '' THEN {BOUND_AT} END, p.deletion_at IS NOT NULL
+FROM pod p WHERE p.namespace = %s
+"""
+_PODS_OF_CLASSES: Final = f"""
+{_PODS} AND p.class_id = ANY(%s)
+UNION ALL
+{_PODS} AND p.id = ANY({changes.PODS_SINCE}) AND NOT p.class_id = ANY(%s)
+ORDER BY 1
+"""
+
+
+def pods_of_classes(namespace: str, class_ids: Sequence[int], mark: int) -> list[PodRow]:
+    """Return the pods of a namespace that are of these classes, or changed since a mark, by id.
+
+    The classes were read after the mark. What changed may be of any class. Queries once.
+    """
+    classes = sql.Int8s(list(class_ids))
+    rows = sql.fetch(_PODS_OF_CLASSES, (namespace, classes, namespace, mark, classes))
     return [PodRow(*row) for row in rows]
 
 
@@ -128,14 +146,26 @@ def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:
     return dict(rows)
 
 
-def labels_of_classes_in(namespace: str) -> dict[int, str]:
-    """Return the labels, as JSON, of the scheduling classes that pods of a namespace have.
+def labels_of_classes_in(namespace: str) -> tuple[int, dict[int, str]]:
+    """Return a mark, and labels as JSON, by class, of the classes that a namespace's pods have.
 
-    By class. Queries once.
+    Queries twice.
     """
+    mark = changes.watermark()
     rows = sql.fetch(
         "SELECT c.id, c.labels::text FROM scheduling_class c"
         " WHERE c.id IN (SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s)",
         (namespace,),
+    )
+    return mark, dict(rows)
+
+
+def labels_of_classes(class_ids: Collection[int]) -> dict[int, str]:
+    """Return labels as JSON, by class, of these classes. Queries once if there are any."""
+    if not class_ids:
+        return {}
+    rows = sql.fetch(
+        "SELECT c.id, c.labels::text FROM scheduling_class c WHERE c.id = ANY(%s)",
+        (sql.Int8s(list(class_ids)),),
     )
     return dict(rows)

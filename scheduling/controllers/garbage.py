@@ -242,7 +242,7 @@ def _dependents(
         for key in sorted(item for item in items if not isinstance(item, int))
     ]
     if class_ids:
-        ids = dependents.pods_of(owner, class_ids, live=live, limit=BURST)
+        ids = dependents.pods_of(owner, class_ids, graph.cursor, live=live, limit=BURST)
         manifests = pod_manifests(ids)
         found += [(aside.pod(pod_id), manifests.get(pod_id)) for pod_id in ids]
     for which, text in found[:BURST]:

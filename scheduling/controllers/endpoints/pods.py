@@ -13,7 +13,9 @@ import msgspec
 from clusterstate import memory
 from clusterstate.objects import document
 from clusterstate.queries.workloads import (
+    PodRow,
     documents_with_addresses,
+    labels_of_classes,
     labels_of_classes_in,
     pods_of_classes,
 )
@@ -74,14 +76,23 @@ class Pods:
     """The pods of a namespace; they are read for the selectors that are wanted, once."""
 
     def __init__(self, namespace: str, selectors: Iterable[Mapping[str, str]]) -> None:
-        """Read the pods that any of the selectors chooses. Queries up to three times."""
-        self._classes = _Classes(labels_of_classes_in(namespace))
-        wanted = {id_ for selector in selectors for id_ in self._classes.chosen_by(selector)}
+        """Read the pods that any of the selectors chooses. Queries up to five times."""
+        wanted = list(selectors)
+        mark, labels = labels_of_classes_in(namespace)
+        self._classes = _Classes(labels)
+        rows = pods_of_classes(namespace, sorted(self._chosen_by_any(wanted)), mark)
+        rows = [row for row in rows if row.node_name]
+        self._classes.add(labels_of_classes({row.class_id for row in rows} - labels.keys()))
+        chosen = self._chosen_by_any(wanted)
+        rows = [row for row in rows if row.class_id in chosen]
         self._by_class: dict[int, list[tuple[int, Target]]] = {}
         self.count = 0
-        for place, (class_id, target) in enumerate(_targets(namespace, sorted(wanted))):
+        for place, (class_id, target) in enumerate(_targets(rows)):
             self._by_class.setdefault(class_id, []).append((place, target))
             self.count += 1
+
+    def _chosen_by_any(self, selectors: Iterable[Mapping[str, str]]) -> set[int]:
+        return {id_ for selector in selectors for id_ in self._classes.chosen_by(selector)}
 
     def chosen_by(self, selector: Mapping[str, str]) -> list[Target]:
         """Return the pods that have all of these labels, in the order of their creation."""
@@ -100,6 +111,10 @@ class _Classes:
 
     def __init__(self, labels: Mapping[int, str]) -> None:
         self._by_label: dict[tuple[str, str], set[int]] = {}
+        self.add(labels)
+
+    def add(self, labels: Mapping[int, str]) -> None:
+        """Add classes with their labels, as JSON."""
         for class_id, text in labels.items():
             for label in _decode_labels(text).items():
                 self._by_label.setdefault(label, set()).add(class_id)
@@ -110,10 +125,8 @@ class _Classes:
         return set.intersection(*found)
 
 
-def _targets(namespace: str, class_ids: Sequence[int]) -> Iterable[tuple[int, Target]]:
-    """Yield the pods of these classes that have a node and an address, with their class."""
-    rows = pods_of_classes(namespace, class_ids) if class_ids else []
-    rows = [row for row in rows if row.node_name]
+def _targets(rows: Sequence[PodRow]) -> Iterable[tuple[int, Target]]:
+    """Yield those of the pods that have an address, with their class."""
     _read([row.document_id for row in rows])
     for row in rows:
         pod = _pods.get(row.document_id)

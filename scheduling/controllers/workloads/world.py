@@ -161,21 +161,14 @@ class World:
         self.owners[kind] = kept if new is None else [*kept, new]
 
     def _read_pods(self, kinds: set[str]) -> None:
-        found = _remembered(_classes, classes_in(self.namespace), _read_classes)
-        selectors = [
-            selector_of(one)
-            for kind, some in self.owners.items()
-            if kind not in _WITHOUT_PODS
-            for one in some
-        ]
-        classes = {
-            class_id: known
-            for class_id, known in found.items()
-            if known.owner_kind in kinds
-            or (not known.owner_kind and ("Job" in kinds and JOB_LABEL in known.labels))
-            or (not known.owner_kind and any(one.matches(known.labels) for one in selectors))
-        }
-        rows = pods_of_classes(self.namespace, list(classes)) if classes else []
+        mark, present = classes_in(self.namespace)
+        is_wanted = self._wanted(kinds)
+        known = _remembered(_classes, present, _read_classes)
+        wanted = [class_id for class_id, one in known.items() if is_wanted(one)]
+        rows = pods_of_classes(self.namespace, wanted, mark)
+        classes = _remembered(_classes, {row.class_id for row in rows}, _read_classes)
+        classes = {class_id: one for class_id, one in classes.items() if is_wanted(one)}
+        rows = [row for row in rows if row.class_id in classes]
         facts = _remembered(_facts, [row.document_id for row in rows], _read_facts)
         rows = [row for row in rows if row.document_id in facts]
         silent = without_agent(
@@ -195,6 +188,24 @@ class World:
                 is_silent=row.node_name in silent,
             )
             self._pods[pod.owner].append(pod)
+
+    def _wanted(self, kinds: set[str]) -> Callable[[_Class], bool]:
+        """Return which classes are of pods that have an owner of these kinds, or may get one."""
+        selectors = [
+            selector_of(one)
+            for kind, some in self.owners.items()
+            if kind not in _WITHOUT_PODS
+            for one in some
+        ]
+
+        def is_wanted(one: _Class) -> bool:
+            if one.owner_kind:
+                return one.owner_kind in kinds
+            if "Job" in kinds and JOB_LABEL in one.labels:
+                return True
+            return any(selector.matches(one.labels) for selector in selectors)
+
+        return is_wanted
 
 
 def selector_of(owner: Manifest) -> Selector:
