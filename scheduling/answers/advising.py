@@ -8,9 +8,10 @@
 
 ``run`` is what the advisor's loop calls (``scheduling.processes``). Any number of advisors may run,
 on any host: each question is taken by one of them. An advisor writes nothing, so it needs no lock.
-Following rests many times as long as it took, so that it costs a busy cluster a few percent of a
-core; what is new since is read for each question. The threads that answer yield their processors to
-whoever else wants them: what is asked may wait a little, and pods and requests may not.
+The loop rests a quarter of a second after each look, and longer after a long one, since a look costs
+this process and the database something even if it finds nothing. Each question reads by itself what
+is new since the last look, some milliseconds' worth. The threads that answer yield their processors
+to whoever else wants them: what is asked may wait a little, and pods and requests may not.
 """
 
 import threading
@@ -35,7 +36,7 @@ THREADS = 4
 _LOAD_SECONDS = 600.0
 _LONGEST_REST = 1.0
 _REST = 10.0
-_SHORTEST_REST = 0.05
+_SHORTEST_REST = 0.25
 _RETRY_SECONDS = 0.2
 _MARGIN_SECONDS = 60.0
 """A question that goes on for so much longer than it may comes to no end."""
