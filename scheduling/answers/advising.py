@@ -8,10 +8,10 @@
 
 ``run`` is what the advisor's loop calls (``scheduling.processes``). Any number of advisors may run,
 on any host: each question is taken by one of them. An advisor writes nothing, so it needs no lock.
-The loop rests a quarter of a second after each look, and longer after a long one, since a look costs
-this process and the database something even if it finds nothing. Each question reads by itself what
-is new since the last look, some milliseconds' worth. The threads that answer yield their processors
-to whoever else wants them: what is asked may wait a little, and pods and requests may not.
+After each look the loop rests a quarter of a second, after a long one longer: a look costs this
+process and the database something even if it finds nothing. Each question reads by itself what is
+new since the last look, some milliseconds' worth. The threads that answer yield
+their processors to whoever else wants them: what is asked may wait, and pods and requests may not.
 """
 
 import threading
