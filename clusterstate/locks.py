@@ -9,12 +9,14 @@ belong to one scheduler are functions of its number (`clusterstate.shards`).
 A transaction takes several in this order: admission, quotas, placement, rows, revision.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 from django.db import Error as DatabaseError
-from django.db import connection
+from django.db.backends.signals import connection_created
 
 from clusterstate import sql
 
@@ -73,17 +75,54 @@ def webhook(number: int) -> int:
     return (_TAG << 48) + (1 << 47) + number
 
 
-@contextmanager
-def alone(lock: int) -> Iterator[bool]:
-    """Hold a session's advisory lock; False, and no lock, if another session holds it.
+class _Held(threading.local):
+    """The sessions' locks that this thread holds."""
 
-    For passes of controllers: several processes may begin one at the same time, and what another
-    pass does has not been counted yet. Not one transaction: a long one would hold up all that
-    follow the change log. A killed process's lock goes with its session; so does a stopped one's,
-    because its session is ended (``sessions``), and its next statement fails when it wakes.
+    def __init__(self) -> None:
+        self.locks: list[int] = []
+
+
+_held = _Held()
+
+
+def take(lock: int) -> bool:
+    """Take a session's advisory lock without waiting; False if another session holds it.
+
+    Until it is given back, this thread opens no other session. The lock goes with its session: with
+    that of a process that was killed, and of one that was stopped, whose session is ended
+    (``sessions``). Whoever went on in a new session would work beside the next holder, by what was
+    read before that one began. So each further statement fails instead.
+
+    Raises:
+        django.db.Error: the database fails.
     """
     row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
     if row is None or not row[0]:
+        return False
+    _held.locks.append(lock)
+    return True
+
+
+def give_back(lock: int) -> None:
+    """Release a session's advisory lock; with a closed connection it was released already."""
+    if lock in _held.locks:
+        _held.locks.remove(lock)
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (lock,))
+    except DatabaseError:
+        connection.close()
+
+
+@contextmanager
+def alone(lock: int) -> Iterator[bool]:
+    """Hold a session's advisory lock (``take``); False, and no lock, if another session holds it.
+
+    For passes of controllers: several processes may begin one at the same time, and what another
+    pass does has not been counted yet. Not one transaction: a long one would hold up all that
+    follow the change log.
+    """
+    if not take(lock):
         yield False
         return
     try:
@@ -92,10 +131,10 @@ def alone(lock: int) -> Iterator[bool]:
         give_back(lock)
 
 
-def give_back(lock: int) -> None:
-    """Release a session's advisory lock; with a closed connection it was released already."""
-    try:
-        if connection.connection is not None and not connection.connection.closed:
-            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (lock,))
-    except DatabaseError:
+def _open_no_other(sender: object, connection: Any, **_: object) -> None:
+    if _held.locks and connection is connections[DEFAULT_DB_ALIAS]:
         connection.close()
+        raise OperationalError("the session that held the lock of this work has ended")
+
+
+connection_created.connect(_open_no_other, dispatch_uid="clusterstate.locks")

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 import msgspec
+import psycopg
 import structlog
 from django.db import (
     InterfaceError,
@@ -44,6 +45,8 @@ _LONGEST_ERROR: Final = 500
 
 # What fails on any object: the means of work, not what was worked on.
 _MEANS = (OperationalError, InterfaceError, ProgrammingError, NotSupportedError, MemoryError)
+_ENDS_THE_SESSION = ("FATAL", "PANIC")
+_READ_ONLY = "25006"
 
 
 class Which(msgspec.Struct, frozen=True):
@@ -74,9 +77,18 @@ memory.when_replaced(_with_rows.clear)
 def is_an_objects_fault(error: BaseException) -> bool:
     """Return whether an error may be due to what was worked on, not to the means of work.
 
-    A database that is away, or of another version than the code, fails on any object.
+    A database that is away, or of another version than the code, fails on any object; so do a
+    replica, and a session that the server ended, because its process was stopped in the midst of a
+    transaction (Django's InternalError).
     """
-    return not isinstance(error, _MEANS)
+    if isinstance(error, _MEANS):
+        return False
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    if not isinstance(cause, psycopg.Error):
+        return True
+    return (
+        cause.sqlstate != _READ_ONLY and cause.diag.severity_nonlocalized not in _ENDS_THE_SESSION
+    )
 
 
 def each(
@@ -97,7 +109,7 @@ def each(
     aside itself. Without a failure this costs nothing but the call.
 
     Raises:
-        OperationalError, InterfaceError: the database fails, not the objects.
+        django.db.Error: the database fails, not the objects (``is_an_objects_fault``).
     """
     if not items:
         return []

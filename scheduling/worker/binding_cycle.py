@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from clusterstate import lineage, locks, memory, reservations, sql, wake
+from clusterstate import lineage, locks, memory, reservations, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
@@ -75,8 +75,7 @@ def _claimed() -> Iterator[Reservation | None]:
     waiting = reservations.with_work()
     for place, pod_id in enumerate(waiting):
         key = locks.binding_cycle(pod_id)
-        locked = sql.fetch_one("SELECT pg_try_advisory_lock(%s::bigint)", (key,))
-        if not locked or not locked[0]:
+        if not locks.take(key):
             continue
         try:
             found = reservations.find(pod_id)

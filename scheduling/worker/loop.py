@@ -86,7 +86,7 @@ def run(
     Returns at once when another runner works, and when the database failed. ``stopping`` says that
     the process was asked to end: then what is left waits for the next runner.
     """
-    if not _lock():
+    if not locks.take(locks.cycle(shards.FIRST)):
         return 0
     decided = 0
     reporter = progress.Reporter(NAME)
@@ -212,8 +212,3 @@ def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
         if due is not None:
             wait = min(wait, due - now)
     return max(0.0, wait)
-
-
-def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (locks.cycle(shards.FIRST),))
-    return bool(row and row[0])

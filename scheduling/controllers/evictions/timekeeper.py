@@ -22,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, locks, sql, steady_clock, wake
+from clusterstate import changes, heartbeats, locks, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
@@ -57,7 +57,7 @@ def run(
     Returns at once when another runner works: the lock goes with the database session, so a killed
     runner's place is free at once.
     """
-    if not _lock():
+    if not locks.take(locks.TIMERS):
         return 0
     evicted = 0
     marked_at = -math.inf
@@ -129,8 +129,3 @@ def _wait_for(seconds: float, end: float) -> float:
     if due is not None and due <= now and (held := brake.held(now)):
         due = next_due(held)
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
-
-
-def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (locks.TIMERS,))
-    return bool(row and row[0])
