@@ -37,7 +37,8 @@ DESCRIPTORS: Final = {
     "@hourly": "0 * * * *",
 }
 EVERY: Final = re.compile(r"@every ([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
+# Nothing begins within a number: else each digit of a long one would be tried as the first.
+_PART: Final = re.compile(r"(?<![0-9.])([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_PAUSE: Final = 292 * 366 * 86400.0
 """Seconds that Go's durations can hold, about 292 years."""

@@ -32,7 +32,9 @@ _FORMAT_WRONG: Final = (
 )
 _NUMERIC_WRONG: Final = "unable to parse numeric part of quantity"
 _SUFFIX_WRONG: Final = "unable to parse quantity's suffix"
-_PATTERN: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+# Digits that were taken are not given back (*+): else the last part would be tried with each of
+# them, in time that grows with the square of the text.
+_PATTERN: Final = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _DECIMAL_SUFFIXES: Final = {
     "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
 }  # fmt: skip
