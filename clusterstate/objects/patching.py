@@ -25,6 +25,7 @@ import msgspec
 from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest, StatusError, TooLarge
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.reading import MAX_DEPTH, is_deeper
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -37,8 +38,6 @@ MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
 """How much a JSON patch may copy in all: each copy can double the document."""
 MAX_MOVED: Final = 20_000_000
 """How many list entries a JSON patch may shift in all, by inserting before and removing them."""
-MAX_DEPTH: Final = 100
-"""How deeply a patch may be nested; the deepest Kubernetes type has fewer than 30 levels."""
 
 
 class PatchNotApplicable(StatusError):
@@ -54,7 +53,8 @@ def apply_patch(
     """Return what ``manifest`` becomes; ``patch_type`` is one of ``PATCH_TYPES``.
 
     Raises:
-        BadRequest: the patch is malformed, or an entry lacks its merge key.
+        BadRequest: the patch or the result is nested too deeply, the patch is malformed, or an
+            entry lacks its merge key.
         PatchNotApplicable: a JSON patch does not fit.
         TooLarge: a JSON patch does too much.
     """
@@ -107,8 +107,11 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
                 "the server rejected our request due to an error in our request: "
                 f"{operation['op']} operation does not apply at {operation['path']!r}: {error}"
             ) from error
+        except RecursionError:  # copies into themselves double the depth with each operation
+            raise _too_deep("the patched object") from None
     if not isinstance(document, dict):
         raise PatchNotApplicable("the JSON patch does not leave an object")
+    _check_depth(document, "the patched object")
     return document
 
 
@@ -173,18 +176,13 @@ def _merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def _check_depth(patch: Any) -> None:
-    level = [patch]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for value in level
-            for child in (value.values() if isinstance(value, dict) else value)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return
-    raise BadRequest(f"the patch is nested deeper than {MAX_DEPTH} levels")
+def _check_depth(value: Any, what: str = "the patch") -> None:
+    if is_deeper(value, MAX_DEPTH):
+        raise _too_deep(what)
+
+
+def _too_deep(what: str) -> BadRequest:
+    return BadRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
 
 
 # Strategic merge patch ------------------------------------------------------------------------

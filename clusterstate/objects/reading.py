@@ -61,8 +61,8 @@ def read_json(raw: bytes) -> Any:
         if len(raw) <= _PIECE_BYTES:
             value = _decode(raw)
             # As many brackets as levels at least: most texts need no walk.
-            if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
-                _check_depth(value, MAX_DEPTH)
+            if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+                raise _too_deep()
             if b"\\u0000" in raw:
                 _refuse_nul(value)
             return value
@@ -160,7 +160,8 @@ def _in_pieces(raw: bytes | msgspec.Raw, level: int, *, nul: bool) -> Any:
             items = _decode(raw, type=list[msgspec.Raw])
             return [_in_pieces(item, level + 1, nul=nul) for item in items]
     value = _decode(raw)
-    _check_depth(value, MAX_DEPTH - level)
+    if is_deeper(value, MAX_DEPTH - level):
+        raise _too_deep()
     if nul:
         _refuse_nul(value)
     return value
@@ -174,19 +175,17 @@ def _too_many(limit: int) -> BadRequest:
     return BadRequest(f"the body has too many values: more than {limit}")
 
 
-def _check_depth(value: Any, levels: int) -> None:
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return whether more than so many lists and objects stand in one another; never recurses."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        if not level:
-            return
         level = [
             child
             for each in level
             for child in (each.values() if isinstance(each, dict) else each)
             if isinstance(child, dict | list)
         ]
-    if level:
-        raise _too_deep()
+    return bool(level)
 
 
 def _refuse_nul(value: Any) -> None:

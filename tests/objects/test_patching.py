@@ -8,6 +8,7 @@ import pytest
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.patching import PatchNotApplicable
+from clusterstate.objects.reading import is_deeper
 
 
 def strategic(original, patch, wire_type=wire_types.Pod):
@@ -126,6 +127,22 @@ def test_a_json_patch_cannot_grow_without_bound():
         patching.json_patch({"a": ["x" * 100]}, doubling)
     with pytest.raises(TooLarge):
         patching.json_patch({}, [{"op": "test", "path": "", "value": {}}] * 10_001)
+
+
+def copies_into_itself(times):
+    """Return operations of which each doubles the depth of an object."""
+    copies = [
+        {"op": "copy", "from": "/x", "path": "/x" * (2**number + 1)} for number in range(times)
+    ]
+    return [{"op": "add", "path": "/x", "value": {}}, *copies]
+
+
+@pytest.mark.parametrize("times", [7, 9, 14])
+def test_copies_into_themselves_end_with_a_refusal(times):
+    """128, 512 and 16,384 levels; a stack does not hold the last."""
+    assert is_deeper(patching.json_patch({}, copies_into_itself(6)), 64)
+    with pytest.raises(BadRequest, match="nested deeper than 100 levels"):
+        patching.json_patch({}, copies_into_itself(times))
 
 
 def test_maps_merge_and_null_deletes():
