@@ -29,6 +29,7 @@ written back.
     patching, managed_fields, field_sets        patches, apply, and who wrote which field
     ownership, actor, causes       who owns an object; who changed it, and what for
     addresses, cron, first_autoscalers          rules of Services, CronJobs, autoscalers
+    int_or_percent                 bounds of budgets and rollouts: numbers or percentages
     devices, default_classes                    of device claims; which class is the default
     event_names, event_rules, audit_policy, webhook_targets    Events, the audit log, webhooks
     errors, moments                what can be wrong; times that never overflow

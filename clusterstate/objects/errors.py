@@ -5,7 +5,7 @@ which a whole request fails; each carries the ``reason`` and the HTTP ``code`` o
 ``api/errors`` (v1.36), so that one handler can answer all of them.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -35,6 +35,11 @@ _TEXT = {
 }
 _WITHOUT_VALUE = {REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL}
 
+MOST_TOLD: Final = 100
+"""Wrong fields of one object that its refusal names; a body of 3 MiB may have a million."""
+_MOST_SHOWN: Final = 1000
+"""Characters of a value, or of an explanation, in a refusal: each wrong field shows its own."""
+
 
 class FieldError(msgspec.Struct, frozen=True):
     """One wrong field: where (``spec.containers[0].name``), how (``type``), which value, why."""
@@ -45,11 +50,21 @@ class FieldError(msgspec.Struct, frozen=True):
     detail: str = ""
 
     def message(self) -> str:
-        """Return the text without the field, as Kubernetes' ``field.Error.ErrorBody`` writes it."""
+        """Return the text without the field, as Kubernetes' ``field.Error.ErrorBody`` writes it.
+
+        Of a value and of an explanation that are longer than a person reads it has the beginning.
+        """
         text = _TEXT[self.type]
         if self.type not in _WITHOUT_VALUE:
-            text += f": {msgspec.json.encode(self.bad_value).decode()}"
-        return f"{text}: {self.detail}" if self.detail else text
+            value = self.bad_value
+            if isinstance(value, str):
+                value = value[: _MOST_SHOWN + 1]
+            text += f": {_beginning(msgspec.json.encode(value).decode())}"
+        return f"{text}: {_beginning(self.detail)}" if self.detail else text
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 class StatusError(Exception):
@@ -122,18 +137,21 @@ class TooLarge(StatusError):
 
 
 class Invalid(StatusError):
-    """The object decodes but is wrong; ``errors`` holds every wrong field."""
+    """The object decodes but is wrong; ``errors`` holds every wrong field, the text the first."""
 
     code, reason = 422, "Invalid"
 
     def __init__(self, kind: str, name: str, errors: "list[FieldError]", group: str = "") -> None:
-        texts = [f"{e.field}: {e.message()}" for e in errors]
+        told = [(e, e.message()) for e in errors[:MOST_TOLD]]
+        texts = [f"{e.field}: {message}" for e, message in told]
+        if len(errors) > len(told):
+            texts.append(f"and {len(errors) - len(told)} more")
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         details: dict[str, Any] = {"name": name, "kind": kind}
         if group:
             details["group"] = group
         details["causes"] = [
-            {"reason": e.type, "message": e.message(), "field": e.field} for e in errors
+            {"reason": e.type, "message": message, "field": e.field} for e, message in told
         ]
         qualified = f"{kind}.{group}" if group else kind
         super().__init__(f'{qualified} "{name}" is invalid: {joined}', details)

@@ -16,7 +16,7 @@ import msgspec
 from clusterstate.admission import CREATE, AdmissionSettings, User, admit
 from clusterstate.admission.defaults import set_defaults
 from clusterstate.admission.runtime_class import Conflict, set_overhead
-from clusterstate.objects import ending, moments, scheduling_class
+from clusterstate.objects import ending, int_or_percent, moments, scheduling_class
 from clusterstate.objects.errors import (
     INVALID,
     NOT_FOUND,
@@ -515,12 +515,12 @@ def _in(manifest: Manifest, namespace: str) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-def _scaled(bound: int | str, total: int) -> int:
-    """Return a number as it is, a percentage of ``total`` rounded up."""
-    if isinstance(bound, int):
-        return bound
-    text = bound.removesuffix("%")
-    return -(-int(text) * total // 100) if text.isascii() and text.isdigit() else 0
+def _scaled(bound: object, total: int) -> int:
+    """Return a budget's bound as a number of pods; 0 for what is none: nothing checks budgets."""
+    try:
+        return int_or_percent.scaled(bound, total, round_up=True)
+    except ValueError:
+        return 0
 
 
 def _seconds(text: str | None) -> float | None:

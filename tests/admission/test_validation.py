@@ -335,3 +335,62 @@ def test_pods_of_a_set_mount_its_claims():
     template["spec"]["volumes"] = []
     path = "spec.template.spec.containers[0].volumeMounts[0].name"
     assert list(_errors(manifest, "StatefulSet")) == [path]
+
+
+def _updated(kind, strategy):
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "m", "image": "i"}]},
+    }
+    field = "strategy" if kind == "Deployment" else "updateStrategy"
+    manifest = {
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}}, "template": template,
+            field: {"type": "RollingUpdate", "rollingUpdate": strategy},
+        },
+    }  # fmt: skip
+    return {
+        path.removeprefix(f"spec.{field}.rollingUpdate."): detail
+        for path, detail in _errors(manifest, kind).items()
+    }
+
+
+WORDS = ["many", "9", "-1%", "9" * 5000 + "%", "9" * 400 + "%"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "StatefulSet"])
+@pytest.mark.parametrize("bound", [*WORDS, -1, "101%"])
+def test_a_rollouts_bound_is_a_number_or_at_most_all(kind, bound):
+    assert "maxUnavailable" in _updated(kind, {"maxUnavailable": bound})
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+@pytest.mark.parametrize("bound", [*WORDS, -1])
+def test_a_rollouts_surge_is_a_number_or_a_percentage(kind, bound):
+    assert "maxSurge" in _updated(kind, {"maxSurge": bound, "maxUnavailable": 0})
+
+
+def test_a_rollout_can_go_on():
+    assert not _updated("Deployment", {"maxSurge": "150%", "maxUnavailable": "00%"})
+    assert not _updated("DaemonSet", {"maxSurge": "50%", "maxUnavailable": 0})
+    assert not _updated("StatefulSet", {"maxUnavailable": "50%", "partition": 2})
+    zero = {"maxSurge": 0, "maxUnavailable": "00%"}
+    assert _updated("Deployment", zero) == {"maxUnavailable": "may not be 0 when `maxSurge` is 0"}
+    assert _updated("DaemonSet", zero) == {"maxUnavailable": "cannot be 0 when maxSurge is 0"}
+    both = {"maxSurge": 1, "maxUnavailable": 1}
+    assert _updated("DaemonSet", both) == {
+        "maxSurge": "may not be set when maxUnavailable is non-zero"
+    }
+    assert _updated("StatefulSet", {"maxUnavailable": "0%"}) == {"maxUnavailable": "cannot be 0"}
+    assert list(_updated("StatefulSet", {"partition": -1})) == ["partition"]
+
+
+@pytest.mark.parametrize("step", ["1" * 10, "1" * 5000, "0", "x", "²"])
+def test_a_schedule_has_steps_that_are_numbers(step):
+    manifest = {
+        "apiVersion": "batch/v1", "kind": "CronJob",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"schedule": f"*/{step} * * * *", "jobTemplate": {}},
+    }  # fmt: skip
+    assert "spec.schedule" in _errors(manifest, "CronJob")

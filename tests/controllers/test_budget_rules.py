@@ -9,7 +9,6 @@ from clusterstate.objects.pod import Pod
 from scheduling.controllers.budgets.rules import (
     Budget,
     budget_status,
-    scaled_value,
 )
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -111,13 +110,6 @@ def test_an_evicted_pod_is_gone_for_two_minutes_and_then_back():
 def test_the_condition_tells_whether_pods_suffice():
     assert status(Budget(min_available=8), pods(10)).condition == ("True", "SufficientPods")
     assert status(Budget(min_available=10), pods(10)).condition == ("False", "InsufficientPods")
-
-
-@pytest.mark.parametrize(
-    ("value", "total", "expected"), [(3, 100, 3), ("10%", 5, 1), ("33%", 10, 4), ("0%", 9, 0)]
-)
-def test_percentages_round_up(value, total, expected):
-    assert scaled_value(value, total) == expected
 
 
 def test_text_that_is_no_percentage_fails():

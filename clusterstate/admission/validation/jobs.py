@@ -41,6 +41,8 @@ _FIXED: Final = (
     "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy",
 )  # fmt: skip
 _LONGEST_CRON_JOB_NAME: Final = 52
+_LONGEST_SCHEDULE: Final = 1024
+"""Characters; one that lists every value of every field has 400. Controllers read it each time."""
 
 
 def _counts(spec: Manifest, path: str, names: tuple[str, ...]) -> Errors:
@@ -170,6 +172,8 @@ def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifes
 def schedule_problem(schedule: str) -> str:
     """Return what keeps a text from being a schedule of cron's five fields, empty if nothing."""
     text = schedule.strip()
+    if len(text) > _LONGEST_SCHEDULE:
+        return f"must be no more than {_LONGEST_SCHEDULE} characters"
     if text.startswith("@"):
         known = text in DESCRIPTORS or EVERY.fullmatch(text)
         return "" if known else f"unrecognized descriptor: {text}"
@@ -189,7 +193,7 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     ends = span.split("-")
     if len(steps) > 1 or len(ends) > 2:
         return f"too many slashes or hyphens: {item}"
-    if steps and not (steps[0].isascii() and steps[0].isdigit() and int(steps[0][:9])):
+    if steps and not _number(steps[0]):
         return f"step of range should be a positive number: {item}"
     if span in ("*", "?"):
         return ""
@@ -197,9 +201,9 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     for end in ends:
         number = names.get(end.lower())
         if number is None:
-            if not (end.isascii() and end.isdigit() and len(end) < 10):
-                return f"failed to parse int from {end}: {item}"
-            number = int(end)
+            number = _number(end)
+        if number is None:
+            return f"failed to parse int from {end}: {item}"
         numbers.append(number)
     if min(numbers) < low:
         return f"beginning of range ({min(numbers)}) below minimum ({low}): {item}"
@@ -208,6 +212,10 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     if numbers[0] > numbers[-1]:
         return f"beginning of range ({numbers[0]}) beyond end of range ({numbers[-1]}): {item}"
     return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 @lru_cache(maxsize=1024)

@@ -4,9 +4,8 @@ A part of Kubernetes' rules: what keeps an object from being misunderstood. Rule
 pkg/apis/{apps,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from clusterstate.admission.validation import (
     access,
@@ -43,6 +42,8 @@ from clusterstate.admission.validation.quotas import validate_limit_range, valid
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.scheduling import validate_tolerations
 from clusterstate.admission.validation.services import validate_service, validate_service_status
+from clusterstate.objects import int_or_percent
+from clusterstate.objects.int_or_percent import is_zero
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -52,7 +53,6 @@ SYSTEM_PRIORITIES: Final = {
     "system-node-critical": 2_000_001_000,
 }
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
-_PERCENT: Final = re.compile("[0-9]+%")
 
 _Rule = Callable[[Manifest, Manifest | None], Errors]
 
@@ -150,9 +150,7 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     if low is not None and high is not None:
         detail = "minAvailable and maxUnavailable cannot be both set"
         errors.append(invalid("spec", spec, detail))
-    for name, value in (("minAvailable", low), ("maxUnavailable", high)):
-        if value is not None:
-            errors += _int_or_percent(value, f"spec.{name}", at_most_hundred=True)
+    errors += _bounds(spec, "spec", "minAvailable", "maxUnavailable")
     errors += validate_label_selector(spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
@@ -161,18 +159,32 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     return errors
 
 
-def _int_or_percent(value: Any, path: str, *, at_most_hundred: bool = False) -> Errors:
-    if isinstance(value, str):
-        if not _PERCENT.fullmatch(value):
-            detail = (
-                "a valid percent string must be a numeric string followed by an ending '%' (e.g. "
-                "'1%',  or '93%', regex used for validation is '[0-9]+%')"
-            )
-            return [invalid(path, value, detail)]
-        if at_most_hundred and int(value[:-1]) > 100:
-            return [invalid(path, value, "must not be greater than 100%")]
-        return []
-    return _not_negative(value, path)
+def _bounds(holder: Manifest, path: str, *names: str) -> Errors:
+    """Return what is wrong with bounds that are a number or at most 100%."""
+    errors: Errors = []
+    for name in names:
+        if (value := holder.get(name)) is not None:
+            errors += _bound(value, f"{path}.{name}", most=100)
+    return errors
+
+
+def _bound(value: int_or_percent.IntOrPercent, path: str, *, most: int | None = None) -> Errors:
+    """Return what is wrong with a number or percentage; ``most``: the highest percentage."""
+    if isinstance(value, int):
+        return _not_negative(value, path)
+    try:
+        percent = int_or_percent.percent_of(value)
+    except ValueError as error:
+        return [invalid(path, value, str(error))]
+    if percent is None:
+        detail = (
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. "
+            "'1%',  or '93%', regex used for validation is '[0-9]+%')"
+        )
+        return [invalid(path, value, detail)]
+    if most is not None and percent > most:
+        return [invalid(path, value, f"must not be greater than {most}%")]
+    return []
 
 
 def _not_negative(value: int | None, path: str) -> Errors:
@@ -307,14 +319,12 @@ def _deployment(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _rolling_update(rolling: Manifest, path: str) -> Errors:
-    errors: Errors = []
-    for name in ("maxUnavailable", "maxSurge"):
-        if (value := rolling.get(name)) is not None:
-            hundred = name == "maxUnavailable"
-            errors += _int_or_percent(value, f"{path}.{name}", at_most_hundred=hundred)
-    if rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
+    errors = _bounds(rolling, path, "maxUnavailable")
+    if (surge := rolling.get("maxSurge")) is not None:
+        errors += _bound(surge, f"{path}.maxSurge")
+    if is_zero(rolling.get("maxUnavailable")) and is_zero(surge):
         detail = "may not be 0 when `maxSurge` is 0"
-        errors.append(invalid(f"{path}.maxUnavailable", rolling["maxUnavailable"], detail))
+        errors.append(invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable"), detail))
     return errors
 
 
@@ -322,10 +332,26 @@ def _daemon_set(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     errors = _numbers(spec, "minReadySeconds", "revisionHistoryLimit")
     errors += _selected_template(spec, _spec(old))
-    strategy = (spec.get("updateStrategy") or {}).get("type")
-    if strategy not in ("RollingUpdate", "OnDelete"):
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
         supported = ("RollingUpdate", "OnDelete")
-        errors.append(not_supported("spec.updateStrategy.type", strategy, supported))
+        errors.append(not_supported("spec.updateStrategy.type", strategy.get("type"), supported))
+    elif strategy["type"] == "RollingUpdate":
+        errors += _daemons_update(strategy.get("rollingUpdate") or {})
+    return errors
+
+
+def _daemons_update(rolling: Manifest) -> Errors:
+    """Return what is wrong with ``rollingUpdate``: just one of the two bounds is above zero."""
+    path = "spec.updateStrategy.rollingUpdate"
+    errors = _bounds(rolling, path, "maxUnavailable", "maxSurge")
+    surge = rolling.get("maxSurge")
+    without = is_zero(rolling.get("maxUnavailable")), is_zero(surge)
+    if without == (False, False):
+        detail = "may not be set when maxUnavailable is non-zero"
+        errors.append(invalid(f"{path}.maxSurge", surge, detail))
+    elif without == (True, True):
+        errors.append(required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
     return errors
 
 
@@ -347,10 +373,18 @@ def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
     if policy not in ("OrderedReady", "Parallel"):
         detail = "must be 'OrderedReady' or 'Parallel'"
         errors.append(invalid("spec.podManagementPolicy", policy, detail))
-    strategy = (spec.get("updateStrategy") or {}).get("type") or ""
-    if strategy not in ("RollingUpdate", "OnDelete"):
+    strategy = spec.get("updateStrategy") or {}
+    type_ = strategy.get("type") or ""
+    if type_ not in ("RollingUpdate", "OnDelete"):
         detail = "must be 'RollingUpdate' or 'OnDelete'"
-        errors.append(invalid("spec.updateStrategy", strategy, detail))
+        errors.append(invalid("spec.updateStrategy", type_, detail))
+    elif type_ == "RollingUpdate" and (rolling := strategy.get("rollingUpdate")):
+        path = "spec.updateStrategy.rollingUpdate"
+        errors += _not_negative(rolling.get("partition"), f"{path}.partition")
+        errors += _bounds(rolling, path, "maxUnavailable")
+        unavailable = rolling.get("maxUnavailable")
+        if unavailable is not None and is_zero(unavailable):
+            errors.append(invalid(f"{path}.maxUnavailable", unavailable, "cannot be 0"))
     errors += _selected_template(_with_claims_as_volumes(spec), None)
     if old is not None:
         before = old.get("spec") or {}

@@ -4,22 +4,18 @@ Pure. What an eviction takes from the budget is said in ``clusterstate.objects.d
 pkg/controller/disruption/disruption.go, v1.36.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from clusterstate.objects import moments
+from clusterstate.objects.int_or_percent import IntOrPercent, scaled
 from clusterstate.objects.meta import OwnerReference
 from clusterstate.objects.pod import Pod
 
 DELETION_TIMEOUT = 120  # seconds
 """An evicted pod that is not deleted after this long counts as there again."""
-
-IntOrPercent = int | str
-
-_PERCENT = re.compile(r"[0-9]+%")
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,19 +64,6 @@ None if there is no such controller any more.
 """
 
 
-def scaled_value(value: IntOrPercent, total: int) -> int:
-    """Return a number as it is, a percentage of ``total`` rounded up (GetScaledValue..., roundUp).
-
-    Raises:
-        ValueError: the text is no percentage.
-    """
-    if isinstance(value, int):
-        return value
-    if not _PERCENT.fullmatch(value):
-        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
-    return -(-int(value[:-1]) * total // 100)
-
-
 def is_ready(pod: Pod) -> bool:
     """Return whether the pod has the condition ``Ready``."""
     return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
@@ -123,14 +106,14 @@ def expected_and_desired(budget: Budget, pods: Sequence[Pod], scale_of: ScaleOf)
     """
     if budget.max_unavailable is not None:
         expected = expected_scale(pods, scale_of)
-        return expected, max(expected - scaled_value(budget.max_unavailable, expected), 0)
+        return expected, max(expected - scaled(budget.max_unavailable, expected, round_up=True), 0)
     minimum = budget.min_available
     if minimum is None:
         return 0, 0
     if isinstance(minimum, int):
         return len(pods), minimum
     expected = expected_scale(pods, scale_of)
-    return expected, scaled_value(minimum, expected)
+    return expected, scaled(minimum, expected, round_up=True)
 
 
 def budget_status(

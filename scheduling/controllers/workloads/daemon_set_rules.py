@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects.int_or_percent import scaled
 from clusterstate.objects.matching import (
     HARD_EFFECTS,
     NO_EXECUTE,
@@ -21,7 +22,6 @@ from clusterstate.objects.matching import (
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
-from scheduling.controllers.workloads.deployment_records import scaled
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL
 

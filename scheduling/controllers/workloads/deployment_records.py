@@ -4,12 +4,12 @@ Pure. Rules: pkg/controller/deployment/util/deployment_util.go, v1.36.
 """
 
 import hashlib
-import math
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from clusterstate.objects import templates
+from clusterstate.objects.int_or_percent import scaled
 from clusterstate.objects.meta import Manifest
 
 HASH_LABEL: Final = "pod-template-hash"
@@ -68,14 +68,6 @@ def replica_set_of(manifest: Manifest) -> ReplicaSet:
 
 
 # Numbers --------------------------------------------------------------------------------------
-
-
-def scaled(value: Any, total: int, *, round_up: bool) -> int:
-    """Return an int-or-percent of a total (``intstr.GetScaledValueFromIntOrPercent``)."""
-    if isinstance(value, str) and value.endswith("%"):
-        share = int(value[:-1]) * total / 100
-        return math.ceil(share) if round_up else math.floor(share)
-    return int(value or 0)
 
 
 def fenceposts(deployment: Manifest) -> tuple[int, int]:
