@@ -37,7 +37,7 @@ from clusterstate.queries.pods import pods_by_id
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
 from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
-from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
+from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision, Rejection
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import CycleState
 from scheduling.framework.outcomes import PluginFailed
@@ -189,7 +189,7 @@ class Reservations:
             _unreserve(framework, state, info, node_name)
             self._mirror.snapshot.forget(pod_id)
             self._released[pod_id] = info
-            return _refused(decision, info, node_name, status)
+            return _refused(decision, status)
         self._pods[pod_id] = ReservedPod(
             pod_id,
             info,
@@ -459,18 +459,19 @@ class Reservations:
         for pod, status in refused:
             self._give_back(pod)
             self._mirror.snapshot.unnominate(pod.pod_id)
-            decision = Decision(
+            placed = Decision(
                 key=pod.pod_id,
                 class_digest=pod.pod.digest,
-                outcome=UNSCHEDULABLE,
+                outcome=SCHEDULED,
+                node_name=pod.node_name,
                 node_count=1,
                 evaluated=1,
                 feasible=1,
+                nomination=Nomination(),  # ends the one for the node that the pod had
                 snapshot_revision=self._mirror.snapshot.revision,
                 profile=pod.pod.scheduler_name,
             )
-            decision = _refused(decision, pod.pod, pod.node_name, status)
-            decision = msgspec.structs.replace(decision, nomination=Nomination())
+            decision = _refused(placed, status)
             self._binder.recorder.note(
                 [decision], self._mirror.snapshot, profile_revision=pod.revision, now=now
             )
@@ -531,37 +532,26 @@ def _unreserve(framework: Framework, state: CycleState, info: PodInfo, node_name
         logger.error("unreserve_failed", plugin=status.plugin, error=status.message)
 
 
-def _refused(decision: Decision, info: PodInfo, node_name: str, status: Status) -> Decision:
-    """Return the decision about a pod that was refused after its node was chosen.
+def _refused(placed: Decision, status: Status) -> Decision:
+    """Return the decision about a pod that was placed on a node and then refused there.
 
-    Rule: schedule_one.go, where a rejection becomes a FitError about the one node.
+    What was compared to choose the node stays in the record. Rule: schedule_one.go, where a
+    rejection becomes a FitError about the one node.
     """
     rejects = status.code.rejects
     message = status.message
     if rejects:
-        diagnosis = Diagnosis(node_to_status={node_name: status})
+        diagnosis = Diagnosis(node_to_status={placed.node_name: status})
         message = FitError(node_count=1, diagnosis=diagnosis).message()
-    return Decision(
-        key=decision.key,
-        class_digest=info.digest,
+    return msgspec.structs.replace(
+        placed,
         outcome=UNSCHEDULABLE if rejects else ERROR,
-        node_count=decision.node_count,
-        evaluated=decision.evaluated,
-        feasible=decision.feasible,
-        total=decision.total,
-        ties=decision.ties,
-        margin=decision.margin,
-        plugins=decision.plugins,
-        best_scores=decision.best_scores,
-        rejections=(*decision.rejections, Rejection(status, 1)),
+        node_name="",
+        row=-1,
+        rejections=(*placed.rejections, Rejection(status, 1)),
         message=message,
         rejected_by=(status.plugin,) if status.plugin else (),
         status=status,
-        seed=decision.seed,
-        draw=decision.draw,
-        next_start=decision.next_start,
-        snapshot_revision=decision.snapshot_revision,
-        profile=decision.profile,
     )
 
 
