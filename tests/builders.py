@@ -83,10 +83,6 @@ class NodeBuilder(_Builder[Node]):
     def in_zone(self, zone: str) -> Self:
         return self.labelled({"topology.kubernetes.io/zone": zone})
 
-    def holds_image(self, *names: str, mebibytes: int) -> Self:
-        image = {"names": list(names), "sizeBytes": mebibytes * 1024 * 1024}
-        return self.append("status", "images", value=image)
-
 
 class PodBuilder(_Builder[Pod]):
     """A pod with one container that asks for nothing."""
@@ -179,9 +175,6 @@ class PodBuilder(_Builder[Pod]):
 
     def started(self, at: str) -> Self:
         return self.with_("status", "startTime", value=at)
-
-    def nominated_to(self, node: str) -> Self:
-        return self.with_("status", "nominatedNodeName", value=node)
 
 
 def _expression(key: str, operator: str, values: list[str]) -> Manifest:

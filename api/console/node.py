@@ -21,7 +21,6 @@ from clusterstate.queries.objects import decode_object, get_manifest, not_found
 from clusterstate.queries.past import find_at
 
 _MOST: Final = 500
-_FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 
 
 class Use(msgspec.Struct, frozen=True):

@@ -42,13 +42,12 @@ class Live:
         self._lock = threading.RLock()
         self._mirror: Mirror | None = None
         self._version = 0
-        self._shared: tuple[int, Snapshot] | None = None
         self._kept: tuple[int, dict[Hashable, Any]] = (0, {})
 
     def forget(self) -> None:
         """Throw the mirror away."""
         with self._lock:
-            self._mirror = self._shared = None
+            self._mirror = None
             self._version += 1
 
     def follow(self, *, mark: int | None = None) -> int:
@@ -62,7 +61,7 @@ class Live:
             # Kept again only at the end: what fails halfway is loaded again.
             outgrown = mirror is not None and mirror.has_outgrown
             if mirror is None or outgrown:
-                mirror = self._shared = None
+                mirror = None
                 self._kept = 0, {}
                 names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
@@ -101,12 +100,6 @@ class Live:
                 self.follow()
             assert self._mirror is not None
             return use(self._mirror, self._version)
-
-    def shared(self, mirror: Mirror, version: int) -> Snapshot:
-        """Return a copy that all questions of a version have in common: it must not be changed."""
-        if self._shared is None or self._shared[0] != version:
-            self._shared = version, copy_snapshot(mirror.snapshot)
-        return self._shared[1]
 
     def keep(self, version: int, key: Hashable, make: Callable[[], Known]) -> Known:
         """Return what ``make`` gave for this key and version, making it the first time."""
@@ -160,15 +153,6 @@ class World:
     def snapshot(self) -> Snapshot:
         """Return a copy of the cluster as it is now, which is the caller's to change."""
         return self.look(lambda mirror: copy_snapshot(mirror.snapshot))
-
-    def shared(self) -> Snapshot:
-        """Return the cluster as it is now, in common with other questions: not to be changed."""
-
-        def use(mirror: Mirror, version: int) -> Snapshot:
-            self.revision, self._version = mirror.cursor, version
-            return _live.shared(mirror, version)
-
-        return _live.look(use)
 
     def look(self, use: Callable[[Mirror], Known]) -> Known:
         """Return what ``use`` makes of the mirror, its queue included; all others wait meanwhile.

@@ -87,10 +87,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         """Return the weight of each score plugin, in order."""
         return {use.name: use.weight for use in self.points.get("score", ())}
 
-    def uses(self, name: str) -> bool:
-        """Tell whether the plugin acts at any extension point of this profile."""
-        return any(use.name == name for uses in self.points.values() for use in uses)
-
     def all_plugins(self) -> tuple[str, ...]:
         """Return each effective plugin once, in the order of its first extension point."""
         found = {use.name: None for p in EXTENSION_POINTS for use in self.points.get(p, ())}

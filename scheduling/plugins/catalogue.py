@@ -28,7 +28,7 @@ from scheduling.framework.plugin_args import (
 )
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
-from scheduling.plugins.default_binder import BindFunction, DefaultBinder
+from scheduling.plugins.default_binder import DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
 from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
@@ -63,22 +63,10 @@ def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedul
     return documents.load(document, extra_plugins=installed.infos())
 
 
-class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """Kubernetes' feature gates that plugins look at, with the defaults of 1.36."""
-
-    taint_toleration_comparison_operators: bool = False
-    match_label_keys_in_pod_topology_spread: bool = True
-    node_inclusion_policy_in_pod_topology_spread: bool = True
-    sidecar_containers: bool = True
-
-
-def build_plugins(
-    profile: Profile,
-    *,
-    bind: BindFunction | None = None,
-    gates: Gates = Gates(),  # noqa: B008
-) -> dict[str, Plugin]:
+def build_plugins(profile: Profile) -> dict[str, Plugin]:
     """Return an instance of every plugin that the profile uses, by name.
+
+    Kubernetes' feature gates stand as they do by default in 1.36: so the plugins' parameters do.
 
     Raises:
         ConfigurationError: the profile names a plugin that does not exist or cannot be made.
@@ -86,7 +74,6 @@ def build_plugins(
     args = profile.args
     affinity = args.get("NodeAffinity", NodeAffinityArgs())
     assert isinstance(affinity, NodeAffinityArgs)
-    comparison = gates.taint_toleration_comparison_operators
 
     def of(name: str, kind: type[A], default: A) -> A:
         found = args.get(name, default)
@@ -98,21 +85,17 @@ def build_plugins(
         "PrioritySort": lambda: PrioritySort(
             of("PrioritySort", PrioritySortArgs, PrioritySortArgs())
         ),
-        "NodeUnschedulable": lambda: NodeUnschedulable(comparison_operators=comparison),
+        "NodeUnschedulable": NodeUnschedulable,
         "NodeName": NodeName,
-        "TaintToleration": lambda: TaintToleration(comparison_operators=comparison),
+        "TaintToleration": TaintToleration,
         "NodeAffinity": lambda: NodeAffinity(affinity),
         "NodePorts": NodePorts,
         "NodeResourcesFit": lambda: NodeResourcesFit(
-            of("NodeResourcesFit", NodeResourcesFitArgs, NodeResourcesFitArgs()),
-            sidecar_containers=gates.sidecar_containers,
+            of("NodeResourcesFit", NodeResourcesFitArgs, NodeResourcesFitArgs())
         ),
         "PodTopologySpread": lambda: PodTopologySpread(
             of("PodTopologySpread", PodTopologySpreadArgs, PodTopologySpreadArgs()),
             empty_node_selector_term=affinity.empty_node_selector_term,
-            match_label_keys=gates.match_label_keys_in_pod_topology_spread,
-            node_inclusion_policy=gates.node_inclusion_policy_in_pod_topology_spread,
-            comparison_operators=comparison,
         ),
         "InterPodAffinity": lambda: InterPodAffinity(
             of("InterPodAffinity", InterPodAffinityArgs, InterPodAffinityArgs())
@@ -128,7 +111,7 @@ def build_plugins(
             )
         ),
         "ImageLocality": ImageLocality,
-        "DefaultBinder": lambda: DefaultBinder(bind),
+        "DefaultBinder": DefaultBinder,
     }
     plugins: dict[str, Plugin] = {}
     for name in profile.all_plugins():
@@ -152,8 +135,6 @@ def build_plugins(
 def build_framework(
     profile: Profile,
     *,
-    bind: BindFunction | None = None,
-    gates: Gates = Gates(),  # noqa: B008
     waiting_pods: WaitingPods | None = None,
     stored_pods: StoredPods | None = None,
     meter: Meter | None = None,
@@ -163,7 +144,7 @@ def build_framework(
     Raises:
         ConfigurationError: a plugin does not exist or cannot act where the profile puts it.
     """
-    plugins = build_plugins(profile, bind=bind, gates=gates)
+    plugins = build_plugins(profile)
     return Framework(
         profile, plugins, waiting_pods=waiting_pods, stored_pods=stored_pods, meter=meter
     )

@@ -238,13 +238,9 @@ def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
     return points[-1][1]
 
 
-def utilization_table(
-    shape: Sequence[UtilizationShapePoint], *, scale: int = MAX_NODE_SCORE // MAX_SHAPE_SCORE
-) -> Int64:
-    """Return the score of each utilization 0..100, int64 (101,).
-
-    ``scale`` 10 for scores up to 100, 1 for up to 10.
-    """
+def utilization_table(shape: Sequence[UtilizationShapePoint]) -> Int64:
+    """Return the score of each utilization 0..100, int64 (101,), up to MAX_NODE_SCORE."""
+    scale = MAX_NODE_SCORE // MAX_SHAPE_SCORE
     points = [(point.utilization, point.score * scale) for point in shape]
     return np.array([broken_linear(points, at) for at in range(101)], np.int64)
 

@@ -204,9 +204,9 @@ class Player:
                 given.append(Given(manifest, f"objects[{number}]"))
         self._world.apply_checked(given)
         self._measure.expect(self._classes())
-        for number, one in enumerate(given):
+        for one in given:
             if one.manifest.get("kind") == "Pod":
-                self._adopt(one.manifest, number)
+                self._adopt(one.manifest)
         for manifest in waiting:
             self._arrive(self._arrival(manifest))
 
@@ -225,7 +225,7 @@ class Player:
                     counts[pod.info.index] = pod.info, pod.framework, known + 1
         return counts
 
-    def _adopt(self, manifest: Manifest, number: int) -> None:
+    def _adopt(self, manifest: Manifest) -> None:
         """Take over a pod that is on a node at the beginning."""
         namespace, name = name_of(manifest)
         key = self._world.key(namespace, name)
@@ -267,7 +267,7 @@ class Player:
                 self._world.apply_checked([Given(manifest, "objects")])
                 key = self._world.key(*name_of(manifest))
                 self._cluster.pod_came(key, before)
-                self._adopt(manifest, 0)
+                self._adopt(manifest)
             else:
                 self._arrive(self._arrival(manifest))
             return

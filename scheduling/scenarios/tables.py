@@ -9,6 +9,8 @@ from scheduling.scenarios import durations
 from scheduling.scenarios.comparing import Comparison, Figure
 from scheduling.scenarios.outcome import Outcome
 
+_MOST_PODS = 50
+
 
 def shown(figure: Figure, value: float) -> str:
     """Return a value of a figure as people read it."""
@@ -49,13 +51,13 @@ def comparison_table(found: Comparison) -> str:
     return columns(rows)
 
 
-def pods_table(outcome: Outcome, *, most: int = 50) -> str:
-    """Return what became of the pods, those without a node first."""
+def pods_table(outcome: Outcome) -> str:
+    """Return what became of the first ``_MOST_PODS``, those without a node before the others."""
     ordered = sorted(
         outcome.fates, key=lambda fate: (fate.bound_at is not None, fate.came_at, fate.pod)
     )
     rows = [["POD", "CAME", "WAITED", "NODE", "END", "WHY"]]
-    for fate in ordered[:most]:
+    for fate in ordered[:_MOST_PODS]:
         waited = "-" if fate.waited is None else durations.show(fate.waited)
         why = fate.by or fate.message
         end = str(fate.left) or fate.status
@@ -67,8 +69,8 @@ def pods_table(outcome: Outcome, *, most: int = 50) -> str:
         ).rstrip()
         for row in rows
     ]
-    if len(ordered) > most:
-        lines.append(f"... and {len(ordered) - most} more (all with -o jsonl)")
+    if len(ordered) > _MOST_PODS:
+        lines.append(f"... and {len(ordered) - _MOST_PODS} more (all with -o jsonl)")
     return "\n".join(lines)
 
 

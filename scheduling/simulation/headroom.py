@@ -63,7 +63,7 @@ class Headroom(msgspec.Struct, frozen=True):
     limit: int | None
 
 
-def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
+def read_headroom(document: object) -> Headroom:
     """Return what a ``Headroom`` document asks: ``spec.pod``, ``spec.limit`` and a world.
 
     A Pod stands for a document with nothing else. The world is stated as in a ``Simulation``:
@@ -107,7 +107,7 @@ def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
         errors.append(FieldError(INVALID, "spec.limit", limit, detail))
     found: Simulation | None = None
     try:
-        found = read({**world, "spec": world.get("spec", {})}, default_base=default_base)
+        found = read({**world, "spec": world.get("spec", {})})
     except Invalid as invalid:
         errors += invalid.errors
     if errors or found is None:

@@ -86,11 +86,6 @@ class Verdicts(msgspec.Struct, frozen=True):
         found: Int32 = self.verdict[self._first_line, np.arange(len(self.rows))]
         return found
 
-    def only(self, plugin: str) -> Mask:
-        """Return which nodes this filter rejects and no other, bool (nodes,)."""
-        found: Mask = self.by(plugin) & (self.rejections == 1)
-        return found
-
     def by(self, plugin: str) -> Mask:
         """Return which nodes this filter rejects, bool (nodes,)."""
         if plugin not in self.plugins:

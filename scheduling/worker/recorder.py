@@ -1,6 +1,6 @@
 """Decision records, kept in memory until there is time to write them: binding comes first.
 
-At most ``limit`` decisions wait here. They are written in bulk when the scheduler has nothing to
+At most ``LIMIT`` decisions wait here. They are written in bulk when the scheduler has nothing to
 place, or when the limit is reached. Decisions that placed a pod wait as they are, runs of them as
 columns. Decisions that placed nothing are packed at once, because their tables refer to rows of the
 snapshot as it is now.
@@ -30,6 +30,7 @@ from scheduling.framework.outcomes import Filtered
 logger = structlog.get_logger(__name__)
 
 STALE = "stale"
+LIMIT = 20_000
 _AT_ONCE = 2000
 _WORTH_COLUMNS = 64
 """Shorter runs are written out and recorded together with their neighbours."""
@@ -45,11 +46,10 @@ _Identity = tuple[int, int, int]
 class Recorder:
     """Decisions on their way to the database, in their order."""
 
-    def __init__(self, scheduler: int, *, limit: int = 20_000) -> None:
+    def __init__(self, scheduler: int) -> None:
         self._scheduler = scheduler
         self._epoch = 0
         self._number = 1
-        self._limit = limit
         self._noted: list[_Noted] = []
         self._count = 0
         self._stale: set[_Identity] = set()
@@ -65,7 +65,7 @@ class Recorder:
     @property
     def full(self) -> bool:
         """Whether it is time to record although there is something more urgent."""
-        return self._count >= self._limit
+        return self._count >= LIMIT
 
     def note(
         self,

@@ -23,9 +23,6 @@ from tests.creating import create_pod
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-INIT = {"name": "init", "image": "i"}
-
-
 @pytest.fixture(autouse=True)
 def cluster(db: None) -> None:
     bootstrap.add_missing(now=NOW)

@@ -41,10 +41,6 @@ def _plain(values: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _comparable(taints: Any) -> list[dict[str, Any]]:
-    return _plain(_taints(taints))
-
-
 def _tolerates(case: dict[str, Any]) -> dict[str, Any]:
     toleration = msgspec.convert(case["toleration"], Toleration)
     comparison = case.get("comparisonOperators", False)

@@ -22,8 +22,6 @@ from tests.perf.service import Client, ServiceError
 Say = Callable[[str], None]
 Result = dict[str, Any]
 NAMESPACE = "drill"
-_LIST = 500
-_PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _SETS_PATH = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 _TOLERATED_SECONDS = 5
 _LONGEST = 900.0

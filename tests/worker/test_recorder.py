@@ -9,6 +9,7 @@ from clusterstate.actions import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.decisions import Record
 from clusterstate.queries.pods import find_pod_id
+from scheduling.worker import recorder
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest
 from tests.worker.worker import Worker
@@ -78,9 +79,11 @@ def test_a_pod_that_fits_nowhere_is_recorded_with_the_table_of_all_nodes(worker:
     assert decisions.table(record.table_digest)
 
 
-def test_it_is_time_to_write_when_very_many_wait(worker: Worker) -> None:
+def test_it_is_time_to_write_when_very_many_wait(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create("a", "b", "c")
-    worker.binder.recorder._limit = 3
+    monkeypatch.setattr(recorder, "LIMIT", 3)
     assert not worker.binder.recorder.full
     worker.decide()
     assert worker.binder.recorder.full

@@ -21,7 +21,6 @@ DELETION_TIMEOUT = 120  # seconds
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """``spec`` of a PodDisruptionBudget; one of the two bounds is set."""
 
-    name: str = ""
     min_available: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
     generation: int = 0

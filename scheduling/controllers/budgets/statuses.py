@@ -145,7 +145,6 @@ def _selector(manifest: Manifest) -> Selector:
 def _status(manifest: Manifest, pods: list[Pod], now: datetime) -> BudgetStatus:
     spec, present = manifest.get("spec") or {}, manifest.get("status") or {}
     budget = Budget(
-        name=manifest["metadata"]["name"],
         min_available=spec.get("minAvailable"),
         max_unavailable=spec.get("maxUnavailable"),
         generation=manifest["metadata"].get("generation") or 0,

@@ -61,12 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 # --- conditions to taints ------------------------------------------------------------------------
 
 
-def condition_status(conditions: Iterable[NodeCondition], kind: str) -> str | None:
-    """Return the status of the condition of that type, None if the node has none."""
-    for condition in conditions:
-        if condition.type == kind:
-            return condition.status
-    return None
+def ready_status(conditions: Iterable[NodeCondition]) -> str | None:
+    """Return the status of the condition ``Ready``, None if the node has none."""
+    return next((one.status for one in conditions if one.type == "Ready"), None)
 
 
 def condition_taints(node: Node) -> list[Taint]:
@@ -260,14 +257,6 @@ class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
         tokens = bucket.tokens if rate > 0 else 0.0
         return msgspec.structs.replace(bucket, rate=rate, tokens=tokens)
 
-    def next_at(self) -> datetime | None:
-        """Return when the next token is there, counted from ``at``; None if never."""
-        if self.tokens >= 1 - 1e-9:
-            return self.at
-        if self.rate <= 0:
-            return None
-        return moments.after(self.at, (1 - self.tokens) / self.rate)
-
 
 def full_bucket(rate: float, now: datetime) -> TokenBucket:
     """Return a bucket with its one token in place."""
@@ -292,7 +281,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(node: Node) -> Looked:
     """Return what the node says by itself."""
-    asked = no_execute_key(condition_status(node.status.conditions, "Ready"))
+    asked = no_execute_key(ready_status(node.status.conditions))
     taints = node.spec.taints
     settled = asked is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
     return Looked(node=node, zone=zone_of(node.metadata.labels), asked=asked, settled=settled)
@@ -332,8 +321,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a pass.
 
     ``unready`` are the nodes that are not ready now: their pods count as not ready. ``waiting``
-    are the nodes whose NoExecute taint must wait for its zone's limiter. ``next_at`` is when
-    another pass would do something if nothing else happens, None if never. ``reset_heartbeats``
+    are the nodes whose NoExecute taint must wait for its zone's limiter. ``reset_heartbeats``
     asks to count every node as heard of now: all were silent together, and the first came back.
     """
 
@@ -341,7 +329,6 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     zones: dict[str, Zone]
     unready: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
-    next_at: datetime | None = None
     reset_heartbeats: bool = False
 
 
@@ -365,7 +352,6 @@ def monitor(
     settings = settings or Settings()
     conditions: dict[str, tuple[NodeCondition, ...]] = {}
     current: list[Looked] = []
-    upcoming: list[datetime] = []
     for before in nodes:
         one, name = before, before.node.metadata.name
         silent_at = silent_since(one.node, heard_at.get(name), settings=settings)
@@ -374,8 +360,6 @@ def monitor(
             if unknown != one.node.status.conditions:
                 conditions[name] = unknown
                 one = look(_with_conditions(one.node, unknown))
-        elif silent_at is not None:
-            upcoming.append(silent_at)
         current.append(one)
 
     next_zones, all_disrupted, returned = _next_zones(current, zones, now, settings)
@@ -409,13 +393,11 @@ def monitor(
             )
     for zone in waited:
         next_zones[zone] = msgspec.structs.replace(next_zones[zone], waited=True)
-    upcoming += [at for zone in waited if (at := next_zones[zone].bucket.next_at()) is not None]
     return Pass(
         changes=tuple(changes),
         zones=next_zones,
         unready=tuple(unready),
         waiting=tuple(waiting),
-        next_at=min(upcoming, default=None),
         reset_heartbeats=returned,
     )
 

@@ -133,9 +133,7 @@ def deliver_due(now: datetime, *, stopping: Callable[[], bool] = lambda: False) 
     return done
 
 
-def deliver(
-    number: int, *, longest: float = LONGEST, stopping: Callable[[], bool] = lambda: False
-) -> int:
+def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int:
     """Deliver for one webhook until nothing is left, a try fails or time is over.
 
     Return how many events were accepted. Does nothing where another session delivers for it.
@@ -144,7 +142,7 @@ def deliver(
         if not mine:
             return 0
         done = 0
-        end = time.monotonic() + longest
+        end = time.monotonic() + LONGEST
         while time.monotonic() < end and not stopping():
             one = webhooks.by_id(number)
             now = steady_clock.now()

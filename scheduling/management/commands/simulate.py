@@ -22,6 +22,7 @@ from clusterstate.objects.meta import Manifest
 from scheduling import simulation
 from scheduling.management import files, runs
 from scheduling.scenarios import document as scenarios
+from scheduling.scenarios.manifests import is_on_a_node
 
 _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
@@ -213,7 +214,7 @@ def simulations(documents: Iterable[Any], **spec: object) -> Iterator[Manifest]:
             yield document
         elif kind in _CONFIGURATIONS:
             configuration = document
-        elif kind == "Pod" and not _is_placed(document):
+        elif kind == "Pod" and not is_on_a_node(document):
             pods.append(document)
         else:
             objects.append(document)
@@ -222,11 +223,6 @@ def simulations(documents: Iterable[Any], **spec: object) -> Iterator[Manifest]:
         if configuration is not None:
             whole["configuration"] = configuration
         yield {"apiVersion": "stowage.dev/v1", "kind": "Simulation", "spec": whole}
-
-
-def _is_placed(pod: Manifest) -> bool:
-    spec = pod.get("spec")
-    return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
 def _listed(error: StatusError, what: str = "simulation") -> str:
