@@ -1,9 +1,9 @@
 """The pass of a follower that works namespace by namespace.
 
-Workloads and endpoints are brought up to date in the namespaces in which something changed since
-the last pass, and in those in which a time has come. What a namespace cannot digest is set aside,
-and the others go on. The cursor, and when to look again where nothing but the time passes, are kept
-in the follower's row.
+Workloads, endpoints and disruption budgets are brought up to date in the namespaces in which
+something changed since the last pass, and in those in which a time has come. A namespace that fails
+is set aside, and the others go on. The cursor, and when to look again where nothing but the time
+passes, are kept in the follower's row.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -21,6 +21,7 @@ from clusterstate.objects.actor import Actor
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
 from scheduling.controllers import (
+    by_namespace,
     canaries,
     cluster_roles,
     garbage,
@@ -65,7 +66,9 @@ def _finish_namespaces(now: datetime) -> None:
 CONTROLLERS: Final[dict[str, Controller]] = {
     statuses.NAME: Controller(
         statuses.follow,
-        lambda seen, now: seen.is_behind(statuses.NAME) or statuses.must_recheck(seen, now),
+        lambda seen, now: (
+            seen.is_behind(statuses.NAME) or by_namespace.is_due(statuses.NAME, seen, now)
+        ),
         actor.controller("disruption-controller"),
     ),
     pressure.NAME: Controller(

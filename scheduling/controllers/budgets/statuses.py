@@ -6,25 +6,25 @@ budgets or controllers changed have the status of their budgets computed again
 second old never lets two pods go for one; it is only late to allow the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import structlog
 
-from clusterstate import changes, locks
-from clusterstate.actions import aside, controller_state, objects
+from clusterstate import locks
+from clusterstate.actions import aside, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.pod import LabelSelector, Pod
-from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.namespaces import budget_namespaces, changed_namespaces
+from clusterstate.queries.namespaces import budget_namespaces
 from clusterstate.queries.objects import decode_object, find_object
+from scheduling.controllers import by_namespace
 from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status
 
 logger = structlog.get_logger(__name__)
@@ -38,46 +38,24 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def follow(now: datetime) -> int:
     """Bring the budgets' statuses up to date with the log; return how many were written."""
-    with locks.alone(locks.DISRUPTION) as mine:
-        return _pass(now) if mine else 0
-
-
-def must_recheck(seen: PendingWork, now: datetime) -> bool:
-    """Return whether a budget waits for nothing but the time."""
-    return bool(_due(seen.states.get(NAME, {}), now))
-
-
-def _due(recheck: Mapping[str, str], now: datetime) -> list[str]:
-    """Return the namespaces to look at again by now."""
-    return [name for name, at in recheck.items() if document.parse_time(at) <= now]
-
-
-def _pass(now: datetime) -> int:
-    cursor = controller_state.cursor(NAME)
-    recheck = stored_state(NAME)
-    mark = changes.watermark()
-    if cursor is None or (found := changed_namespaces(cursor, mark, FOLLOWED)) is None:
-        namespaces = budget_namespaces()
-    else:
-        namespaces = sorted({*found, *_due(recheck, now)} & set(budget_namespaces()))
     written = 0
-    for namespace in namespaces:
-        done = aside.each(
-            NAME,
-            [namespace],
-            lambda names: sync(names[0], now),
-            which=lambda name: Which("Namespace", name=name),
-            now=now,
-        )
-        at, count = done[0] if done else (None, 0)
+
+    def bring_up_to_date(namespace: str) -> datetime | None:
+        nonlocal written
+        recheck_at, count = sync(namespace, now)
         written += count
-        recheck.pop(namespace, None)
-        if at is not None:
-            recheck[namespace] = at.isoformat()
-    if namespaces:
-        controller_state.set_state(NAME, recheck)
-    if cursor is None or mark > cursor:
-        controller_state.set_cursor(NAME, mark)
+        return recheck_at
+
+    with locks.alone(locks.DISRUPTION) as mine:
+        if mine:
+            by_namespace.follow(
+                NAME,
+                now,
+                kinds=FOLLOWED,
+                present=lambda cursor, mark: set(budget_namespaces()),
+                moved=set,  # every kind that is followed has a namespace
+                sync=bring_up_to_date,
+            )
     return written
 
 

@@ -25,14 +25,6 @@ import structlog
 
 from clusterstate import changes, pod_log
 from clusterstate.objects.errors import Expired
-from scheduling.engine.queue.pending import (
-    Backoff,
-    HeldBy,
-    SortKey,
-    priority_sort,
-    scheduling_gates,
-)
-from scheduling.engine.queue.waiting import Registrations
 from scheduling.worker.mirror.in_columns import ManyChanges
 from scheduling.worker.mirror.loading import Loading
 from scheduling.worker.mirror.refused import waiting_as_of
@@ -62,16 +54,6 @@ _READ_AT_ONCE = 5000
 
 class Mirror(Loading, ManyChanges):
     """Snapshot and queue, following the change log from ``cursor``."""
-
-    def __init__(
-        self,
-        registrations: Registrations,
-        backoff: Backoff,
-        *,
-        sort_key: SortKey = priority_sort,
-        pre_enqueue: HeldBy = scheduling_gates,
-    ) -> None:
-        super().__init__(registrations, backoff, sort_key=sort_key, pre_enqueue=pre_enqueue)
 
     def refresh(self, now: float, *, mark: int | None = None) -> int:
         """Apply what was committed since the cursor; return how many changes.

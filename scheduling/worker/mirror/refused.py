@@ -20,8 +20,6 @@ from scheduling.engine.queue.pending import (
     PendingPod,
     QueuePlace,
     Stage,
-    priority_sort,
-    scheduling_gates,
 )
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot
@@ -206,7 +204,7 @@ def waiting_as_of(
     Pods that no profile schedules, or whose class cannot be read, are left out. Queries up to three
     times; the classes of what happened since their refusals are made known to the snapshot.
     """
-    found = _Asked(registrations, backoff, sort_key=priority_sort, pre_enqueue=scheduling_gates)
+    found = _Asked(registrations, backoff)
     found.configuration = configuration
     found.learn(snapshot, rows)
     fit = [

@@ -21,7 +21,14 @@ from clusterstate.queries.loading import load_classes
 from clusterstate.queries.objects import decode_object
 from clusterstate.reservations import Reservation
 from scheduling.engine.queue import PriorityQueue
-from scheduling.engine.queue.pending import Backoff, HeldBy, PendingPod, SortKey
+from scheduling.engine.queue.pending import (
+    Backoff,
+    HeldBy,
+    PendingPod,
+    SortKey,
+    priority_sort,
+    scheduling_gates,
+)
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
@@ -52,8 +59,8 @@ class WarmState(Waking):
         registrations: Registrations,
         backoff: Backoff,
         *,
-        sort_key: SortKey,
-        pre_enqueue: HeldBy,
+        sort_key: SortKey = priority_sort,
+        pre_enqueue: HeldBy = scheduling_gates,
     ) -> None:
         self._registrations = registrations
         self._backoff = backoff
