@@ -1,7 +1,9 @@
-"""What the worker does for all its life: what looks once a second, operations, and the past.
+"""The work of the worker with the controllers, in three loops that ``loops`` starts.
 
-Here are the duties and how often each is due; ``loops`` has the loops that call them. What needs
-NumPy and the plugins is imported when there is something to do for it.
+``run_duties`` runs what is due each second: the controllers, the judgement of nodes, binding
+plugins, the landings of pods that leave, webhooks, and each minute the deletion of old rows.
+``carry_out_plans`` and ``pack_and_seal`` have loops of their own, because a round of them may take
+long. What needs NumPy and the plugins is imported when there is something to do for it.
 """
 
 import threading
@@ -38,56 +40,56 @@ logger = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
 _EARLY = 0.9
-"""A duty of a second is done at each pause of a second, however short that came out."""
+"""The share of its period after which a duty is due: a pause of a second may end a little early."""
 _TRIM_SECONDS = 60.0
 _REST = 4.0
-"""How many times as long as packing a chunk took, the next one waits."""
-_TELLING_AT_ONCE = 4
+"""The pause after packing a chunk of the past, as a multiple of the time that packing it took."""
+_DELIVERING_AT_ONCE = 4
 """Webhooks that are delivered for at the same time."""
 _NOTHING_TO_KEEP_SECONDS = 15.0
 _FORESEE_AHEAD = timedelta(seconds=30)
 
 
-def attend(loop: Loop) -> None:
-    """Look once a second at what there is for the controllers, and for binding plugins."""
+def run_duties(loop: Loop) -> None:
+    """Run each duty when it is due, until the process stops."""
     reporter = progress.Reporter(loop.name)
-    binders = _Binders(loop)
-    threads = ThreadPoolExecutor(1, thread_name_prefix="worker")
+    binding_cycles = _BindingCycles(loop)
+    landings = ThreadPoolExecutor(1, thread_name_prefix="worker")
     foreseeing = threading.Lock()
-    telling = ThreadPoolExecutor(_TELLING_AT_ONCE, thread_name_prefix="webhook")
-    told: set[int] = set()
+    deliveries = ThreadPoolExecutor(_DELIVERING_AT_ONCE, thread_name_prefix="webhook")
+    delivering: set[int] = set()
     duties = (
         _Duty(_LOOK_SECONDS, lambda: manager.run(steady_clock.now(), progress=loop.busy)),
         _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(steady_clock.now())),
-        _Duty(_LOOK_SECONDS, binders.look),
-        _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
-        _Duty(_LOOK_SECONDS, lambda: _tell(telling, told)),
+        _Duty(_LOOK_SECONDS, binding_cycles.begin),
+        _Duty(_LOOK_SECONDS, lambda: _foresee_landings(landings, foreseeing)),
+        _Duty(_LOOK_SECONDS, lambda: _deliver_webhooks(deliveries, delivering)),
         _Duty(_TRIM_SECONDS, trim),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
     try:
         while not loop.stopping():
-            failed = [duty for duty in duties if not duty.attend(loop)]
+            failed = [duty for duty in duties if not duty.run_if_due(loop)]
             if len(failed) < len(duties):
                 reporter.note()
             heartbeats.beat(loop.name)
             loop.pause(pause)
     finally:
-        binders.end()
-        threads.shutdown(wait=False, cancel_futures=True)
-        telling.shutdown(wait=False, cancel_futures=True)  # a receiver may take its time
+        binding_cycles.end()
+        landings.shutdown(wait=False, cancel_futures=True)
+        deliveries.shutdown(wait=False, cancel_futures=True)  # a receiver may take its time
 
 
 class _Duty:
-    """Something to do every so many seconds; that it fails stops none of the others."""
+    """Work that is due every so many seconds; the failure of one duty stops no other."""
 
     def __init__(self, seconds: float, do: Callable[[], object]) -> None:
         self._seconds = seconds
         self._do = do
         self._due = 0.0
 
-    def attend(self, loop: Loop) -> bool:
-        """Do it if it is due; False if that failed. It is due again when its time has passed.
+    def run_if_due(self, loop: Loop) -> bool:
+        """Do the work if it is due; False if it failed, and then it is due a period later, too.
 
         Raises:
             OperationalError, InterfaceError: the database is away.
@@ -100,7 +102,7 @@ class _Duty:
             sql.drop_dead_connection()
             self._do()
         except AWAY:
-            raise  # the others would fail, too
+            raise  # the other duties would fail, too
         except Exception:
             logger.exception("controllers_failed")
             hang_up()
@@ -108,11 +110,11 @@ class _Duty:
         return True
 
 
-def operate(loop: Loop) -> None:
-    """Carry out plans that were applied, one round after the other while there is something to do.
+def carry_out_plans(loop: Loop) -> None:
+    """Carry out plans that were applied: round after round while steps are left, else each second.
 
-    Beside the controllers: these make the pods anew that an operation sends away, and neither waits
-    for the other.
+    The loop is not the controllers', because these replace the pods that a plan sends away: neither
+    may wait for the other.
     """
     while not loop.stopping():
         loop.busy()
@@ -130,10 +132,11 @@ def operate(loop: Loop) -> None:
             loop.pause(_LOOK_SECONDS)
 
 
-def remember(loop: Loop) -> None:
-    """Pack the past and seal decisions, with a fifth of one processor at most; each by itself.
+def pack_and_seal(loop: Loop) -> None:
+    """Seal decisions into the hash chain (``actions.seals``), and pack the past (``actions.past``).
 
-    Nothing waits for them, so they yield to whoever wants the processor.
+    Nothing waits for either, so the thread has a low priority and takes a fifth of one processor at
+    most. A failure of one does not stop the other.
     """
     priority.give_way()
     while not loop.stopping():
@@ -159,15 +162,15 @@ def _pack() -> int:
     return past.pack(now=steady_clock.now()).changes if past.is_kept() else 0
 
 
-class _Binders:
-    """Threads for what binding plugins have to do; they come when there is something for them."""
+class _BindingCycles:
+    """Threads that run binding cycles (``worker.binding_cycle``), made when the first one waits."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._threads: ThreadPoolExecutor | None = None
 
-    def look(self) -> None:
-        """Have one more thread do it, unless all of them are at it."""
+    def begin(self) -> None:
+        """Start one more thread if reservations have work and not all threads are busy."""
         if not reservations.with_work():
             return
         from scheduling.worker import binding_cycle  # with NumPy and the plugins
@@ -185,8 +188,8 @@ class _Binders:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _tell(threads: ThreadPoolExecutor, busy: set[int]) -> None:
-    """Have threads deliver for the webhooks that have something to do; one for each at a time."""
+def _deliver_webhooks(threads: ThreadPoolExecutor, busy: set[int]) -> None:
+    """Deliver on threads for the webhooks that are due; ``busy``: those that a thread works on."""
     for number in delivery.due(steady_clock.now()):
         if number not in busy:
             busy.add(number)
@@ -195,8 +198,8 @@ def _tell(threads: ThreadPoolExecutor, busy: set[int]) -> None:
             )
 
 
-def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
-    """Have a thread work out where pods will go that leave soon for node labels."""
+def _foresee_landings(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
+    """Work out on a thread where pods will go that leave soon because of node labels."""
     if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
         threads.submit(_on_thread, _foresee_all, busy.release)
 
@@ -208,7 +211,7 @@ def _foresee_all() -> None:
 
 
 def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
-    """Do it; what fails is tried again when the loop finds it again."""
+    """Run ``do``, then ``after`` in any case. The loop finds again, and repeats, what failed."""
     try:
         sql.drop_dead_connection()
         do()
@@ -220,7 +223,7 @@ def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: N
 
 
 _CLASSES_EVERY: Final = 10
-"""Minutes between two looks for scheduling classes that nothing uses."""
+"""Minutes between two deletions of scheduling classes that nothing uses."""
 
 
 _DROPPED: Final[Sequence[Callable[..., object]]] = (
@@ -238,17 +241,16 @@ _DROPPED: Final[Sequence[Callable[..., object]]] = (
 
 
 def trim() -> None:
-    """Drop changes, documents, events, decisions and the past that are older than what is kept.
+    """Delete rows that are older than what is kept, and give memory back that a burst left.
 
-    And the memory that a burst left in this process. One table that cannot be trimmed does not let
-    the others grow; its error is raised at the end.
+    A table that cannot be trimmed does not keep the others from it; its error is raised at the end.
     """
     failed: list[Exception] = []
     for drop in _DROPPED:
         try:
             drop(now=steady_clock.now())
         except AWAY:
-            raise  # the others would fail, too
+            raise  # the other tables would fail, too
         except Exception as error:
             logger.exception("trim_failed", what=f"{drop.__module__}.{drop.__name__}")
             failed.append(error)

@@ -4,9 +4,9 @@
 
     scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
-    worker              ``duties.attend``      everything that looks once a second
-                        ``duties.operate``     carry out plans that were applied
-                        ``duties.remember``    pack the past, seal decisions
+    worker              ``duties.run_duties``  controllers, nodes, binding plugins, webhooks
+                        ``duties.carry_out_plans``
+                        ``duties.pack_and_seal``
     advisor             ``advising.run``       answer questions about the cluster
 
 Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
@@ -59,19 +59,19 @@ def _advising() -> Work:
 def _controlling() -> Work:
     from scheduling.processes import duties  # with every controller
 
-    return duties.attend
+    return duties.run_duties
 
 
-def _operating() -> Work:
+def _carrying_out() -> Work:
     from scheduling.processes import duties
 
-    return duties.operate
+    return duties.carry_out_plans
 
 
-def _remembering() -> Work:
+def _packing_and_sealing() -> Work:
     from scheduling.processes import duties
 
-    return duties.remember
+    return duties.pack_and_seal
 
 
 # --- the loops of this process -------------------------------------------------------------------
@@ -82,12 +82,13 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {
     "worker": ("controllers", _controlling),
     "advisor": ("advisor", _advising),
 }
-"""By the process's name (``STOWAGE_PROCESS``): its loop's name, and what imports what it does."""
+"""By the process's name (``STOWAGE_PROCESS``): its loop's name, and a function that imports and
+returns the loop's work."""
 
 BESIDE: Final[Mapping[str, Sequence[tuple[str, Callable[[], Work]]]]] = {
-    "worker": (("operations", _operating), ("past", _remembering))
+    "worker": (("operations", _carrying_out), ("past", _packing_and_sealing))
 }
-"""More loops of some processes, which nothing waits for."""
+"""Further loops of a process, beside the one in ``LOOPS``."""
 
 _running: dict[str, Loop] = {}
 _adders: list[Adder] = []
@@ -100,7 +101,8 @@ def start(process: str) -> None:
     heartbeats.begin(settings.STATE_DIR, process)
     sessions.keep()
     for name, work in (LOOPS[process], *BESIDE.get(process, ())):
-        # Imported here: of modules that two threads import at once, one may find a half.
+        # Work is imported here, on one thread: a thread may find a module that another one is still
+        # importing.
         loop = _running[name] = Loop(name, work())
         loop.start()
     tracing.start()

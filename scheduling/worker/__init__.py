@@ -8,15 +8,16 @@
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
     binder             binds batches in a thread while the next batch is decided; takes back what
                        the database refused to bind; deletes the victims of preemption
-    refusals           conditions and queue positions of pods that fit nowhere, written later
+    unwritten_refusals  conditions and queue places of pods that fit nowhere, written later
     reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
     binding_cycle      their PreBind, Bind and PostBind plugins, run by Celery tasks
-    recorder           decision records, kept until there is time to write them
+    recorder           decision records, kept until there is time to write them; once written, the
+                       loop ``duties.pack_and_seal`` seals them (``actions.seals``)
     node_admission     pods that a client put on a node: may they stay there?
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial
     stored_pods        pods as stored, for plugins that look at more than a class
-    measuring, traces  what is counted of attempts; what is told of traced pods
+    measuring, traces  metrics of attempts; spans of traced pods
 
 One scheduler works at a time in the whole system, under a session advisory lock. It decides on the
 mirror's snapshot, which *assumes* each placed pod at once; the binder writes the binding and

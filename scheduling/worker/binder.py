@@ -1,22 +1,23 @@
-"""Bind what was decided, in batches; a pod whose bind is refused goes back to the queue.
+"""Binds what was decided, in batches; a pod whose bind is refused goes back to the queue.
 
 A batch of placed pods is bound by one statement on a connection of its own, in a thread, while the
-runner already decides the next batch on the snapshot that assumes it ("assume, then confirm").
-``finish_batch`` applies the result: a bound pod leaves the queue, a stale one (gone, or its node
-changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
-get their condition and their place in the queue in bulk too, when no pod is ready to be tried
-(``refusals``). Events are written last, when there is nothing more urgent: no decision
-reads them.
+scheduler decides the next batch on the snapshot that assumes this one ("assume, then confirm").
+``finish_batch`` applies the result: a bound pod leaves the queue. A pod whose bind was refused,
+because the pod is gone or its node changed since the snapshot, *comes back* (``_come_back``): the
+snapshot forgets it, and it keeps its turn in the queue. Conditions and queue places of pods that
+fit nowhere are written in bulk too, when no pod is ready to be tried (``unwritten_refusals``).
+Events are written last, because no decision reads them.
 
-Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` asks
-what became of them (``take_outcomes``).
+Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` learns
+by ``take_outcomes`` which of them were bound.
 
-What was decided on an assumption is bound only with it (``engine.reliance``). A decision that
-*leans* on others is bound in one statement with its batch, if all of it can be; otherwise, and
-where pods came back since it was made, it is asked again whether it stands without them. One that
-leans on a reserved pod waits until that is bound, assumed on its node meanwhile; it waits only for
-pods whose turn came before its own, so two never wait for each other. Rules of soft terms and
-scores are not asked again: a stale score is not wrong.
+A decision *leans* on pods that were placed but not bound when it was made (``engine.reliance``); it
+may be bound only with them. It is bound in one statement with its batch if the whole batch can be
+bound. Otherwise, and where pods came back since it was made, its filters are asked again without
+them: it *stands* or it comes back. A decision that leans on a reserved pod waits until that pod is
+bound, and its own pod stays assumed meanwhile. It waits only for pods that were decided before it,
+so two decisions never wait for each other. Soft terms and scores are not asked again, because a
+stale score is not wrong.
 """
 
 import time
@@ -50,23 +51,23 @@ from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.recorder import Recorder
-from scheduling.worker.refusals import UnwrittenRefusals, moment, stage
+from scheduling.worker.unwritten_refusals import UnwrittenRefusals, moment, stage
 
 logger = structlog.get_logger(__name__)
 
 _INLINE = 32
-"""Up to so many pods are bound on the caller's thread: handing over would cost more."""
+"""A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
 _EVENTS_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
-"""Bound pods that wait for their traces to be told of; under load the oldest are let go."""
+"""Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
 _REFUSALS_AT_ONCE = 500
-"""So many refusals are written at a time: no pod waits for a long list."""
+"""Refusals written at a time, so that no pod waits for a long list."""
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
 
 class Binder:
-    """Writes what one runner decides."""
+    """Writes what one scheduler decides: bindings, refusals, preemptions, records and events."""
 
     def __init__(
         self,
@@ -96,16 +97,16 @@ class Binder:
         self._reserved: set[int] = set()
         self._outcomes: dict[int, bool] = {}
         self.give_way: Callable[[int], bool] = lambda pod_id: False
-        """Asked to take back a victim that is reserved and not bound; True if it was."""
+        """Takes back a victim that is reserved and not bound; False if it was not reserved."""
         self.reserved: Callable[[], Collection[int]] = lambda: ()
-        """Asked for the pods that are reserved and not bound."""
+        """Returns the pods that are reserved and not bound."""
         self.take_back: Callable[[int], None] = lambda pod_id: None
-        """Called with a reserved pod whose decision does not stand any more."""
+        """Takes back a reserved pod whose decision does not stand any more."""
         self.refused_some: Callable[[Sequence[Decision]], None] = lambda decisions: None
-        """Called with decisions that placed nothing."""
+        """Told of the decisions that placed nothing."""
 
     def close(self) -> None:
-        """Wait for the batch that is under way, then close the connection; once."""
+        """Wait for the batch that is being bound, then close the thread's connection; once."""
         if self._closed:
             return
         self._closed = True
@@ -115,7 +116,10 @@ class Binder:
     # --- placed ----------------------------------------------------------------------------------
 
     def take_turns(self, batch: Sequence[PendingPod]) -> None:
-        """Note in which order pods are decided, where some wait longer than a batch for binding."""
+        """Number the pods in the order in which they are decided.
+
+        Needed where bindings wait for longer than a batch: a decision leans on earlier pods only.
+        """
         for pod_id in self._turns.keys() - self._leaning.keys() - set(self.reserved()):
             del self._turns[pod_id]
         for pod in batch:
@@ -135,10 +139,10 @@ class Binder:
         *,
         began: float | None = None,
     ) -> int:
-        """Begin to bind what was decided on the snapshot as it is, and reserved pods.
+        """Begin to bind pods that were just placed, and reserved pods; return how many.
 
-        The batch before is finished first. ``began``: when the attempt did, by the clock of
-        ``time.perf_counter``; now by default. Return how many pods are being bound.
+        The batch before is finished first. ``began``: when the attempt began, by the clock of
+        ``time.perf_counter``; now by default.
         """
         self.finish_batch(now, later=placed)
         bindings = [*reserved, *placed]
@@ -173,9 +177,9 @@ class Binder:
         return self._bind(bindings, revision, now)
 
     def finish_batch(self, now: float, later: Sequence[Binding] = ()) -> int:
-        """Wait for the batch under way and apply what became of it; return how many came back.
+        """Wait for the batch that is being bound and apply the result; return how many came back.
 
-        ``later``: what was decided since, on the assumption that all of it is bound.
+        ``later``: what was decided since, on the assumption that all of the batch is bound.
 
         Raises:
             django.db.Error: the database failed; the caller must load its mirror again.
@@ -198,7 +202,7 @@ class Binder:
         return came_back
 
     def _take(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
-        """Apply what became of a batch; return how many pods of it came back."""
+        """Apply the result of a batch; return how many pods of it came back."""
         bound = batch
         if len(result.bound) < len(batch):
             done = {pod_id for pod_id, _ in result.bound}
@@ -232,9 +236,9 @@ class Binder:
         return len(result.refused)
 
     def _come_back(self, pod_ids: Iterable[int], now: float) -> None:
-        """Take decisions back that are not carried out: their pods keep their turn.
+        """Take back decisions that are not carried out; their pods keep their turn in the queue.
 
-        Who was refused because of them may find a place now.
+        The log is not going to tell of the room that they leave, so waiting pods are woken here.
         """
         self._came_back = True
         stale = set(pod_ids)
@@ -254,7 +258,7 @@ class Binder:
     # --- what leans on others --------------------------------------------------------------------
 
     def begin_anew(self) -> None:
-        """Note that the mirror was loaded again: all that waited is decided anew."""
+        """Forget the decisions that wait for reserved pods: the mirror was loaded again."""
         self._leaning, self._leaning_in = {}, self._mirror.snapshot
 
     def _sorted_out(
@@ -262,8 +266,9 @@ class Binder:
     ) -> list[Binding]:
         """Return the bindings that stand, with those that waited until now, in order of decision.
 
-        All that is not bound is set apart first, and what stands is counted again one by one. A
-        binding that does not stand waits for a reserved pod that it may lean on, or comes back.
+        All pods that are not bound are taken out of the snapshot's counts first. Then each binding
+        is judged in turn: its pod is counted again if the binding stands, waits if the binding may
+        lean on a reserved pod, and comes back otherwise.
         """
         snapshot = self._mirror.snapshot
         if self._leaning_in is not snapshot:
@@ -329,11 +334,11 @@ class Binder:
     def _stands(
         self, record: PodRecord, after: Sequence[int] = (), *, waited: bool = False
     ) -> bool:
-        """Whether a pod that is set apart may go to its node with what is counted now.
+        """Whether a pod that is not counted may go to its node, given the pods that are counted.
 
-        All rules are asked again of one that ``waited``, since its node may have changed. What
-        plugins of other packages looked at is not known: a pod that they took part in choosing the
-        node of does not stand ``after`` others that came back.
+        Every filter is asked again about a pod that ``waited``, because its node may have changed.
+        What plugins of other packages look at is not known, so a pod whose node they helped to
+        choose does not stand ``after`` other pods came back.
         """
         framework = self._framework_of(record.info.scheduler_name)
         if framework is None:
@@ -348,7 +353,7 @@ class Binder:
             return False
 
     def _waits(self, record: PodRecord, holders: dict[int, PodRecord], turn: int) -> bool:
-        """Whether an earlier pod that is not bound yet may be what this one leans on."""
+        """Whether this pod may lean on one that was decided before it and is not bound yet."""
         framework = self._framework_of(record.info.scheduler_name)
         snapshot = self._mirror.snapshot
         return framework is not None and any(
@@ -380,14 +385,14 @@ class Binder:
     ) -> None:
         """Put pods that were not placed back into the queue.
 
-        Their reasons are written by ``write_refused``; those that make room for themselves, at
-        once, and their victims are deleted.
+        ``write_refused`` writes the reasons later. A pod that preempts others has its nomination
+        written at once, and its victims are deleted.
 
         Args:
             refused: decisions that placed nothing.
             now: the time.
             configuration: revision of the configuration that they were made under.
-            began: when the attempt did, as for ``submit``.
+            began: when the attempt began, as for ``submit``.
         """
         queue = self._mirror.queue
         seconds = 0.0 if began is None else time.perf_counter() - began
@@ -434,9 +439,9 @@ class Binder:
                     self._preempt(decision, now_)
 
     def _nomination_to_write(self, decision: Decision) -> str | None:
-        """Return the node that a refused pod's row is to name, empty for none.
+        """Return the node that a refused pod's row is to nominate it for, empty for none.
 
-        ``None`` leaves it as it is, so that a nomination that somebody else wrote meanwhile stays.
+        ``None`` leaves the row as it is, so that a nomination that a client wrote meanwhile stays.
         """
         if decision.nomination is None:
             return None
@@ -445,9 +450,9 @@ class Binder:
         return decision.nomination.node_name
 
     def write_refused(self, now: float) -> int:
-        """Write why pods were refused, and where they wait now, some at a time; return how many.
+        """Write conditions and queue places of some refused pods; return how many.
 
-        Nothing, while pods are ready to be tried and no refusal has waited for long.
+        Writes nothing while pods are ready to be tried, unless a refusal is overdue.
         """
         queue = self._mirror.queue
         if not self.refused or (queue.has_ready and not self.refused.is_due(now)):
@@ -456,9 +461,10 @@ class Binder:
             return self.refused.write(self._mirror, now, _REFUSALS_AT_ONCE)
 
     def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
-        """Leave out preemptions that were decided on pods that came back: those are decided again.
+        """Return the refusals without the preemptions, if pods came back; these are decided again.
 
-        Victims are not deleted for an assumption that did not come true.
+        A preemption may rest on a pod that was assumed and came back, and then its victims would be
+        deleted for nothing.
         """
         if any(_preempts(decision) for decision in refused):
             self.finish_batch(now)
@@ -475,7 +481,7 @@ class Binder:
     def _displace(self, decision: Decision, now: datetime) -> None:
         """End the nominations of pods of lower priority for the node where room is made.
 
-        The log wakes them, and whom they kept off the node.
+        The change log then wakes these pods, and the pods that they kept off the node.
         """
         assert decision.nomination is not None
         mirror, preemptor = self._mirror, cast(int, decision.key)
@@ -493,8 +499,9 @@ class Binder:
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully.
 
-        They are told the pod's uid, and not its name, which is of a namespace that their readers
-        may know nothing of (preemption.go, v1.36). Their trail has it for who may get that pod.
+        The victims' events and conditions name the preemptor by its uid and not by its name,
+        because the readers of a victim may not be allowed to know the preemptor's namespace
+        (preemption.go, v1.36). The trail of a victim names the preemptor to who may get that pod.
         """
         assert decision.nomination is not None
         preemptor = cast(int, decision.key)
@@ -529,9 +536,10 @@ class Binder:
     # --- news ------------------------------------------------------------------------------------
 
     def write_records(self, now: float, most: int | None = None) -> None:
-        """Record decisions, moves in the queue and events of what happened, the oldest first.
+        """Write decision records, moves in the queue and events, the oldest of each first.
 
-        With ``most``: so many of one of them, decisions before moves before events.
+        With ``most``, at most so many of one kind: records if there are any, else moves, else
+        events.
         """
         if most is None or len(self.recorder):
             self.recorder.record(most)
@@ -576,7 +584,7 @@ class Binder:
 
     @property
     def has_news(self) -> bool:
-        """Whether ``write_records`` has something to record."""
+        """Whether ``write_records`` has something to write."""
         return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
 
 

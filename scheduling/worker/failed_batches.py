@@ -1,4 +1,4 @@
-"""What the scheduler does with a batch that raised an exception: it finds the pod that causes it.
+"""Finds the pod that makes a batch fail with an exception, and sets it aside.
 
 Decisions of a batch depend on each other through the snapshot. After an exception the snapshot may
 be wrong, so the scheduler throws its memory away and loads the rows again. ``BatchSize`` survives
@@ -17,14 +17,14 @@ from scheduling.worker.mirror.loading import NAME
 
 
 class BatchSize:
-    """How large a batch may be now."""
+    """The size of the next batch: smaller after each failure, until the failing pod is alone."""
 
     def __init__(self, batch: int) -> None:
         self._usual = self.limit = batch
         self._left = self._before = 0
 
     def failed(self, batch: Sequence[PendingPod], error: Exception, now: float) -> None:
-        """Note that a batch could not be decided; sets a pod aside that fails alone.
+        """Note that a batch failed; set its pod aside if it was alone in it.
 
         An error of the database says nothing about the pods.
         """

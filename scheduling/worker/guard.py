@@ -1,8 +1,8 @@
 """Watches a configuration that a canary put in force, and gives it back when it does harm.
 
-Counted while it is guarded: attempts that ended with an error, and calls of plugins that were slow.
-The counts begin anew when the scheduler does: a restart costs patience, not safety, since what
-fails goes on failing. A plugin that never returns is seen from outside (``controllers.canaries``).
+The guard counts attempts that ended with an error, and slow calls of plugins. A restart of the
+scheduler resets the counts, which only delays the switch back: a configuration that does harm goes
+on doing it. A plugin that never returns is noticed by another process (``controllers.canaries``).
 """
 
 from collections.abc import Sequence

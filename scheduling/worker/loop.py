@@ -1,13 +1,13 @@
 """The loop of the scheduling worker: cycle after cycle, and a wait where there is nothing to do.
 
-``run`` is what the scheduling worker's loop calls (``scheduling.processes``); it works until the
-process is asked to stop. One runner works at a time in the whole system: it holds a session
-advisory lock, taken without waiting, so ``run`` of a second one finds it taken and returns; that
-one then waits in ``stand_by`` until the lock is free, and takes over. The lock is lost together
-with the session, as when the process was stopped for long (``clusterstate.sessions``);
-then the next statement fails. Everything else is safe without the lock too: a bind is conditional.
-The warm state lives in this module between runs, and is thrown away whenever anything about it is
-in doubt.
+The scheduling worker's loop calls ``run`` (``scheduling.processes``), which works until the process
+is asked to stop. One scheduler works at a time in the whole system: it holds the session advisory
+lock ``locks.cycle``. ``run`` takes the lock without waiting, so in a second process it returns at
+once; that process then calls ``stand_by``, which returns when the lock is free, and ``run`` takes
+over. A process that was stopped for long loses its session and the lock with it
+(``clusterstate.sessions``), and its next statement fails. Even without the lock nothing is bound
+twice, because a bind is conditional. The warm state lives in this module between runs, and is
+thrown away whenever anything about it is in doubt.
 
 After each cycle (``scheduler``) the loop gives a sign of life (``heartbeats``), and once a second
 it writes how far it is (``actions.progress``). Where a cycle found no pod, the loop writes events
@@ -42,11 +42,11 @@ _NEWS_AFTER = 0.05
 _NEWS_AT_LATEST = 2.0
 """Seconds after which they are written in any case, between the batches of a backlog."""
 _NEWS_AT_ONCE = 200
-"""Decisions, or events, that are written at a time: no pod waits for a long list."""
+"""Decisions, or events, written at a time, so that no pod waits for a long list."""
 _LAST_NEWS = 1.0
-"""Seconds for what is left to be written at the end: another runner waits for its turn."""
+"""Seconds for writing what is left at the end: another scheduler may wait to take over."""
 _TURN_EVERY = 0.1
-"""Seconds between two looks whether the scheduler that works is still there."""
+"""Seconds between two tries of a standby to find the lock free."""
 
 _warm: dict[str, Scheduler] = {}
 _standing_by: dict[str, Standby] = {}
@@ -61,7 +61,7 @@ def _scheduler() -> Scheduler:
 
 
 def _seed() -> int:
-    """Return the seed of a batch: the one that is set, which plans share, or any."""
+    """Return the seed of a batch: ``SCHEDULER_SEED``, which plans use too, or else a random one."""
     return settings.SCHEDULER_SEED or secrets.randbits(63)
 
 
@@ -83,8 +83,8 @@ def run(
 ) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
-    Returns at once when another runner works, and when the database failed. ``stopping`` says that
-    the process was asked to end: then what is left waits for the next runner.
+    Returns at once while another scheduler works, and when the database failed. ``stopping``
+    returns whether the process was asked to end: then what is left waits for the next scheduler.
     """
     if not locks.take(locks.cycle(shards.FIRST)):
         return 0
@@ -103,7 +103,7 @@ def run(
                 elif not scheduler.mirror.loaded:
                     scheduler.load(clock())
                     collector.calm()
-            # A clock that is set must not silence the news: these moments are monotonic.
+            # Monotonic, so that a clock that is set back does not delay records and events.
             end = time.monotonic() + longest
             busy_at = told_at = time.monotonic()
             while (moment := time.monotonic()) < end and not stopping():
@@ -126,7 +126,7 @@ def run(
                 heartbeats.beat(NAME)
                 subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
             _write_remaining_records(scheduler, clock)
-        # What was announced between the last look and the end of the subscription.
+        # Decide what was announced between the last cycle and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
             pass
         _write_remaining_records(scheduler, clock)
@@ -150,8 +150,8 @@ def stand_by(
 ) -> bool:
     """Keep the warm state up to date while another scheduler works (``worker.standby``).
 
-    Returns True when that one's lock is free: call ``run`` at once. False, when it was free from
-    the beginning, or the process was asked to end.
+    Returns True when the lock became free: call ``run`` at once. Returns False when the lock was
+    free from the beginning, or the process was asked to end.
 
     Raises:
         django.db.Error: the database failed.
@@ -197,7 +197,7 @@ def _is_free() -> bool:
 
 
 def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -> None:
-    """Write refusals and news before the runner leaves, as many as there is time for."""
+    """Write refusals, records and events before ``run`` returns, for ``_LAST_NEWS`` at most."""
     end = time.monotonic() + _LAST_NEWS
     while scheduler.binder.write_refused(clock()) and time.monotonic() < end:
         pass
@@ -206,7 +206,7 @@ def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -
 
 
 def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
-    """Return how long nothing is due: until the next backoff, at most a second."""
+    """Return the seconds until a backoff or a Permit deadline ends, at most ``_LONGEST_WAIT``."""
     wait = min(_LONGEST_WAIT, left)
     for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
         if due is not None:

@@ -1,17 +1,17 @@
-"""What a node's agent would say to a pod that was placed there without the scheduler.
+"""Node admission: fails pods that clients put on nodes which cannot take them.
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it
 has the node's accounts at hand. Rules: ``pkg/kubelet/lifecycle/predicate.go`` (``generalFilter``)
 and ``AdmissionCheck`` of ``pkg/scheduler``, v1.36 (R24, R100-R102): enough resources, then node
-affinity, then host ports. The agent asks these itself, whatever a profile enables, adds or finds
-first: neither a cordon nor a profile's ``addedAffinity`` is its business. A NoExecute taint, which
-the kubelet looks at as well, evicts the pod in any case.
+affinity, then host ports. These checks are the agent's own, whatever plugins a profile enables, so
+neither a cordon nor a profile's ``addedAffinity`` counts. A NoExecute taint, which the kubelet
+checks as well, evicts the pod in any case.
 
-Those that come to a node together are judged the oldest first, each with the ones that were
-accepted before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one that fails
-too. Pods that the scheduler has assumed there and that are not confirmed do not count: the arrival
-is later than the snapshot on which they were decided, so their binds come back.
+Pods that come to a node together are judged the oldest first, each with the pods that were accepted
+before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one that fails too.
+Pods that the scheduler only assumes there do not count: the arrival is later than the snapshot on
+which they were decided, so their binds are refused.
 
 A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. How
 far arrivals were judged is a cursor in a row: what came while no worker ran is judged by the next.

@@ -64,7 +64,7 @@ class Recorder:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to record although there is something more urgent."""
+        """Whether so many decisions wait that they must be written before more pods are placed."""
         return self._count >= LIMIT
 
     def note(
@@ -97,7 +97,8 @@ class Recorder:
                     if table is None and room:
                         table = self._make_table(decision, snapshot)
                         room -= 1
-                # Sisters that were refused by one look share its rejections, and so its body.
+                # Pods of a class that were refused by one look at the nodes share its rejections
+                # and body.
                 body: bytes | None = None
                 if decision.nomination is None or not decision.nomination.node_name:
                     key = id(decision.rejections), decision.rejected_by

@@ -53,7 +53,7 @@ FrameworkAt = Callable[[int, str], Framework | None]
 """Returns a profile's plugins by configuration revision and name, ``None`` if they are gone."""
 
 _PREEMPTION = "DefaultPreemption"
-_TOLD_AT_ONCE = 20
+_NOMINATED_AT_ONCE = 20
 
 
 class ReservedPod:
@@ -92,8 +92,8 @@ class ReservedPod:
         self.submitted = False
 
     @property
-    def says_where(self) -> bool:
-        """Whether it waits on Permit or PreBind, and is nominated for its node meanwhile."""
+    def is_nominated(self) -> bool:
+        """Whether it waits on Permit or PreBind, and so is nominated for its node meanwhile."""
         framework = self.framework
         return self.step == WAITING or (
             self.step == BINDING and framework is not None and bool(framework.pre_bind_plugins)
@@ -134,7 +134,7 @@ class Reservations:
         self._framework_at = framework_at
         self._pods: dict[int, ReservedPod] = {}
         self._released: dict[int, PodInfo] = {}
-        self._untold: deque[int] = deque()
+        self._not_nominated: deque[int] = deque()
         """Pods that wait and are not nominated for their nodes yet."""
         binder.give_way = self.give_way
         binder.reserved = self._pods.keys
@@ -239,23 +239,23 @@ class Reservations:
                 )
             )
         actions.reserve(new, now=_moment(now))
-        self._untold.extend(one.pod_id for one in new if self._pods[one.pod_id].says_where)
+        self._not_nominated.extend(one.pod_id for one in new if self._pods[one.pod_id].is_nominated)
         if any(one.step == BINDING for one in new):
             wake.send_binding()
         return ready
 
-    def _tell_where(self, now: float) -> None:
+    def _nominate_some(self, now: float) -> None:
         """Nominate pods that wait on Permit or PreBind for the nodes that they will get.
 
-        Autoscalers and others see by it where a pod is about to go; whoever is bound at once needs
-        none. It ends with the bind or the refusal. Each is a statement, so a large gang is told a
-        few at a time, and nobody else waits for it. Rule: schedule_one.go ``bindingCycle``
-        (NominatedNodeNameForExpectation), v1.36.
+        Autoscalers and other clients read from it where a pod is about to go. The nomination ends
+        with the bind or the refusal; a pod that is bound at once gets none. Each nomination is a
+        statement, so those of a large gang are written a few at a time, and other pods need not
+        wait. Rule: schedule_one.go ``bindingCycle`` (NominatedNodeNameForExpectation), v1.36.
         """
         with wake.without_scheduler():
-            for _ in range(min(len(self._untold), _TOLD_AT_ONCE)):
-                pod = self._pods.get(self._untold.popleft())
-                if pod is None or pod.refused is not None or not pod.says_where:
+            for _ in range(min(len(self._not_nominated), _NOMINATED_AT_ONCE)):
+                pod = self._pods.get(self._not_nominated.popleft())
+                if pod is None or pod.refused is not None or not pod.is_nominated:
                     continue
                 # An earlier refusal that is not written yet would end this nomination.
                 self._binder.refused.was_nominated(pod.pod_id)
@@ -288,10 +288,10 @@ class Reservations:
                 gone.append(pod)
         self._end(bound, gone)
         actions.drop(unknown)
-        self._untold = deque(
+        self._not_nominated = deque(
             pod_id
             for pod_id, pod in self._pods.items()
-            if pod.says_where and self._mirror.nominated_in_log(pod_id) != pod.node_name
+            if pod.is_nominated and self._mirror.nominated_in_log(pod_id) != pod.node_name
         )
         if self._pods:
             logger.info("reservations_taken_over", count=len(self._pods))
@@ -331,7 +331,7 @@ class Reservations:
 
     def next_due(self) -> float | None:
         """Return when the next deadline is, ``None`` if no pod waits; 0 with work for now."""
-        if self._untold:
+        if self._not_nominated:
             return 0.0
         return min((due for pod in self._pods.values() for due in pod.waits.values()), default=None)
 
@@ -341,7 +341,7 @@ class Reservations:
         Queries nothing while there are none.
         """
         if not self._pods:
-            self._untold.clear()
+            self._not_nominated.clear()
             self._release(now)
             return []
         bound: list[ReservedPod] = []
@@ -356,7 +356,7 @@ class Reservations:
             elif not pod.stored and pod_id in self._mirror.queue:
                 self._give_back(self._pods.pop(pod_id))
                 self._mirror.queue.requeue_stale(pod_id, now)
-        self._tell_plugins_answers(now)
+        self._write_answers(now)
         self._read_rows()
         for pod_id, pod in list(self._pods.items()):
             if pod_id not in self._mirror.queue:
@@ -373,7 +373,7 @@ class Reservations:
         self._take_back(refused, now)
         self._release(now)
         self._move_allowed()
-        self._tell_where(now)
+        self._nominate_some(now)
         ready = [
             pod
             for pod in self._pods.values()
@@ -391,8 +391,8 @@ class Reservations:
             footprint = footprint_of(pod.pod, framework, self._mirror.snapshot)
         return Binding(pod.pod_id, pod.node_name, footprint, leans=leans)
 
-    def _tell_plugins_answers(self, now: float) -> None:
-        """Write down what plugins allowed or rejected, and what is overdue."""
+    def _write_answers(self, now: float) -> None:
+        """Write what plugins allowed or rejected, and reject pods whose Permit deadline passed."""
         stored = [pod for pod in self._pods.values() if pod.stored]
         actions.allow((pod.pod_id, name) for pod in stored for name in pod.allowed_by)
         rejected = [pod for pod in stored if pod.refused is not None]
@@ -424,7 +424,7 @@ class Reservations:
                 pod.refused = Status(Code(row.code), (row.message,), row.plugin)
 
     def _move_allowed(self) -> None:
-        """Bring the pods that all plugins allowed on their way."""
+        """Move the pods that all plugins allowed to their next step."""
         allowed = [
             pod
             for pod in self._pods.values()
@@ -452,7 +452,7 @@ class Reservations:
         actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in kept])
 
     def _take_back(self, refused: Sequence[tuple[ReservedPod, Status]], now: float) -> None:
-        """Give back what was set aside, and send the pods to the queue with their reasons."""
+        """Give back the room of refused pods, and send them to the queue with their reasons."""
         if not refused:
             return
         decisions = []
@@ -488,7 +488,7 @@ class Reservations:
         self._released[pod.pod_id] = pod.pod
 
     def _release(self, now: float) -> None:
-        """Let others know of the room that was given back."""
+        """Wake the pods that may find the room that was given back."""
         if self._released:
             released, self._released = self._released, {}
             self._mirror.released(released, now)

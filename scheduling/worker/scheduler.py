@@ -166,12 +166,15 @@ class Scheduler:
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
-        """Build the warm state from the rows. A process then calms its collector."""
+        """Build the warm state from the rows. The caller then calms the garbage collector."""
         self.mirror.load(now)
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        """Take over what only the scheduler that works looks after; the mirror is up to date."""
+        """Begin what only the working scheduler does: guard, set aside, take over reservations.
+
+        The mirror is up to date: just loaded, or followed by a standby until now.
+        """
         self._guard.begin(self._revision)
         self._set_aside(now)
         self.reservations.load(now)
@@ -258,7 +261,7 @@ class Scheduler:
         )
 
     def _shed(self, now: float) -> None:
-        """Build the warm state anew where most of it may be of pods that are gone."""
+        """Load the mirror again if it has outgrown its use: most of it is of pods that are gone."""
         if not self.mirror.has_outgrown:
             return
         self.binder.finish_batch(now)

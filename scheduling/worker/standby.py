@@ -1,18 +1,19 @@
-"""A scheduler that stands by: its cluster and its queue are those of the one that works.
+"""A scheduler that stands by: it keeps the same snapshot and queue as the one that works.
 
-One scheduler works at a time, by a session's advisory lock. Any other one has all its code loaded
-and compiled, and keeps a mirror and a queue of its own up to date, so that it can decide within a
-few hundredths of a second once the lock is free. It writes nothing.
+One scheduler works at a time, by a session's advisory lock. A standby has its code loaded and
+compiled, and keeps a mirror of its own up to date, so that it decides within a few hundredths of a
+second once the lock is free. It writes nothing.
 
-    the log      nodes, pods on nodes, new pods, and what wakes waiting ones: as for who works
-    the rows     what is not in the log: which pods were refused, by whom, and until when they
-                 wait. The one who works writes that into ``pending_pod``; rows that were written
-                 since the last look are read again (``bulk.tried_pods`` finds which)
+    the log      nodes, pods on nodes, new pods, and what wakes waiting pods; the working scheduler
+                 follows the same log
+    the rows     what the log does not have: which pods were refused, by which plugin, and until
+                 when they wait. The working scheduler writes it into ``pending_pod``; a standby
+                 reads the rows that were written since its last look (``bulk.tried_pods``)
 
-Between two looks it rests many times as long as a look took, so that following a busy cluster costs
-a few percent of a core; what was not looked at yet is looked at when it takes over (``take_over``).
-While a look finds thousands of pods the rest is short: each of them costs the same now or then, and
-whoever waits after a takeover would wait for all that was put off.
+Between two looks a standby rests many times as long as a look took, so that following a busy
+cluster costs a few percent of a core. ``take_over`` looks at the rest. While a look finds thousands
+of pods the pause is short: each pod costs the same now or later, and after a takeover all pods
+would wait for what was put off.
 """
 
 import time
@@ -24,15 +25,15 @@ from scheduling.worker.mirror import Mirror
 _LOG_EVERY = 0.25
 _ROWS_EVERY = 1.0
 _LONGEST_REST = 2.0
-"""Seconds between two looks at the log, and at the rows: at least, and at most for both.
+"""Seconds between two looks: the least for the log, the least for the rows, the most for both.
 
-What a busy machine wrote in a longer rest would have to be read when it takes over.
+What is written in a longer pause would have to be read during a takeover.
 """
 _MUCH = 1000
-"""So much news in one look, and the next look comes after ``_REST_AFTER_MUCH`` at the latest."""
+"""After a look with so many changes and rows the pause is at most ``_REST_AFTER_MUCH``."""
 _REST_AFTER_MUCH = 0.4
 _REST = 20.0
-"""So many times as long as a look took lasts the pause after it."""
+"""The pause after a look, as a multiple of the time that the look took."""
 
 
 class Standby:
@@ -49,9 +50,9 @@ class Standby:
         self._mirror.load(now)
 
     def follow(self, now: float, *, at_once: bool = False) -> float:
-        """Look at the log and at the rows if it is time to; queries three to five times then.
+        """Look at the log and at the rows if their time has come; return the seconds to rest.
 
-        With ``at_once`` it looks in any case. Returns for how many seconds it rests from now on.
+        Queries three to five times if it looks. With ``at_once`` it looks in any case.
         """
         began = time.monotonic()
         if began < self._log_at and not at_once:
@@ -81,11 +82,11 @@ class Standby:
         if also:
             ids = sorted({*ids, *mirror.reserved})
         rows = load_waiting(ids)
-        # After the rows were read: it knows all that they rest on.
+        # Read after the rows, so that the log has everything that they rest on.
         changes = mirror.refresh(now)
         mirror.take_in_again(rows, now)
-        mirror.arrivals.clear()  # for the node admission of the one who works
-        # That one sets them aside; should it not come to it, each is to be set aside once.
+        mirror.arrivals.clear()  # the working scheduler judges them
+        # The working scheduler sets them aside. A takeover may come before that: keep each once.
         mirror.failed_objects = list({one[0]: one for one in mirror.failed_objects}.values())
         mirror.queue.compact()
         if mirror.has_outgrown:
@@ -94,9 +95,9 @@ class Standby:
         return changes + len(rows)
 
     def take_over(self, now: float) -> int:
-        """Catch up with the log and the rows; from now on this scheduler works.
+        """Catch up with the log and the rows; return how many changes and rows were taken in.
 
-        Returns how many changes and rows had to be taken in.
+        From now on this scheduler works: ``Scheduler.begin`` comes next.
         """
         count = self._look(now, with_rows=True, also=True)
         self._mirror.take_over(now)

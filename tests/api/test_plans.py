@@ -650,7 +650,7 @@ def test_an_operation_rests_only_when_nothing_is_left_to_do(cluster, monkeypatch
             states.append(find_plan(name).progress.count("d"))
 
     monkeypatch.setattr(operations, "_ROUND_SECONDS", 0.0)
-    duties.operate(Watched("operations", duties.operate))
+    duties.carry_out_plans(Watched("operations", duties.carry_out_plans))
     assert states == [0, 20, 40, 41, "Done"]
 
 

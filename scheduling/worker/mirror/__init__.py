@@ -6,7 +6,8 @@ committed since. The mirror is a cache: throw it away at any moment, load again,
 decides the same. It never writes. Its class is written down in parts::
 
     __init__      Mirror: load once, then refresh
-    loading       Loading: everything from the rows; reservations; what a standby reads again
+    loading       Loading: everything from the rows: nodes, pods, the queue, nominations,
+                  reservations; what a standby reads again
     refused       RefusedPods: pods that were refused before a restart
     in_columns    ManyChanges: thousands of changes of pods, sorted by pod_news
     one_by_one    SingleChanges: each kind of change
@@ -46,9 +47,9 @@ FOLLOWED = (
 """Kinds whose changes matter to scheduling."""
 
 _DOCUMENTED = tuple(kind for kind in FOLLOWED if kind != "Pod")
-"""Those of them whose documents are read along."""
+"""Kinds whose documents are read with their changes."""
 _FEW = 128
-"""So many changes are read as rows; where there are more, the others come as columns."""
+"""The first changes, at most so many, are read as rows; any further ones as columns."""
 _READ_AT_ONCE = 5000
 
 
@@ -58,10 +59,9 @@ class Mirror(Loading, ManyChanges):
     def refresh(self, now: float, *, mark: int | None = None) -> int:
         """Apply what was committed since the cursor; return how many changes.
 
-        Queries twice, and once more if pods began to end.
-
-        Up to the present watermark, or to ``mark``, one that the caller knows.
-        When the log no longer reaches back to the cursor, everything is loaded again.
+        It reads up to the present watermark, or up to ``mark``, a watermark that the caller knows.
+        When the log no longer reaches back to the cursor, everything is loaded again. Queries
+        twice, and once more if pods began to end.
         """
         applied = 0
         try:

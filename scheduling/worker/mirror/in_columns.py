@@ -27,7 +27,7 @@ class ManyChanges(SingleChanges):
         self._move_on_confirmed(now)
 
     def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
-        """Apply changes of pods, as one after the other; waiting pods hear of each class once."""
+        """Apply changes of pods as if one by one; waiting pods are woken once for each class."""
         found = pod_news.sort_out(pods, self.snapshot, self._classes)
         self._confirm_pods(pods, found.same)
         self._remove_pods(found.left, now)
@@ -45,7 +45,7 @@ class ManyChanges(SingleChanges):
         self._leave_queue_all(same.ids)
 
     def _add_pods(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
-        """Count pods that others put on nodes."""
+        """Count pods that clients and other processes put on nodes."""
         if not came.ids:
             return
         names = pods.names
@@ -110,7 +110,7 @@ class ManyChanges(SingleChanges):
     def _join_queue_singly(
         self, pods: pod_log.PodChanges, came: list[tuple[int, int, int, float]], now: float
     ) -> None:
-        """Take pods into the queue one after the other, and give up those that cannot be read."""
+        """Take pods into the queue one by one; leave out pods that cannot be read."""
         for number, pod_id, class_id, since in came:
             try:
                 self._join_queue(pod_id, class_id, since, now)

@@ -23,9 +23,9 @@ from scheduling.worker.mirror.state import OTHERS, decode_node
 logger = structlog.get_logger(__name__)
 
 NAME = shards.loop(shards.FIRST)
-"""Under this name objects are set aside that scheduling goes on without."""
+"""The follower under whose name objects are set aside that the scheduler cannot read."""
 ADMISSION = "node-admission"
-"""Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
+"""The name of the cursor, a row: up to which change node admission has judged arrivals."""
 
 
 class Loading(RefusedPods):
@@ -66,7 +66,7 @@ class Loading(RefusedPods):
         )
 
     def _readable(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> bulk.BoundPods:
-        """Return the pods whose class can be read; nodes that have others are shut."""
+        """Return the pods whose class can be read; note the nodes of the others as left out."""
         bad = np.isin(bound.classes, np.array(list(self._unread), np.int64))
         pairs = zip(bound.ids[bad].tolist(), bound.classes[bad].tolist(), strict=True)
         for pod_id, class_id in pairs:
@@ -172,7 +172,7 @@ class Loading(RefusedPods):
         self.queue.adopt(again, now)
 
     def take_over(self, now: float) -> None:
-        """Learn what only the one who works needs to know. Queries once; looks at all pods."""
+        """Read what only the working scheduler needs: the arrivals to judge. Queries once."""
         self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.of_unknown_nodes.clear()
 

@@ -15,7 +15,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 TOGETHER = 16
-"""From so many pods on it is faster to add them at once."""
+"""The number of pods from which on adding them together is faster."""
 
 
 class SingleChanges(WarmState):
@@ -38,7 +38,7 @@ class SingleChanges(WarmState):
         self._move_on_confirmed(now)
 
     def _give_up(self, change: Change, error: Exception) -> None:
-        """Do without an object whose change could not be applied."""
+        """Leave an object out because its change could not be applied."""
         if not is_an_objects_fault(error):
             raise error
         self.failed_objects.append((Which(change.kind, change.object_id), error))
@@ -50,7 +50,7 @@ class SingleChanges(WarmState):
                 self._leave_out_node(change.node_name)
 
     def _move_on_confirmed(self, now: float) -> None:
-        """Wake who waited for pods that this worker placed; one of a class speaks for all."""
+        """Wake pods that waited for pods which this worker placed, once for each class of these."""
         confirmed, self._confirmed = self._confirmed, {}
         if self.queue.has_waiting:
             for info in confirmed.values():

@@ -28,9 +28,9 @@ from scheduling.framework.events import Action, Resource
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
-"""So many of the last changes are read again for pods that were refused before them."""
+"""The most changes that are read again to find what happened since the refusals."""
 _LOOKED_THROUGH = 1_000_000
-"""So many revisions before the present one are looked through for these."""
+"""The most revisions that are looked through for those changes."""
 
 
 class RefusedPods(WarmState):
@@ -51,7 +51,7 @@ class RefusedPods(WarmState):
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
-                # Among pods of equal priority one that was refused stands where it came back.
+                # Among pods of equal priority a refused pod stands where it came back to the queue.
                 queued_at=not_before - self._backoff.after(row.attempts) if not_before else since,
                 since=since,
                 not_before=not_before,
@@ -75,7 +75,7 @@ class RefusedPods(WarmState):
     def _restore_refused(
         self, refused: Sequence[tuple[int, PendingPod, QueuePlace]], revision: int, now: float
     ) -> int:
-        """Let refused pods wait, and move those that something happened to, or for, since then.
+        """Let refused pods wait, and move those that an event since then may help.
 
         ``refused``: in the order of the revisions up to which their decisions had read the log.
         Returns how many were let wait; the others are tried again.
@@ -90,7 +90,7 @@ class RefusedPods(WarmState):
         mine = {pod.pod_id for _, pod, _ in refused}
         ahead = iter(refused)
         following = next(ahead, None)
-        # The same happens to many pods of a class: once is enough until others wait for it.
+        # Alike changes wake the same pods, so one of them is enough until more pods wait.
         seen: set[tuple[object, ...]] = set()
         for change in happened:
             while following is not None and following[0] < change.revision:
@@ -115,7 +115,7 @@ class RefusedPods(WarmState):
         self.queue.restore(pod, place, now)
 
     def _happened(self, since: int, until: int) -> tuple[int, list[Placement]]:
-        """Return what happened up to a revision, and the revision from which on that is all."""
+        """Return the changes up to a revision, and from which revision on they are complete."""
         since, found = changes.read_placements(since, until, most=_REPLAYED)
         class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
         class_ids.discard(None)
@@ -129,7 +129,7 @@ class RefusedPods(WarmState):
         return since, found
 
     def _wake_once(self, change: Placement, seen: set[tuple[object, ...]], now: float) -> None:
-        """Wake whom a change helps; of pods what is like something ``seen`` is passed over."""
+        """Wake the pods that a change may help; a change of a pod like one ``seen`` is skipped."""
         if change.kind == "Namespace":
             self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             return
@@ -178,7 +178,7 @@ class RefusedPods(WarmState):
 
 
 class _Asked(RefusedPods):
-    """A queue of some pods beside a snapshot that is somebody else's."""
+    """A queue of some pods, judged on a snapshot that the caller owns."""
 
     def learn(self, snapshot: Snapshot, pods: Iterable[WaitingPod]) -> None:
         self.snapshot = snapshot

@@ -85,7 +85,7 @@ class WarmState(Waking):
         self._classes: dict[int, PodInfo] = {}
         # How many classes and resources may be known before everything is built anew.
         self._most_classes, self._most_resources = GROWN_CLASSES, GROWN_RESOURCES
-        # Pods on nodes that began to end, until it is asked why.
+        # Pods on nodes that began to end, until the reason is read (``_note_preempted``).
         self._ending: list[int] = []
         self.failed_objects: list[tuple[Which, Exception]] = []
         """Objects that could not be applied, and why, until the scheduler sets them aside."""
@@ -101,10 +101,10 @@ class WarmState(Waking):
         )
 
     def _note_preempted(self) -> None:
-        """Mark those of the pods that began to end which the scheduler ends, to make room.
+        """Mark the pods that are ending because the scheduler preempted them.
 
-        While one of them is there, the pod that it makes room for preempts no others
-        (``default_preemption.eligible``). Queries once if there are any that end.
+        While a victim is there, the pod that it makes room for preempts no others
+        (``default_preemption.eligible``). Queries once if pods began to end.
         """
         ending, self._ending = self._ending, []
         if ending:
@@ -120,10 +120,12 @@ class WarmState(Waking):
 
     @property
     def has_outgrown(self) -> bool:
-        """Whether much of what is known of classes and resources is of pods that are gone.
+        """Whether many of the known classes and resources are of pods that are gone.
 
-        The snapshot never drops a class, and each Job and each pod of a StatefulSet is one, by its
-        labels. Whoever keeps a mirror for long loads it again then: that brings those in use.
+        The snapshot never drops a class, and each Job and each pod of a StatefulSet is a class of
+        its own, by its labels. A process that keeps a mirror for long loads it again then, and so
+        has only the classes that are in use. After that it calls ``collector.calm``, when nothing
+        refers to the old snapshot any more: it was frozen, and would stay in memory for ever.
         """
         snapshot = self.snapshot
         return (
@@ -132,7 +134,7 @@ class WarmState(Waking):
         )
 
     def _bound_growth(self) -> None:
-        """State how many classes and resources may come to those that were just loaded."""
+        """Set from how many classes and resources on the mirror counts as outgrown."""
         self._most_classes = max(GROWN_CLASSES, 2 * len(self.snapshot.classes))
         self._most_resources = max(GROWN_RESOURCES, 2 * len(self.snapshot.resources))
 
@@ -179,7 +181,7 @@ class WarmState(Waking):
             self.failed_objects.append((which, error))
 
     def _leave_out_node(self, name: str) -> None:
-        """Do without a node, some pod of which cannot be counted: it is loaded again with all."""
+        """Leave a node out because one of its pods cannot be counted; the next load tries again."""
         self._left_out_nodes.add(name)
         self.snapshot.remove_node(name)
 
@@ -209,11 +211,12 @@ class WarmState(Waking):
         self._nominated_as_of.pop(pod_id, None)
 
     def _follow_nomination(self, pod_id: int, node_name: str, revision: int, now: float) -> None:
-        """Take over for which node the log nominates a pod of the queue, empty for none.
+        """Take over the node that the log nominates a pod of the queue for, empty for none.
 
-        A change that only repeats the nomination says nothing new: this scheduler may have decided
-        otherwise since, and not have written that yet. Nor does one before its own last write.
-        Whoever was kept off the node for this pod may find room there now.
+        Two kinds of changes are passed over: one that repeats the nomination known from the log,
+        because this scheduler may have decided otherwise since and not have written it yet, and one
+        from before this scheduler's own last write. Pods that were kept off the former node because
+        of the nomination are woken.
         """
         before = self._nominated_in_log.get(pod_id, "")
         if before == node_name or pod_id not in self.queue:
@@ -238,10 +241,10 @@ class WarmState(Waking):
                 self._nominated_as_of[pod_id] = revision
 
     def nominated_a_reserved_pod(self, pod_id: int, revision: int) -> None:
-        """Note that this scheduler nominated, at a revision, a pod for the node it is counted on.
+        """Note that this scheduler nominated a reserved pod for the node that it is counted on.
 
-        When the log tells of it, nothing is to be done: should the pod be refused, it is nominated
-        for no node.
+        ``revision`` is that of the write: the change log then brings nothing new. The snapshot has
+        no nomination beside the reservation, so a refusal of the pod leaves none behind.
         """
         self._nominated_as_of[pod_id] = revision
 
@@ -263,12 +266,12 @@ class WarmState(Waking):
             self.snapshot.unnominate(pod_id)
 
     def _drop_arrival(self, pod_id: int) -> None:
-        """Note that the node's admission has no more to say: the pod runs, or went."""
+        """Forget an arrival: the pod runs or is gone, so node admission need not judge it."""
         self.arrivals.pop(pod_id, None)
         self.of_unknown_nodes.discard(pod_id)
 
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
-        """Wake the pods that may find room where these (by id) were to go; not they themselves."""
+        """Wake pods that may find the room that these (by id) gave back; never these themselves."""
         for info in {id(info): info for info in pods.values()}.values():
             before = Standing(pod=info.pod, on_node=True)
             self.pod_changed(before, None, now, but_not=pods.keys())

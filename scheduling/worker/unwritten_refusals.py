@@ -1,4 +1,4 @@
-"""Refusals that are not written to the rows yet: placing pods comes first.
+"""Refusals whose conditions and queue places are not written yet: placing pods comes first.
 
 A refused pod is back in the queue in memory at once. Its PodScheduled condition and its place in
 the queue are written later, in slices: when no pod is ready to be tried, or when a refusal has
@@ -25,7 +25,7 @@ from scheduling.worker.mirror import Mirror
 _LONGEST = 1.0
 """Seconds after which a refusal is written although pods are ready to be tried."""
 _PAUSE = 0.5
-"""Seconds between two such slices: most of the time is for pods that can be placed."""
+"""Seconds between two slices of overdue refusals, so that most of the time is for placing pods."""
 
 
 class UnwrittenRefusals:
@@ -42,7 +42,7 @@ class UnwrittenRefusals:
     def note(self, item: Unschedulable, now: float) -> None:
         """Keep what is to be written of a pod, in place of an earlier refusal.
 
-        That the earlier one ended the pod's nomination is still to be written.
+        If the earlier refusal was to end the pod's nomination, the new one does.
         """
         earlier = self._waiting.pop(item.pod_id, None)
         if earlier is not None and item.nominated_node_name is None:
@@ -57,9 +57,9 @@ class UnwrittenRefusals:
                 self._waiting.pop(pod_id, None)
 
     def was_nominated(self, pod_id: int) -> None:
-        """Note that a pod was nominated since it was refused: that nomination is not to be ended.
+        """Note that a pod was nominated since it was refused, so its refusal ends no nomination.
 
-        Nobody refused: nothing happens.
+        Does nothing for a pod without an unwritten refusal.
         """
         if (found := self._waiting.get(pod_id)) is not None:
             noted_at, item = found
@@ -68,7 +68,7 @@ class UnwrittenRefusals:
                 self._waiting[pod_id] = noted_at, item
 
     def is_due(self, now: float) -> bool:
-        """Whether some wait for too long already."""
+        """Whether a refusal is overdue."""
         if not self._waiting or self._wrote_at <= now < self._wrote_at + _PAUSE:
             return False
         noted_at = next(iter(self._waiting.values()))[0]
@@ -77,8 +77,8 @@ class UnwrittenRefusals:
     def write(self, mirror: Mirror, now: float, most: int) -> int:
         """Write the oldest refusals, at most so many; return how many were taken.
 
-        Where a pod waits is read now: an event may have moved it since. So is whether somebody
-        nominated it since.
+        A pod's place in the queue and its nomination are read now, because an event may have moved
+        the pod, and a client may have nominated it, since it was refused.
         """
         queue = mirror.queue
         items: list[Unschedulable] = []
@@ -107,9 +107,9 @@ class UnwrittenRefusals:
         return taken
 
     def move(self, queue: PriorityQueue, most: int) -> int:
-        """Write where pods wait that were moved, at most so many; return how many were taken.
+        """Write the places of pods that moved in the queue, at most so many; return how many.
 
-        Not of those in flight: their outcome is written, and who parks a pod writes that.
+        Pods in flight are left out: their outcome is written, or the reservation that parks them.
         """
         places = queue.take_changes(most)
         move_pending(
