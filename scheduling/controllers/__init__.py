@@ -2,7 +2,8 @@
 
 ::
 
-    evictions          pods that NoExecute taints or broken labels send away, and when
+    evictions          pods that NoExecute taints or broken labels send away, and when; how long
+                       a taint is tolerated is ``clusterstate.objects.eviction``
     nodes              which nodes are alive; which run out of memory, disk or processes
     budgets            the status of PodDisruptionBudgets
     pods               pods that no agent ends, and pods of nodes that are gone
@@ -14,11 +15,11 @@
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
     operations         plans that were applied, carried out step by step
-    held_steps         what steps of operations wait for that are held back
+    held_steps         which budget, brake or rate a held step of an operation waits for
     canaries           a configuration on trial, given back when its scheduler is silent
-    webhooks           programs are told of events
-    by_namespace       the pass of those that work namespace by namespace
-    manager            runs those that need a look once a second
+    webhooks           the cluster's events, sent to programs over HTTP
+    by_namespace       the pass of controllers that work namespace by namespace
+    manager            runs the controllers that need a look once a second
 
 A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it
 follows. The other modules read the log and rows, ask the rules and call actions. A controller keeps

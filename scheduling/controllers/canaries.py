@@ -1,8 +1,9 @@
-"""Guards a canary's configuration from outside of the scheduler.
+"""Guards a canary's configuration from another process than the scheduler's.
 
-The scheduler gives a configuration back whose plugins fail or are slow (``worker.guard``). It
-cannot when a plugin does not return at all: this pass sees that the scheduler is silent although
-its process lives. It also ends the guard when its time is over.
+The scheduler itself gives a configuration back whose plugins fail or are slow (``worker.guard``).
+It cannot do so when a plugin does not return at all. This pass then gives the configuration back,
+because the scheduler reports nothing although its process lives. It also ends the guard when its
+time is over.
 """
 
 from datetime import datetime
@@ -17,7 +18,10 @@ logger = structlog.get_logger(__name__)
 
 NAME: Final = "canaries"
 SILENT_SECONDS: Final = 30.0
-"""A scheduler that lives and has not reported for so long hangs; it reports every second."""
+"""A scheduler whose process lives counts as hanging after so long without a report.
+
+It reports every second.
+"""
 _PATIENCE: Final = 5.0
 
 

@@ -9,13 +9,13 @@ when an owner goes, or something comes whose owners are not there, it looks at t
     delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
     delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
 
-A claim or a volume that a manifest of another cluster protects while it is used
-(``kubernetes.io/pvc-protection``) is freed of that, too, when nothing uses it: it would stay for
-ever, and with it its namespace.
+A claim or a volume that came with the finalizer of another cluster
+(``kubernetes.io/pvc-protection``) loses it when nothing uses the object; otherwise the object, and
+its namespace, could never be deleted.
 
-What it remembers is only a way to find things. Each process that runs it has its own, built from
-the rows when it starts; what it does is read from the rows again, with the uid as precondition, so
-that doing it twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
+The graph in memory only serves to find dependents. Each process builds its own from the rows when
+it starts. Before it acts it reads the rows again, with the uid as precondition, so that acting
+twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
 """
 
 from collections import defaultdict
@@ -49,15 +49,15 @@ logger = structlog.get_logger(__name__)
 
 NAME = "garbage"
 BURST = 500
-"""Dependents of one owner that are looked at in a pass; the others are the next pass's."""
+"""Dependents of one owner that are looked at in a pass; the next passes look at the others."""
 _ROUNDS = 8
-"""How often a pass looks at what it brought about: owners own owners."""
+"""Rounds of a pass: what a round deletes may own other objects, which the next round looks at."""
 
 _PROTECTIONS = {
     "PersistentVolume": "kubernetes.io/pv-protection",
     "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
 }
-"""The finalizers that say that an object stays while it is used."""
+"""The finalizers that keep an object while it is used."""
 
 _Item = int | Key
 """A dependent as it is remembered: an object, or the class of some pods."""
@@ -300,7 +300,7 @@ def _judge(
 
 
 def _free(kind: str, manifest: Manifest, owner: Owner, now: datetime) -> int:
-    """Take an owner from a dependent, whatever becomes of the owner."""
+    """Remove an owner from the references of a dependent."""
     return _act(_identity(kind, manifest), Verdict(release=frozenset({owner.uid})), now)
 
 

@@ -1,11 +1,11 @@
-"""What the steps of an operation that are held back wait for, so that none is tried in vain.
+"""Which budget, brake or rate holds each step of an operation back, so that none is tried in vain.
 
-A step is refused by a disruption budget, a brake or the rate of a zone: its *gate*. The steps that
-a gate refused are not tried while it stands as it stood then: a budget while it has the same
-revision, a brake while it holds, a rate for half a second. After that they are tried one after the
-other, until the gate refuses one again.
+A disruption budget, a brake or the rate of a zone may refuse a step: it is the step's *gate*. A
+refused step is not tried again while its gate is *shut*: a budget until it has another revision, a
+brake while it holds, a rate for half a second. After that the steps of the gate are tried one after
+the other, until the gate refuses one again.
 
-Only a memory of what was tried. In another process, or after a restart, each step is tried once.
+This is only a memory of refusals: in another process, or after a restart, each step is tried once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,17 +22,17 @@ from clusterstate.queries.brakes import NAMESPACE, OWNER, ZONE, held_back
 RATE_PAUSE: Final = timedelta(seconds=0.5)
 OTHER_PAUSE: Final = timedelta(seconds=5)
 ASKED_EVERY: Final = timedelta(seconds=20)
-"""Less than brakes count an eviction that was asked for."""
+"""How often brakes are asked for held pods: sooner than a brake forgets an eviction asked for."""
 
 _BUDGET, _BRAKE, _RATE, _OTHER = range(4)
 Gate = tuple[int, str, str]
-"""One of the four, its namespace and its name."""
+"""The kind of the gate, its namespace and its name."""
 Revisions = Callable[[Sequence[tuple[str, str]]], Mapping[tuple[str, str], int]]
 """Returns the revisions of the budgets that there are, by namespace and name."""
 
 
 class HeldSteps:
-    """The steps of one operation that are held back: their gates, and which of these are shut."""
+    """The held steps of one operation: the gate of each, and which gates are shut."""
 
     def __init__(self) -> None:
         self._gates: dict[int, Gate] = {}
@@ -43,7 +43,7 @@ class HeldSteps:
         self._asked_at: datetime | None = None
 
     def waits(self, number: int) -> bool:
-        """Return whether a step would be refused as it was before."""
+        """Return whether a step's gate is shut, so that it would be refused again."""
         return self._gates.get(number) in self._shut
 
     def done(self, number: int) -> None:
@@ -78,10 +78,10 @@ class HeldSteps:
         self._gates[number] = gate
 
     def look(self, now: datetime, *, revisions: Revisions) -> None:
-        """Open the gates that may let somebody go by now. Queries up to three times.
+        """Open the gates that may let a pod go by now. Queries up to three times.
 
-        Brakes that hold are told that the pods are still to go: otherwise they would end by
-        themselves after a minute, before anybody could approve them.
+        Brakes that hold are asked for their pods again: otherwise they would end by themselves
+        after a minute, before an operator could approve them.
         """
         budgets = [gate for gate in self._shut if gate[0] == _BUDGET]
         if budgets:

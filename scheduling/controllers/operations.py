@@ -1,10 +1,11 @@
-"""Carries out plans that were applied: step after step, each in its transaction, until it is done.
+"""Operations: plans that were applied, carried out step by step.
 
-That a step is done stands in the operation's row, written in the transaction that did it, so a
-worker that is killed at any point loses nothing and does nothing twice; the next one goes on. One
-works at a time, by a session's lock. A step that a disruption budget, a brake or the rate of its
-zone holds back waits until that may let it go (``held_steps``), while the others go on. Everything
-is done on behalf of who applied the plan.
+A ``Plan`` that a client applies becomes an operation, a row (``actions.plans``; its steps are made
+by ``answers.plan_steps``). Each step is done in a transaction that also notes in the row that it is
+done, so a worker that is killed at any point loses nothing and does nothing twice; the next worker
+goes on. One worker works at a time, by a session's lock. A step that a disruption budget, a brake
+or the rate of its zone refuses waits (``held_steps``), while the other steps go on. Each step is
+done in the name of the user who applied the plan.
 """
 
 import time
@@ -44,9 +45,9 @@ logger = structlog.get_logger(__name__)
 
 NAME: Final = "operations"
 BATCH: Final = 20
-"""Steps of one operation in a row, before another operation has its turn."""
+"""Steps of one operation that are done before another operation has its turn."""
 RETRY: Final = timedelta(seconds=60)
-"""So often every step that is held back is tried, whatever it is thought to wait for."""
+"""How often every held step is tried, even if its gate seems to be shut."""
 _ROUND_SECONDS = 2.0
 _MOST_KEPT: Final = 4
 
@@ -152,7 +153,7 @@ def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
 
 
 def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: datetime) -> bool:
-    """Do a step and note what became of it; False if the operation rests or has ended."""
+    """Do a step and note the result; False if the operation is paused or has ended."""
 
     def work() -> TooManyRequests | None:
         with plans.step(plan.id, number, now=now) as one:
@@ -191,7 +192,7 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
 
 
 class _Stopped(Exception):
-    """The operation is at work no more, or somebody changes it at this moment."""
+    """The operation is no longer running, or a client changes it at this moment."""
 
 
 def _do(step: Step, by: str, now: datetime, back: list[Manifest]) -> None:

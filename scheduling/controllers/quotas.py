@@ -1,7 +1,8 @@
-"""ResourceQuotas: their status shows within a second what ended in their namespace.
+"""ResourceQuotas: their status shows within a second which pods ended in their namespace.
 
-A creation in the namespace counts first anyway (`actions.quotas`); this is for
-the namespaces where nothing is created, and for quotas that have to be counted from the beginning.
+A creation brings the quotas of its namespace up to date itself (``actions.quotas``). This
+controller serves namespaces in which nothing is created, and quotas that must be counted from the
+beginning.
 """
 
 from datetime import datetime
@@ -14,7 +15,7 @@ NAME = "quotas"
 
 
 def settle(now: datetime) -> int:
-    """Count what ended since, in every namespace; return in how many something had."""
+    """Count what ended since the last pass; return in how many namespaces something had."""
     settled = 0
     # Each by itself: a transaction has the quotas of one namespace locked, and not for long.
     for namespace in unsettled_namespaces():

@@ -1,4 +1,4 @@
-"""EndpointSlices that show the Endpoints somebody wrote for a Service without a selector.
+"""EndpointSlices that show the Endpoints that a client wrote for a Service without a selector.
 
 Proxies read slices alone; older programs and people write Endpoints. Pure. Rules:
 endpointslicemirroring_controller.go, reconciler.go and utils.go of
@@ -37,7 +37,7 @@ _NOT_COPIED: Final = frozenset(
 
 
 def is_by_hand(service: Manifest) -> bool:
-    """Return whether a Service has no selector, so that its Endpoints are somebody else's."""
+    """Return whether a Service has no selector, so that a client writes its Endpoints."""
     return not (service.get("spec") or {}).get("selector")
 
 

@@ -1,10 +1,10 @@
-"""Who must leave a node, and when: NoExecute taints, and labels that no longer match.
+"""Which pods must leave a node, and when: NoExecute taints, and labels that no longer match.
 
 ::
 
     judgement     which pods must leave a node by when, from their class and the node
     timers        follows the log and states a timer for each such pod
-    brake         holds them back where they would empty too much of a zone or namespace
+    brake         holds evictions back that would empty too much of a zone or namespace
     firing        judges what is due once more, and evicts it: condition, deletion, event
     workers       fires on several connections when much is due at once
     timekeeper    the loop of the timers worker, which calls all of these
@@ -13,5 +13,6 @@
     the clock     -> firing: rows that are due -> judged once more -> deletion
 
 A timer follows from the rows alone: stating it twice, after a crash, or from nothing gives the same
-timers (C22). ``clusterstate.objects.eviction`` states the rules, ``actions.evictions`` writes.
+timers (C22). ``clusterstate.objects.eviction`` states the rules: it turns tolerationSeconds into a
+deadline. ``actions.evictions`` writes the timers.
 """

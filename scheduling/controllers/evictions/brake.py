@@ -1,12 +1,13 @@
-"""Holds evictions back where they would empty more of a zone, namespace or owner than is agreed.
+"""Brakes: hold evictions back that would empty more of a zone, namespace or owner than is agreed.
 
-Any cause: taints by hand or by the node controller, labels, pressure, and what clients and plans
-ask for (``clusterstate.actions.brakes`` judges these at once). After the timers were brought up to
-date, the pods that leave, left in the last minute or are due within the next one are counted by
-zone, namespace and owner. Where they are more than ``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or
-``..._OWNER`` percent, and at least ``STOWAGE_BRAKE_LEAST``, a brake is set: a row. As long as it
-stands none of these pods is evicted, until somebody approves it, or the cause is gone. At 100
-percent, the default, nothing is counted.
+The cause does not matter: a taint by a client or by the node controller, labels, pressure, or an
+eviction that a client or a plan asks for (``clusterstate.actions.brakes`` judges these at once).
+After the timers were brought up to date, ``judge`` counts by zone, namespace and owner the pods
+that are leaving, left in the last minute or are due within the next one. Where they are more than
+``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or ``..._OWNER`` percent, and at least
+``STOWAGE_BRAKE_LEAST``, it sets a brake, which is a row. While a brake holds, none of its pods is
+evicted, until an operator approves it or the cause is gone. At 100 percent, the default, nothing is
+counted.
 
 ``STOWAGE_ZONE_EVICTION_RATE`` lets so many pods of each zone go in a second, whatever the cause
 (``clusterstate.actions.paces``). A zone that has none left is held back until the next one.
@@ -38,7 +39,7 @@ logger = structlog.get_logger(__name__)
 _EVERY_SECONDS: Final = 1.0
 
 _counted: dict[str, float] = {}
-"""When it was last counted, in monotonic seconds."""
+"""When pods were last counted, in monotonic seconds."""
 memory.when_replaced(_counted.clear)
 
 
@@ -53,9 +54,9 @@ def exceeded(found: Sequence[Share]) -> list[tuple[Share, float]]:
 
 
 def judge(now: datetime, *, changed: bool) -> None:
-    """Set and release brakes; nothing is fired between the timers and this.
+    """Set and release brakes. Called after the timers were set, before any of them is fired.
 
-    ``changed``: timers were set or moved just now; otherwise a look once a second is enough.
+    ``changed``: timers were set or moved just now; otherwise counting once a second is enough.
     """
     if not limits() and not settings.ZONE_EVICTION_RATE:
         return

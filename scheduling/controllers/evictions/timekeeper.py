@@ -1,9 +1,9 @@
 """The loop of the timers worker: follow the log, evict what is due, end deletions, sleep.
 
-``run`` is what the timers worker's loop calls (``scheduling.processes``); it works until the
-process is asked to stop. One works at a time in the whole system, by a session advisory lock taken
-without waiting; the lock of one that was killed, or stopped for long, goes with its session, and
-another that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
+The timers worker's loop calls ``run`` (``scheduling.processes``), which works until the process is
+asked to stop. One timers worker works at a time in the whole system, by a session advisory lock
+that is taken without waiting. The lock of a process that was killed, or stopped for long, ends with
+its session, and another process takes over. Nothing is kept here: what is due stands in rows.
 
 What is due is judged by a clock that cannot be set (``clusterstate.steady_clock``).
 
@@ -38,7 +38,7 @@ NAME = "timers"
 _ROUND_SECONDS = 120.0
 """What one round may take: ten thousand timers of one instant, or a log of an hour."""
 _LONGEST_WAIT = 0.25
-"""Pods that were edited in SQL cause no wake-up; they are found this soon."""
+"""Pods that were edited in SQL cause no wake-up; the next look finds them after so long."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000
 _MARK_SECONDS = 0.1
@@ -54,8 +54,7 @@ def run(
 ) -> int:
     """Follow and fire for ``longest`` seconds; return how many pods were evicted.
 
-    Returns at once when another runner works: the lock goes with the database session, so a killed
-    runner's place is free at once.
+    Returns at once while another process holds the lock.
     """
     if not locks.take(locks.TIMERS):
         return 0

@@ -35,7 +35,7 @@ _UNREMARKABLE = 500
 _TELL_EVERY = timedelta(seconds=10)
 
 _told_at: dict[str, datetime] = {}
-"""When a cursor was last written that nothing of note led to, by name."""
+"""When a cursor was last written although no change since the one before mattered, by name."""
 memory.when_replaced(_told_at.clear)
 
 
@@ -59,9 +59,10 @@ def follow(now: datetime) -> int:
 
 
 def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
-    """Return whether to write that nothing of note came up to ``reached``.
+    """Return whether to write the cursor ``reached`` although no change up to it mattered.
 
-    Looking at these again costs less than a commit, so that is done for many at once, or seldom.
+    Reading such changes again costs less than a commit, so the cursor is written once for many of
+    them, or once in a while.
     """
     since = _told_at.setdefault(NAME, now)
     if reached - (cursor or 0) < _UNREMARKABLE and abs(now - since) < _TELL_EVERY:

@@ -2,5 +2,5 @@
 
 ``lifecycle`` turns silence into conditions and conditions into taints; ``pressure`` ranks and fails
 pods of nodes under pressure. ``lifecycle_rules`` and ``pressure_rules`` are pure; ``limits`` are
-what the settings say about patience and speed.
+the grace periods and rates from the settings.
 """

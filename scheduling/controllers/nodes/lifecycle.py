@@ -4,9 +4,9 @@ A pass every few seconds loads nodes and heartbeats, calls ``lifecycle_rules.mon
 writes what differs. Zones and their token buckets stand in a row, so that a restart does not give
 a limiter its burst again. Heartbeats by Lease are no changes: they wake no controller.
 
-A node that never had an agent, because it was only described over the API, is not missed. Its
-conditions still become taints, but taints that no condition of its own speaks of belong to another
-else's and stay.
+A node that never had an agent, because it was only described over the API, never counts as silent.
+Its conditions become taints as well, but a taint of a condition that it does not have was put there
+by a client, and stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _known: dict[int, _Known] = {}
-"""Nodes by id; what did not change is not read, nor looked at, again."""
+"""Nodes by id; a node that did not change is neither read nor judged again."""
 
 
 _unreadable: dict[int, int] = {}

@@ -10,8 +10,8 @@ pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17
 * ``Ready`` False or Unknown becomes a NoExecute taint, as fast as the node's zone allows (R129);
   when the node recovers, both leave at once (R128).
 * A zone with no ready node is *fully*, one with many unready ones *partially* disrupted. While all
-  zones are fully disrupted the cause is likely here and not there: no NoExecute taint comes, and
-  those that are there leave.
+  zones are fully disrupted, the cause is likely this service and not the nodes: no NoExecute taint
+  is added, and those that are there are removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ ZONE_LABELS = (
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient and how fast. Rates are taints per second and zone."""
+    """Grace periods, and how fast taints may come. Rates are taints per second and zone."""
 
     grace_period_seconds: float = 40
     startup_grace_period_seconds: float | None = None
@@ -52,10 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     large_cluster_size: int = 50
     """A partially disrupted zone of at most this many nodes gets no NoExecute taints at all."""
     pass_seconds: float = 0
-    """How long after one pass the next comes. In a zone where no node waits the tokens of that time
-    may gather, one at least. Where a node waits, so do the tokens of a pass that came late: else
-    each
-    delay would slow the taints down for good."""
+    """Seconds between two passes. A zone's bucket holds the tokens of that time, one at least; in a
+    zone where a node waits it holds twice as many, because a pass that comes late would lose tokens
+    otherwise, and each delay would slow the taints down for good."""
 
 
 # --- conditions to taints ------------------------------------------------------------------------
@@ -410,7 +409,7 @@ def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
 def _with_no_execute(
     taints: tuple[Taint, ...], key: str | None, now: datetime
 ) -> tuple[Taint, ...]:
-    """Return the taints with this one of not-ready and unreachable, or with neither.
+    """Return the taints with this one of ``_EVICTING``, or without any if the key is None.
 
     One that is there already keeps its time.
     """

@@ -1,4 +1,4 @@
-"""How patient and how fast the node lifecycle is, by the settings."""
+"""The grace periods and rates of the node lifecycle, from the settings."""
 
 from django.conf import settings
 

@@ -1,4 +1,4 @@
-"""Nodes that run out of memory, disk or processes: who goes first, and who goes now (R135).
+"""Nodes that run out of memory, disk or processes: which pods go first, and which now (R135).
 
 Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
 the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
@@ -62,7 +62,7 @@ def run(now: datetime) -> int:
 
 
 def judge(reported: Reported, now: datetime) -> int:
-    """Judge one report and fail whom it costs; return how many."""
+    """Judge one report and fail the pods that must go; return how many."""
     on_node = _pods(reported.node_name)
     known = {(one.namespace, one.name): one for one in reported.usage.pods}
     outcome: dict[str, Any] = {"pressures": {}, "victims": []}

@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 
 NAME: Final = POD_GC
 BURST: Final = 200
-"""Pods that one pass removes; what is left is the next pass's, a second later."""
+"""Pods that one pass removes; the next pass, a second later, goes on."""
 PERIOD: Final = timedelta(seconds=5)
 _COUNTING_PERIOD: Final = timedelta(seconds=60)
 """Counting the finished pods looks at all."""
@@ -102,7 +102,7 @@ def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
 def _remove(
     left: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
 ) -> int:
-    """Remove pods without waiting for anybody; those that did not finish have failed first."""
+    """Remove pods at once; the phase of those that had not finished becomes Failed first."""
 
     def remove(some: Sequence[Leftover]) -> int:
         return sum(_remove_one(one, now, fail=fail, condition=condition) for one in some)

@@ -1,4 +1,4 @@
-"""Delivering what a webhook wants to be told, in order of revision, from its cursor on."""
+"""Delivers the events that a webhook asks for, in order of revision, from its cursor on."""
 
 import time
 from collections import deque
@@ -31,9 +31,9 @@ from scheduling.controllers.webhooks import client
 logger = structlog.get_logger(__name__)
 
 NAME: Final = "webhooks"
-"""Who has set an object aside of which no event can be made: the others are told all the same."""
+"""The follower under whose name an object is set aside of which no event can be made."""
 LONGEST: Final = 10.0
-"""Seconds after which others have a turn."""
+"""Seconds after which ``deliver`` returns, so that other webhooks have a turn."""
 _READ: Final = 500
 _ONE: Final = "application/cloudevents+json"
 _MANY: Final = "application/cloudevents-batch+json"

@@ -17,7 +17,7 @@ from scheduling.controllers.workloads.job_rules import finished
 
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _MANY: Final = 100
-"""Starts that are missed in a row beyond which somebody should look at the clocks."""
+"""Starts missed in a row beyond which a warning asks to look at the clocks."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -97,7 +97,7 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
 def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) -> list[Manifest]:
     """Return which of the Jobs that were active are, and tell what became of the others.
 
-    A Job that somebody else started in the CronJob's name, as ``kubectl create job --from`` does,
+    A Job that a client started in the CronJob's name, as ``kubectl create job --from`` does,
     is told of and never active: it keeps nothing from being started.
     """
     unseen = {one["metadata"]["uid"]: one for one in jobs}

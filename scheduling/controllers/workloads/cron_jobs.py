@@ -78,7 +78,7 @@ def _found_there(
 ) -> Manifest:
     """Return the status if the Job of this time is there already.
 
-    One of the CronJob's own was started, and that was not written down. Somebody else's took the
+    One of the CronJob's own was started, and that was not written down. A client's Job took the
     name: nothing was started at this time.
     """
     name, active = wanted["metadata"]["name"], status.get("active", ())

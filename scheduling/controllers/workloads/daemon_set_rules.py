@@ -360,7 +360,7 @@ def status(
         "numberAvailable": available,
         "numberUnavailable": desired - available,
         "collisionCount": (daemon_set.get("status") or {}).get("collisionCount") or 0,
-        "conditions": (daemon_set.get("status") or {}).get("conditions"),  # others' alone
+        "conditions": (daemon_set.get("status") or {}).get("conditions"),  # clients' alone
     }
     result = counts | {key: value for key, value in optional.items() if value}
     return result, next_available(ready, patience, now) if patience else None

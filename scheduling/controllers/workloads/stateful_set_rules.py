@@ -186,7 +186,7 @@ class _Planner:
             "updatedReplicas": updated,
             "currentRevision": current,
             "updateRevision": self._update,
-            "conditions": (self._owner.get("status") or {}).get("conditions"),  # others' alone
+            "conditions": (self._owner.get("status") or {}).get("conditions"),  # clients' alone
         }
         self._plan.status = {
             "replicas": len(there),
