@@ -32,32 +32,43 @@ _FIELDS = {
 
 
 def admit(request: Request) -> None:
-    """Add the default tolerations to a new pod, and the one for memory pressure where it is due.
+    """Add the default tolerations to a new pod, and to any the one for memory pressure.
 
-    A pod with requests or limits tolerates memory pressure: the node can evict others first.
+    A pod with requests or limits tolerates memory pressure: the node can evict others first. A pod
+    that was stored without this toleration gets it with its next update.
 
     Raises:
         Forbidden: the pod tolerates more than its namespace allows.
         NotFound: its namespace does not exist.
-        BadRequest: the body is no Pod, or the annotation does not decode.
+        BadRequest: the annotation does not decode.
     """
-    if not request.is_pod() or request.operation not in (CREATE, UPDATE):
+    if _is_ignored(request):
         return
-    request.require_pod_body()
     spec = request.manifest.setdefault("spec", {})
-    tolerations: list[Manifest] = spec.get("tolerations") or []
+    added: list[Manifest] = []
     if request.operation == CREATE:
         defaults = _annotated(_namespace(request), DEFAULTS)
         if defaults is None:
-            cluster = request.context.settings.cluster_default_tolerations
-            defaults = None if cluster is None else [dict(t) for t in cluster]
-        if defaults:
-            tolerations = unite_tolerations(tolerations, defaults) if tolerations else defaults
-        if qos_class(msgspec.convert({"spec": spec}, Pod)) != "BestEffort":
-            tolerations = unite_tolerations(tolerations, [dict(_MEMORY_PRESSURE)])
-        if tolerations:
-            spec["tolerations"] = tolerations
+            defaults = [dict(t) for t in request.context.settings.cluster_default_tolerations or ()]
+        added += defaults
+    if _quality_of_service(request.manifest) != "BestEffort":
+        added.append(dict(_MEMORY_PRESSURE))
+    if added:
+        spec["tolerations"] = unite_tolerations(spec.get("tolerations") or [], added)
     validate(request)
+
+
+def _is_ignored(request: Request) -> bool:
+    """Return whether the request is none for pods, or its body is of another kind."""
+    if not request.is_pod() or request.operation not in (CREATE, UPDATE):
+        return True
+    return bool(request.manifest.get("kind", "Pod") != "Pod")
+
+
+def _quality_of_service(pod: Manifest) -> str:
+    """Return the class that the status states, else the one that follows from the spec."""
+    stated = (pod.get("status") or {}).get("qosClass")
+    return str(stated) if stated else qos_class(msgspec.convert({"spec": pod["spec"]}, Pod))
 
 
 def validate(request: Request) -> None:
@@ -67,7 +78,7 @@ def validate(request: Request) -> None:
         Forbidden: such a toleration.
         NotFound: the namespace does not exist.
     """
-    if not request.is_pod() or request.operation not in (CREATE, UPDATE):
+    if _is_ignored(request):
         return
     tolerations = (request.manifest.get("spec") or {}).get("tolerations")
     if not tolerations:

@@ -288,6 +288,8 @@ def new_requirement(
             errors.append(
                 FieldError(INVALID, f"{where}[{index}][{key}]", value, "; ".join(problems))
             )
+    if len(values) != 1:
+        number = None  # there is no bound, so that nothing is above or below it
     many = frozenset(values) if len(values) > MANY else None
     return Requirement(key, operator, tuple(values), number, many), errors
 
@@ -348,21 +350,21 @@ def selector_from_label_selector(selector: LabelSelector | None) -> Selector:
         return NOTHING
     if not selector.match_labels and not selector.match_expressions:
         return EVERYTHING
-    requirements: list[Requirement] = []
-    pairs: list[tuple[str, str, tuple[str, ...]]] = [
-        (key, EQUALS, (value,)) for key, value in selector.match_labels.items()
-    ]
+    requirements = [_sound(key, EQUALS, (text,)) for key, text in selector.match_labels.items()]
     for expression in selector.match_expressions:
         operator = _LABEL_SELECTOR_OPERATORS.get(expression.operator)
         if operator is None:
             raise SelectorError(f'"{expression.operator}" is not a valid label selector operator')
-        pairs.append((expression.key, operator, expression.values))
-    for key, operator, values in pairs:
-        requirement, errors = new_requirement(key, operator, values)
-        if errors:
-            raise SelectorError(aggregate(errors))
-        requirements.append(requirement)
+        requirements.append(_sound(expression.key, operator, expression.values))
     return Selector(_sorted(requirements))
+
+
+def _sound(key: str, operator: str, values: Sequence[str]) -> Requirement:
+    """Return the requirement. Raises ``SelectorError`` if anything is wrong with it."""
+    requirement, errors = new_requirement(key, operator, values)
+    if errors:
+        raise SelectorError(aggregate(errors))
+    return requirement
 
 
 def aggregate(errors: Sequence[FieldError]) -> str:
@@ -405,14 +407,17 @@ def _scan(text: str) -> Iterator[tuple[str, str]]:
                     break
                 position += 1
             if symbol:
-                yield symbol, symbol
+                token = symbol, symbol
             else:
-                yield _BAD, f"error expected: keyword found '{text[start:position]}'"
-            continue
-        while position < length and text[position] not in _SPECIAL + _WHITESPACE + "\0":
-            position += 1
-        word = text[start:position]
-        yield (word if word in ("in", "notin") else _IDENTIFIER), word
+                token = _BAD, f"error expected: keyword found '{text[start:position]}'"
+        else:
+            while position < length and text[position] not in _SPECIAL + _WHITESPACE + "\0":
+                position += 1
+            word = text[start:position]
+            token = (word if word in ("in", "notin") else _IDENTIFIER), word
+        if position < length and text[position] == "\0":
+            position += 1  # it ends what stands before it; between two words it would end the text
+        yield token
 
 
 class _Parser:
@@ -465,7 +470,7 @@ class _Parser:
             error = FieldError(INVALID, "<nil>", key, "; ".join(problems))
             raise SelectorError(f"{error.field}: {error.message()}")
         if negated or self._look()[0] in (_END, ","):
-            return self._build(key, DOES_NOT_EXIST if negated else EXISTS, [])
+            return _sound(key, DOES_NOT_EXIST if negated else EXISTS, [])
         symbol, literal = self._scanned[self._position]
         self._position += 1
         operator = _OPERATOR_SYMBOLS.get(symbol)
@@ -473,14 +478,7 @@ class _Parser:
             expected = ", ".join(_BINARY_OPERATORS)
             raise SelectorError(f"found '{literal}', expected: {expected}")
         values = self._values() if operator in (IN, NOT_IN) else self._exact_value()
-        return self._build(key, operator, sorted(values))
-
-    @staticmethod
-    def _build(key: str, operator: str, values: list[str]) -> Requirement:
-        requirement, errors = new_requirement(key, operator, values)
-        if errors:
-            raise SelectorError(aggregate(errors))
-        return requirement
+        return _sound(key, operator, sorted(values))
 
     def _exact_value(self) -> set[str]:
         if self._look()[0] in (_END, ","):

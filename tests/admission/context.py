@@ -3,6 +3,7 @@
 from typing import Any
 
 from clusterstate.admission import CREATE, AdmissionSettings, Admitted, User, admit
+from clusterstate.objects.errors import Invalid
 from clusterstate.objects.meta import Manifest
 
 NOBODY = User()
@@ -76,6 +77,15 @@ def create(
     subresource: str = "",
 ) -> Admitted:
     return admit(kind, CREATE, manifest, None, subresource, known or Known(), user)
+
+
+def refusals(manifest: Manifest, kind: str = "Pod") -> dict[str, str]:
+    """Create the object and return the wrong fields with their details; of one field the last."""
+    try:
+        create(manifest, kind=kind)
+    except Invalid as refused:
+        return {error.field: error.detail for error in refused.errors}
+    return {}
 
 
 def pod(spec: Manifest | None = None, **metadata: Any) -> Manifest:

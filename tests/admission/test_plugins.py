@@ -262,3 +262,52 @@ def test_a_namespace_limits_what_its_pods_tolerate():
     create(pod({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), known)
     with pytest.raises(Forbidden, match="conflict with its namespace whitelist"):
         create(pod({"tolerations": [{"operator": "Exists"}]}), known)
+
+
+PRESSURE = {
+    "key": "node.kubernetes.io/memory-pressure",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+
+
+def _restricting(**annotations):
+    prefix = "scheduler.alpha.kubernetes.io/"
+    named = {f"{prefix}{name}": text for name, text in annotations.items()}
+    return Known(
+        namespaces={"default": {"metadata": {"name": "default", "annotations": named}}},
+        pod_toleration_restriction=True,
+        default_toleration_seconds=False,
+    )
+
+
+def test_a_stored_pod_with_requests_gets_the_toleration_of_memory_pressure_with_its_next_update():
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    stored = create(pod({"containers": [container]}), Known()).manifest
+    stored["metadata"]["resourceVersion"] = "1"
+    before = stored["spec"]["tolerations"]
+    admitted = admit("Pod", UPDATE, stored, stored, "", _restricting(), NOBODY).manifest
+    assert admitted["spec"]["tolerations"] == [*before, PRESSURE]
+    idle = create(pod(), Known()).manifest
+    idle["metadata"]["resourceVersion"] = "1"
+    admitted = admit("Pod", UPDATE, idle, idle, "", _restricting(), NOBODY).manifest
+    assert admitted["spec"]["tolerations"] == idle["spec"]["tolerations"]
+
+
+def test_an_update_does_not_repeat_the_default_tolerations():
+    known = _restricting(defaultTolerations='[{"key": "gpu", "operator": "Exists"}]')
+    stored = create(pod(), Known(default_toleration_seconds=False)).manifest
+    stored["metadata"]["resourceVersion"] = "1"
+    assert (
+        "tolerations"
+        not in admit("Pod", UPDATE, stored, stored, "", known, NOBODY).manifest["spec"]
+    )
+    assert create(pod(), known).manifest["spec"]["tolerations"] == [
+        {"key": "gpu", "operator": "Exists"}
+    ]
+
+
+def test_of_the_default_tolerations_one_that_another_covers_is_left_out():
+    text = '[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}]'
+    admitted = create(pod(), _restricting(defaultTolerations=text)).manifest
+    assert admitted["spec"]["tolerations"] == [{"operator": "Exists"}]

@@ -182,3 +182,36 @@ def test_messages_of_the_parser(text, message):
 def test_name_syntax(check, good, bad):
     assert {name: check(name) for name in good if check(name)} == {}
     assert [name for name in bad if not check(name)] == []
+
+
+def test_the_first_wrong_part_of_a_label_selector_is_told():
+    wrong = SelectorRequirement(key="a", operator="Near", values=("b",))
+    empty = SelectorRequirement(key="a", operator="In")
+    for selector, message in (
+        (LabelSelector(match_labels={"a": "-"}, match_expressions=(wrong,)), r"values\[0\]\[a\]"),
+        (LabelSelector(match_expressions=(empty, wrong)), "values set can't be empty"),
+        (LabelSelector(match_expressions=(wrong, empty)), '"Near" is not a valid'),
+    ):
+        with pytest.raises(labels.SelectorError, match=message):
+            labels.selector_from_label_selector(selector)
+
+
+@pytest.mark.parametrize("values", [(), ("1", "2"), ("x",)])
+def test_without_one_bound_nothing_is_above_or_below_it(values):
+    for operator in (labels.GREATER_THAN, labels.LESS_THAN):
+        requirement, errors = labels.new_requirement("n", operator, values)
+        assert errors
+        assert not requirement.matches({"n": "0"})
+        assert not requirement.matches({"n": "5"})
+
+
+@pytest.mark.parametrize(
+    ("text", "same"), [("a\0", "a"), ("a=\0b", "a=b"), ("a,\0b", "a,b"), ("\0b", "")]
+)
+def test_a_zero_byte_ends_what_stands_before_it(text, same):
+    assert labels.parse_selector(text) == labels.parse_selector(same)
+
+
+def test_what_stands_behind_a_word_and_a_zero_byte_is_not_overlooked():
+    with pytest.raises(labels.SelectorError, match="found 'b'"):
+        labels.parse_selector("a\0b")

@@ -21,7 +21,7 @@ from clusterstate.admission.validation.field import (
 )
 from clusterstate.admission.validation.mounts import validate_volume_devices, validate_volume_mounts
 from clusterstate.admission.validation.options import PodOptions
-from clusterstate.admission.validation.pod_context import PodContext
+from clusterstate.admission.validation.pod_context import PULL_POLICIES, PodContext
 from clusterstate.admission.validation.ports import host_port_conflicts, validate_container_ports
 from clusterstate.admission.validation.probes import PROBES, validate_lifecycle, validate_probes
 from clusterstate.admission.validation.resources import (
@@ -29,7 +29,6 @@ from clusterstate.admission.validation.resources import (
 )
 from clusterstate.objects.meta import Manifest
 
-_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
 _INIT_ONLY_ALWAYS: Final = "may not be set for init containers without restartPolicy=Always"
 _NOT_EPHEMERAL: Final = "cannot be set for an Ephemeral Container"
@@ -199,10 +198,10 @@ def _common(container: Manifest, path: str, pod: PodContext) -> Errors:
             not_supported(at, message_policy, _MESSAGE_POLICIES) if message_policy else required(at)
         )
     pull_policy = get("imagePullPolicy") or ""
-    if pull_policy not in _PULL_POLICIES:
+    if pull_policy not in PULL_POLICIES:
         at = f"{path}.imagePullPolicy"
         errors.append(
-            not_supported(at, pull_policy, _PULL_POLICIES) if pull_policy else required(at)
+            not_supported(at, pull_policy, PULL_POLICIES) if pull_policy else required(at)
         )
     if ports := get("ports"):
         errors += validate_container_ports(ports, f"{path}.ports")
@@ -219,6 +218,8 @@ def _common(container: Manifest, path: str, pod: PodContext) -> Errors:
         errors += validate_volume_devices(
             devices, mounts or [], f"{path}.volumeDevices", pod.volumes
         )
+        if not (pod.host_users or pod.options.allow_user_namespaces_with_volume_devices):
+            errors.append(forbidden(f"{path}.volumeDevices", security.WITHOUT_HOST_USERS))
     if resources := get("resources"):
         errors += validate_resource_requirements(
             resources,

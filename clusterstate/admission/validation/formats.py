@@ -80,10 +80,10 @@ def path_segment(text: str) -> Problems:
 
 @lru_cache(maxsize=4096)
 def port_name(text: str) -> Problems:
-    """Return what keeps ``text`` from being an IANA service name (at most 15 characters)."""
+    """Return what keeps ``text`` from being an IANA service name (at most 15 bytes)."""
     problems = []
-    if len(text) > 15:
-        problems.append("must be no more than 15 characters")
+    if len(text.encode()) > 15:
+        problems.append("must be no more than 15 bytes")
     if not _PORT_NAME.fullmatch(text):
         problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not _LETTER.search(text):
@@ -186,13 +186,13 @@ def ip_address(text: str, *, strict: bool = False) -> Problems:
         address = ipaddress.ip_address(plain)
     except ValueError:
         return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
-    problems = []
-    if strict:
-        if plain != text:
-            problems.append("must not have leading 0s")
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            problems.append("must not be an IPv4-mapped IPv6 address")
-    return tuple(problems)
+    if not strict:
+        return ()
+    if plain != text:
+        return ("must not have leading 0s",)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return ("must not be an IPv4-mapped IPv6 address",)
+    return ()
 
 
 def canonical_ip_address(text: str) -> Problems:
@@ -228,29 +228,40 @@ def reachable_address(text: str) -> Problems:
 
 
 def cidr(text: str, *, strict: bool = False) -> Problems:
-    """Return what keeps ``text`` from being an IP block such as ``10.0.0.0/8``."""
-    address, slash, length = text.partition("/")
-    plain = _without_leading_zeros(address)
-    bare_length = length.lstrip("0") or ("0" if length else "")
-    try:
-        if not slash or "%" in text or not length.isdecimal():
-            raise ValueError(text)
-        interface = ipaddress.ip_interface(f"{plain}/{bare_length}")
-    except ValueError:
+    """Return what keeps ``text`` from being an IP block such as ``10.0.0.0/8``.
+
+    Of the rules that ``strict`` adds only the first that is broken is told, as upstream does.
+    """
+    interface = ip_interface(text)
+    if interface is None:
         return ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
-    problems = []
-    if strict:
-        if plain != address or bare_length != length:
-            problems.append("must not have leading 0s in IP or prefix length")
-        mapped = isinstance(interface, ipaddress.IPv6Interface) and interface.ip.ipv4_mapped
-        if mapped:
-            problems.append("must not have an IPv4-mapped IPv6 address")
-        if interface.ip != interface.network.network_address:
-            problems.append("must not have bits set beyond the prefix length")
-    return tuple(problems)
+    if not strict:
+        return ()
+    address, _, length = text.partition("/")
+    if _without_leading_zeros(address) != address or length != (length.lstrip("0") or "0"):
+        return ("must not have leading 0s in IP or prefix length",)
+    if isinstance(interface, ipaddress.IPv6Interface) and interface.ip.ipv4_mapped:
+        return ("must not have an IPv4-mapped IPv6 address",)
+    if interface.ip != interface.network.network_address:
+        return ("must not have bits set beyond the prefix length",)
+    return ()
+
+
+def ip_interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
+    """Return the IP block that ``text`` writes, however sloppily; ``None`` if it writes none."""
+    address, slash, length = text.partition("/")
+    if not slash or "%" in text or not (length.isascii() and length.isdecimal()):
+        return None
+    try:
+        return ipaddress.ip_interface(f"{_without_leading_zeros(address)}/{int(length)}")
+    except ValueError:
+        return None
 
 
 def _without_leading_zeros(text: str) -> str:
-    if ":" in text or not _LEADING_ZERO.search(text):
+    """Return an address without leading zeros in its dotted part, the last of an IPv6 address."""
+    before, colon, dotted = text.rpartition(":")
+    if "." not in dotted or not _LEADING_ZERO.search(dotted):
         return text
-    return ".".join(part.lstrip("0") or "0" for part in text.split("."))
+    parts = (part.lstrip("0") or "0" if part else part for part in dotted.split("."))
+    return f"{before}{colon}{'.'.join(parts)}"

@@ -49,26 +49,34 @@ def validate_object_meta(
             errors += invalid_each(f"{path}.namespace", namespace, problems)
     elif namespace:
         errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
-    return errors + validate_accessor_meta(meta, path)
+    return errors + _new_accessor_meta(meta, path)
 
 
-def validate_accessor_meta(meta: Manifest, path: str) -> Errors:
-    """Return what is wrong with labels, annotations, owners, finalizers and generation."""
+def _new_accessor_meta(meta: Manifest, path: str) -> Errors:
+    """Return what is wrong with a new object's generation, finalizers, labels, notes, owners."""
     errors: Errors = []
     if (generation := meta.get("generation") or 0) < 0:
         errors.append(invalid(f"{path}.generation", generation, NEGATIVE))
+    errors += _labels_annotations_owners(meta, path)
+    if finalizers := meta.get("finalizers"):
+        where = f"{path}.finalizers"
+        for finalizer in finalizers:
+            errors += invalid_each(where, finalizer, formats.qualified_name(finalizer))
+        if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+            detail = "finalizer orphan and foregroundDeletion cannot be both set"
+            errors.append(invalid(where, finalizers, detail))
+        errors += _unqualified_finalizers(finalizers, where)
+    return errors
+
+
+def _labels_annotations_owners(meta: Manifest, path: str) -> Errors:
+    errors: Errors = []
     if labels := meta.get("labels"):
         errors += validate_labels(labels, f"{path}.labels")
     if annotations := meta.get("annotations"):
         errors += validate_annotations(annotations, f"{path}.annotations")
     if owners := meta.get("ownerReferences"):
         errors += _owner_references(owners, f"{path}.ownerReferences")
-    if finalizers := meta.get("finalizers"):
-        for index, finalizer in enumerate(finalizers):
-            errors += _finalizer(finalizer, f"{path}.finalizers", index)
-        if "orphan" in finalizers and "foregroundDeletion" in finalizers:
-            detail = "finalizer orphan and foregroundDeletion cannot be both set"
-            errors.append(invalid(f"{path}.finalizers", finalizers, detail))
     return errors
 
 
@@ -108,7 +116,7 @@ def _owner_references(owners: list[Manifest], path: str) -> Errors:
         api_version = owner.get("apiVersion") or ""
         kind = owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
-        if not version:
+        if not version or "/" in group:
             errors.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
         if not kind:
             errors.append(invalid(f"{path}.kind", kind, "must not be empty"))
@@ -117,30 +125,37 @@ def _owner_references(owners: list[Manifest], path: str) -> Errors:
         if not owner.get("uid"):
             errors.append(invalid(f"{path}.uid", "", "must not be empty"))
         if (group, version, kind) == ("", "v1", "Event"):
-            detail = f"{api_version}, Kind={kind} is disallowed from being an owner"
+            detail = "/v1, Kind=Event is disallowed from being an owner"
             errors.append(invalid(path, owner, detail))
         if owner.get("controller"):
+            own = f"{kind}/{owner.get('name') or ''}"
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in '
-                    f"references for {controller} and {owner.get('name', '')}"
+                    f"references for {controller} and {own}"
                 )
                 errors.append(invalid(path, owners, detail))
             else:
-                controller = owner.get("name") or ""
+                controller = own
     return errors
 
 
-def _finalizer(name: str, path: str, index: int) -> Errors:
-    errors = invalid_each(path, name, formats.qualified_name(name))
-    if "/" not in name and name not in _STANDARD_FINALIZERS:
-        detail = "name is neither a standard finalizer name nor is it fully qualified"
-        errors.append(invalid(f"{path}[{index}]", name, detail))
-    return errors
+def _unqualified_finalizers(finalizers: list[str], path: str) -> Errors:
+    """Return the finalizers that are neither Kubernetes' own nor ``domain/name``."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"{path}[{index}]", name, detail)
+        for index, name in enumerate(finalizers)
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]
 
 
 def validate_object_meta_update(new: Manifest, old: Manifest, path: str = "metadata") -> Errors:
-    """Return what may not change in the metadata of a stored object."""
+    """Return what may not change in the metadata of a stored object, and what is wrong with it.
+
+    As upstream, finalizers are looked at less closely than in a new object: what stands around
+    their ``/`` is not.
+    """
     errors: Errors = []
     deletion = new.get("deletionTimestamp")
     old_finalizers = set(old.get("finalizers") or ())
@@ -178,7 +193,8 @@ def validate_object_meta_update(new: Manifest, old: Manifest, path: str = "metad
         if (value or empty) != (old.get(name) or empty):
             shown = deletion if name == "deletionTimestamp" else value
             errors.append(invalid(f"{path}.{name}", shown, IMMUTABLE))
-    return errors + validate_accessor_meta(new, path)
+    errors += _labels_annotations_owners(new, path)
+    return errors + _unqualified_finalizers(new.get("finalizers") or [], f"{path}.finalizers")
 
 
 def validate_immutable(new: Any, old: Any, path: str) -> Errors:

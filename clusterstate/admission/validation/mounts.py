@@ -26,8 +26,8 @@ def validate_local_descending_path(text: str, path: str) -> Errors:
 
 
 def validate_no_backsteps(text: str, path: str) -> Errors:
-    """Return the error of a path with a ``..`` element."""
-    if ".." in text.replace("\\", "/").split("/"):
+    """Return the error of a path with a ``..`` element; only ``/`` separates, as on Linux."""
+    if ".." in text.split("/"):
         return [invalid(path, text, "must not contain '..'")]
     return []
 

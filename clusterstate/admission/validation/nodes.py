@@ -3,7 +3,6 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
-import ipaddress
 import re
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from clusterstate.admission.validation.metadata import (
 from clusterstate.admission.validation.resources import validate_quantity
 from clusterstate.admission.validation.scheduling import validate_taints
 from clusterstate.objects import wire_types
+from clusterstate.objects.errors import INTERNAL, FieldError
 from clusterstate.objects.meta import Manifest, prepare
 from clusterstate.objects.reading import read_embedded
 
@@ -187,20 +187,19 @@ def _pod_cidrs(cidrs: list[str], *, strict: bool) -> Errors:
     errors: Errors = []
     for index, block in enumerate(cidrs):
         errors += invalid_each(f"{path}[{index}]", block, formats.cidr(block, strict=strict))
-    if len(cidrs) > 2 or (len(cidrs) == 2 and not _is_dual_stack(cidrs)):
+    if len(cidrs) == 1:
+        return errors
+    interfaces = [formats.ip_interface(block) for block in cidrs]
+    if None in interfaces:
+        index = interfaces.index(None)
+        why = f"invalid CIDR[{index}]: <nil> (invalid CIDR address: {cidrs[index]})"
+        detail = f"invalid PodCIDRs. failed to check with dual stack with error:{why}"
+        errors.append(FieldError(INTERNAL, path, None, detail))
+    families = {interface.version for interface in interfaces if interface is not None}
+    if len(cidrs) > 2 or None in interfaces or len(families) < 2:
         detail = "may specify no more than one CIDR for each IP family"
         errors.append(invalid(path, cidrs, detail))
     return errors
-
-
-def _is_dual_stack(cidrs: list[str]) -> bool:
-    versions = set()
-    for block in cidrs:
-        try:
-            versions.add(ipaddress.ip_network(block, strict=False).version)
-        except ValueError:
-            return False
-    return versions == {4, 6}
 
 
 def _config_source(source: Manifest, path: str, *, in_status: bool) -> Errors:

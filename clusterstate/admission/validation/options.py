@@ -36,6 +36,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     old_pod_violates_legacy_match_label_keys_validation: bool = False
     allow_container_restart_policy_rules: bool = False
     allow_restart_all_containers: bool = False
+    allow_user_namespaces_with_volume_devices: bool = False
     allow_taint_toleration_comparison_operators: bool = False
     strict_ip_cidr: bool = False
 
@@ -67,9 +68,11 @@ def tolerating(old: Manifest) -> PodOptions:
     affinity = spec.get("affinity") or {}
     tolerations = spec.get("tolerations") or ()
     constraints = spec.get("topologySpreadConstraints") or ()
+    own_users = spec.get("hostUsers") is False
     if (
         not affinity
         and not constraints
+        and not own_users
         and not any(t.get("operator") in ("Lt", "Gt") for t in tolerations)
     ):
         return CURRENT
@@ -94,5 +97,11 @@ def tolerating(old: Manifest) -> PodOptions:
         ),
         allow_taint_toleration_comparison_operators=any(
             t.get("operator") in ("Lt", "Gt") for t in tolerations
+        ),
+        allow_user_namespaces_with_volume_devices=own_users
+        and any(
+            container.get("volumeDevices")
+            for field in ("initContainers", "containers", "ephemeralContainers")
+            for container in spec.get(field) or ()
         ),
     )

@@ -4,9 +4,13 @@ Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from clusterstate.admission.validation.options import PodOptions
 from clusterstate.objects.meta import Manifest
+
+PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+"""What an image's pull policy may be, of a container and of a volume."""
 
 Volumes = dict[str, Manifest]
 """Volume name -> the volume, for those volumes that are valid."""

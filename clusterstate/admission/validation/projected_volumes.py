@@ -149,6 +149,8 @@ def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Error
 
 def _trust_bundle_name(name: str) -> tuple[str, ...]:
     """Return what keeps ``name`` from naming a bundle; ``:`` separates a signer's prefix."""
+    if name.startswith(":") and name.count(":") == 1:
+        return ('ClusterTrustBundle without signer name must not have ":" in its name',)
     return formats.dns_subdomain(name.rpartition(":")[2])
 
 

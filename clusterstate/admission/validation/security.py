@@ -23,6 +23,7 @@ from clusterstate.admission.validation.options import PodOptions
 from clusterstate.objects.meta import Manifest
 
 WINDOWS_UNSET: Final = "cannot be set for a windows pod"
+WITHOUT_HOST_USERS: Final = "when `hostUsers` is false"
 _PROFILE_TYPES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 _SYSCTL_SEGMENT: Final = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL_FORMAT: Final = rf"({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}"
@@ -357,7 +358,7 @@ def validate_host_users(spec: Manifest, path: str) -> Errors:
         ("hostIPC", "HostIPC"),
     ):
         if spec.get(field):
-            errors.append(forbidden(f"{path}.{shown}", "when `pod.Spec.HostUsers` is false"))
+            errors.append(forbidden(f"{path}.{shown}", WITHOUT_HOST_USERS))
     return errors
 
 

@@ -15,7 +15,9 @@ from clusterstate.objects.meta import Manifest
 # type -> its fields in order, each ``GoName[=jsonName]:type``. The JSON name is the Go name with a
 # lower first letter unless stated. Scalar types: s text, b bool, i number, p pointer to a scalar,
 # j as it stands; q quantity, r resource list, m map; ``[]X`` list of X, ``*X`` pointer to struct X,
-# ``X`` struct by value, ``X&`` the fields of X inline.
+# ``X`` struct by value, ``X&`` the fields of X inline, ``member>X`` those of the member's X inline;
+# ``?`` before a type: left out where empty.
+# The types of ``meta/v1`` have no internal form: their fields are written as on the wire.
 _TYPES: Final[dict[str, str]] = {
     "PodSpec": (
         "Volumes:[]Volume InitContainers:[]Container Containers:[]Container "
@@ -118,8 +120,8 @@ _TYPES: Final[dict[str, str]] = {
         "PreferredDuringSchedulingIgnoredDuringExecution:[]WeightedPodAffinityTerm"
     ),
     "PodAffinityTerm": (
-        "LabelSelector:p Namespaces:[]s TopologyKey:s NamespaceSelector:p MatchLabelKeys:[]s "
-        "MismatchLabelKeys:[]s"
+        "LabelSelector:*LabelSelector Namespaces:[]s TopologyKey:s "
+        "NamespaceSelector:*LabelSelector MatchLabelKeys:[]s MismatchLabelKeys:[]s"
     ),
     "WeightedPodAffinityTerm": "Weight:i PodAffinityTerm:PodAffinityTerm",
     "Toleration": "Key:s Operator:s Value:s Effect:s TolerationSeconds:p",
@@ -128,7 +130,7 @@ _TYPES: Final[dict[str, str]] = {
     "PodDNSConfigOption": "Name:s Value:p",
     "PodReadinessGate": "ConditionType:s",
     "TopologySpreadConstraint": (
-        "MaxSkew:i TopologyKey:s WhenUnsatisfiable:s LabelSelector:p MinDomains:p "
+        "MaxSkew:i TopologyKey:s WhenUnsatisfiable:s LabelSelector:*LabelSelector MinDomains:p "
         "NodeAffinityPolicy:p NodeTaintsPolicy:p MatchLabelKeys:[]s"
     ),
     "PodOS": "Name:s",
@@ -136,13 +138,94 @@ _TYPES: Final[dict[str, str]] = {
     "PodResourceClaim": "Name:s ResourceClaimName:p ResourceClaimTemplateName:p",
     "PodSchedulingGroup": "PodGroupName:p",
     "Volume": (
-        "Name:s HostPath:p EmptyDir:*EmptyDir GCEPersistentDisk=gcePersistentDisk:p "
-        "AWSElasticBlockStore=awsElasticBlockStore:p GitRepo:p Secret:p NFS=nfs:p ISCSI=iscsi:p "
-        "Glusterfs:p PersistentVolumeClaim:p RBD=rbd:p Quobyte:p FlexVolume:p Cinder:p "
-        "CephFS=cephfs:p Flocker:p DownwardAPI:p FC=fc:p AzureFile:p ConfigMap:p VsphereVolume:p "
-        "AzureDisk:p PhotonPersistentDisk:p Projected:p PortworxVolume:p ScaleIO:p "
-        "StorageOS=storageos:p CSI=csi:p Ephemeral:p Image:p"
+        "Name:s HostPath:*HostPath EmptyDir:*EmptyDir GCEPersistentDisk=gcePersistentDisk:*GCEDisk "
+        "AWSElasticBlockStore=awsElasticBlockStore:*AWSDisk GitRepo:*GitRepo "
+        "Secret:*SecretVolume NFS=nfs:*NFS ISCSI=iscsi:*ISCSI Glusterfs:*Glusterfs "
+        "PersistentVolumeClaim:*ClaimVolume RBD=rbd:*RBD Quobyte:*Quobyte "
+        "FlexVolume:*FlexVolume Cinder:*Cinder CephFS=cephfs:*CephFS Flocker:*Flocker "
+        "DownwardAPI:*DownwardAPIVolume FC=fc:*FC AzureFile:*AzureFile "
+        "ConfigMap:*ConfigMapVolume VsphereVolume:*VsphereVolume AzureDisk:*AzureDisk "
+        "PhotonPersistentDisk:*PhotonDisk Projected:*Projected PortworxVolume:*PortworxVolume "
+        "ScaleIO:*ScaleIO StorageOS=storageos:*StorageOS CSI=csi:*CSI Ephemeral:*Ephemeral "
+        "Image:*ImageVolume"
     ),
+    "HostPath": "Path:s Type:p",
+    "GCEDisk": "PDName=pdName:s FSType=fsType:s Partition:i ReadOnly:b",
+    "AWSDisk": "VolumeID:s FSType=fsType:s Partition:i ReadOnly:b",
+    "GitRepo": "Repository:s Revision:s Directory:s",
+    "SecretVolume": "SecretName:s Items:[]KeyToPath DefaultMode:p Optional:p",
+    "KeyToPath": "Key:s Path:s Mode:p",
+    "NFS": "Server:s Path:s ReadOnly:b",
+    "ISCSI": (
+        "TargetPortal:s IQN=iqn:s Lun:i ISCSIInterface=iscsiInterface:s FSType=fsType:s ReadOnly:b "
+        "Portals:[]s DiscoveryCHAPAuth=chapAuthDiscovery:b SessionCHAPAuth=chapAuthSession:b "
+        "SecretRef:*LocalObjectReference InitiatorName:p"
+    ),
+    "Glusterfs": "EndpointsName=endpoints:s Path:s ReadOnly:b",
+    "ClaimVolume": "ClaimName:s ReadOnly:b",
+    "RBD": (
+        "CephMonitors=monitors:[]s RBDImage=image:s FSType=fsType:s RBDPool=pool:s "
+        "RadosUser=user:s Keyring:s SecretRef:*LocalObjectReference ReadOnly:b"
+    ),
+    "Quobyte": "Registry:s Volume:s ReadOnly:b User:s Group:s Tenant:s",
+    "FlexVolume": ("Driver:s FSType=fsType:s SecretRef:*LocalObjectReference ReadOnly:b Options:m"),
+    "Cinder": "VolumeID:s FSType=fsType:s ReadOnly:b SecretRef:*LocalObjectReference",
+    "CephFS": (
+        "Monitors:[]s Path:s User:s SecretFile:s SecretRef:*LocalObjectReference ReadOnly:b"
+    ),
+    "Flocker": "DatasetName:s DatasetUUID:s",
+    "DownwardAPIVolume": "Items:[]DownwardAPIFile DefaultMode:p",
+    "DownwardAPIFile": (
+        "Path:s FieldRef:*ObjectFieldSelector ResourceFieldRef:*ResourceFieldSelector Mode:p"
+    ),
+    "FC": "TargetWWNs:[]s Lun:p FSType=fsType:s ReadOnly:b WWIDs=wwids:[]s",
+    "AzureFile": "SecretName:s ShareName:s ReadOnly:b",
+    "ConfigMapVolume": "Name:s Items:[]KeyToPath DefaultMode:p Optional:p",
+    "VsphereVolume": "VolumePath:s FSType=fsType:s StoragePolicyName:s StoragePolicyID:s",
+    "AzureDisk": (
+        "DiskName:s DataDiskURI=diskURI:s CachingMode:p FSType=fsType:p ReadOnly:p Kind:p"
+    ),
+    "PhotonDisk": "PdID:s FSType=fsType:s",
+    "Projected": "Sources:[]VolumeProjection DefaultMode:p",
+    "VolumeProjection": (
+        "Secret:*KeysProjection DownwardAPI:*DownwardAPIProjection ConfigMap:*KeysProjection "
+        "ServiceAccountToken:*TokenProjection ClusterTrustBundle:*TrustBundleProjection "
+        "PodCertificate:*CertificateProjection"
+    ),
+    "KeysProjection": "Name:s Items:[]KeyToPath Optional:p",
+    "DownwardAPIProjection": "Items:[]DownwardAPIFile",
+    "TokenProjection": "Audience:s ExpirationSeconds:i Path:s",
+    "TrustBundleProjection": ("Name:p SignerName:p LabelSelector:*LabelSelector Optional:p Path:s"),
+    "CertificateProjection": (
+        "SignerName:s KeyType:s MaxExpirationSeconds:p CredentialBundlePath:s KeyPath:s "
+        "CertificateChainPath:s UserAnnotations:m"
+    ),
+    "PortworxVolume": "VolumeID:s FSType=fsType:s ReadOnly:b",
+    "ScaleIO": (
+        "Gateway:s System:s SecretRef:*LocalObjectReference SSLEnabled=sslEnabled:b "
+        "ProtectionDomain:s StoragePool:s StorageMode:s VolumeName:s FSType=fsType:s ReadOnly:b"
+    ),
+    "StorageOS": (
+        "VolumeName:s VolumeNamespace:s FSType=fsType:s ReadOnly:b SecretRef:*LocalObjectReference"
+    ),
+    "CSI": (
+        "Driver:s ReadOnly:p FSType=fsType:p VolumeAttributes:m "
+        "NodePublishSecretRef:*LocalObjectReference"
+    ),
+    "Ephemeral": "VolumeClaimTemplate:*ClaimTemplate",
+    "ClaimTemplate": "metadata>ClaimMetadata Spec:ClaimSpec",
+    "ClaimMetadata": "labels:?m annotations:?m",
+    "ClaimSpec": (
+        "AccessModes:[]s Selector:*LabelSelector Resources:ClaimResources VolumeName:s "
+        "StorageClassName:p VolumeMode:p DataSource:*DataSource DataSourceRef:*DataSourceRef "
+        "VolumeAttributesClassName:p"
+    ),
+    "ClaimResources": "Limits:r Requests:r",
+    "DataSource": "APIGroup=apiGroup:p Kind:s Name:s",
+    "DataSourceRef": "DataSource& Namespace:p",
+    "ImageVolume": "Reference:s PullPolicy:s",
+    "LabelSelector": "matchLabels:?m matchExpressions:?[]SelectorRequirement",
+    "SelectorRequirement": "key:s operator:s values:?[]s",
     "EmptyDir": "Medium:s SizeLimit:p",
 }
 # The internal form keeps the pod's host namespaces in its security context.
@@ -179,16 +262,44 @@ def _internal(spec: Manifest) -> dict[str, Any]:
     return _struct("PodSpec", spec)
 
 
+def fields(name: str) -> dict[str, str]:
+    """Return JSON name -> type of the members of a type of the table, without ``[]``, ``*``, ``?``.
+
+    Raises:
+        KeyError: there is no such type.
+    """
+    known: dict[str, str] = {}
+    for entry in _TYPES[name].split():
+        if entry.endswith("&"):
+            known |= fields(entry[:-1])
+        elif ">" in entry:
+            known |= fields(entry.partition(">")[2])
+        else:
+            names, _, type_ = entry.partition(":")
+            known[_json_name(names)] = type_.lstrip("?[]*")
+    return known
+
+
+def _json_name(names: str) -> str:
+    go_name, _, json_name = names.partition("=")
+    return json_name or go_name[0].lower() + go_name[1:]
+
+
 def _struct(name: str, value: Manifest) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for entry in _TYPES[name].split():
         if entry.endswith("&"):
             shown.update(_struct(entry[:-1], value))
             continue
+        member, inline, of_member = entry.partition(">")
+        if inline:
+            shown.update(_struct(of_member, value.get(member) or {}))
+            continue
         names, _, type_ = entry.partition(":")
-        go_name, _, json_name = names.partition("=")
-        key = json_name or go_name[0].lower() + go_name[1:]
-        shown[go_name] = _value(type_, value.get(key))
+        go_name, key = names.partition("=")[0], _json_name(names)
+        if type_.startswith("?") and not value.get(key):
+            continue
+        shown[go_name] = _value(type_.removeprefix("?"), value.get(key))
     return shown
 
 

@@ -24,6 +24,7 @@ from clusterstate.admission.validation.mounts import (
     validate_no_backsteps,
 )
 from clusterstate.admission.validation.options import PodOptions
+from clusterstate.admission.validation.pod_context import PULL_POLICIES
 from clusterstate.admission.validation.projected_volumes import validate_projected
 from clusterstate.admission.validation.resources import parse
 from clusterstate.admission.validation.storage import validate_claim_spec
@@ -122,6 +123,8 @@ def _source(volume: Manifest, path: str, options: PodOptions, pod_name: str) -> 
         at = f"{path}.{_SHOWN.get(kind, kind)}"
         if kind == "projected":
             errors += validate_projected(source, at, options)
+        elif kind == "image":
+            errors += _image(source, at, options)
         elif kind == "ephemeral":
             errors += _ephemeral(source, at)
             if pod_name and name:
@@ -363,13 +366,29 @@ def _csi(source: Manifest, path: str) -> Errors:
     errors: Errors = []
     if not driver:
         errors.append(required(f"{path}.driver"))
-    else:
-        if len(driver) > 63:
-            errors.append(too_long(f"{path}.driver", driver, 63))
-        errors += invalid_each(f"{path}.driver", driver, formats.dns_subdomain(driver.lower()))
+    if len(driver) > 63:
+        errors.append(too_long(f"{path}.driver", driver, 63))
+    errors += invalid_each(f"{path}.driver", driver, formats.dns_subdomain(driver.lower()))
     secret = source.get("nodePublishSecretRef")
-    if secret is not None and not secret.get("name"):
-        errors.append(required(f"{path}.nodePublishSecretRef.name"))
+    if secret is not None:
+        name = secret.get("name") or ""
+        if not name:
+            errors.append(required(f"{path}.nodePublishSecretRef.name"))
+        else:
+            # The path is upstream's.
+            errors += invalid_each(f"{path}.name", name, formats.dns_subdomain(name))
+    return errors
+
+
+def _image(source: Manifest, path: str, options: PodOptions) -> Errors:
+    errors: Errors = []
+    if options.resource_is_pod and not source.get("reference"):
+        errors.append(required(f"{path}.reference"))
+    policy = source.get("pullPolicy") or ""
+    if not policy:
+        errors.append(required(f"{path}.pullPolicy"))
+    elif policy not in PULL_POLICIES:
+        errors.append(not_supported(f"{path}.pullPolicy", policy, PULL_POLICIES))
     return errors
 
 
@@ -382,7 +401,7 @@ def _ephemeral(source: Manifest, path: str) -> Errors:
     errors = validate_annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
     errors += validate_labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
     errors += [
-        forbidden(f"{path}.metadata.{name}", "cannot be set for an ephemeral volume")
+        forbidden(f"{path}.metadata.{name}", "cannot be set")
         for name, value in metadata.items()
         if value and name not in ("annotations", "labels")
     ]

@@ -1,0 +1,235 @@
+"""What a manifest may be where few users go: refused, and told, as in Kubernetes 1.36."""
+
+import types
+import typing
+
+import msgspec
+import pytest
+
+from clusterstate.admission.validation import formats, metadata, nodes, options
+from clusterstate.admission.validation.spec_diff import fields, spec_diff
+from clusterstate.objects import wire_types
+from clusterstate.objects.errors import INTERNAL, INVALID
+from tests.admission.context import pod, refusals
+
+RDSRDE = "requiredDuringSchedulingRequiredDuringExecution"
+
+
+# ------------------------------------------------------------------------- names and addresses
+
+
+def test_the_length_of_a_ports_name_is_told_in_bytes():
+    port = {"name": "a" * 16, "containerPort": 80, "protocol": "TCP"}
+    container = {"name": "c", "image": "i", "ports": [port]}
+    assert refusals(pod({"containers": [container]})) == {
+        "spec.containers[0].ports[0].name": "must be no more than 15 bytes"
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "problem"),
+    [
+        ("10.0.0.0/8", ""),
+        ("010.0.0.1/8", "must not have leading 0s in IP or prefix length"),
+        ("10.0.0.1/08", "must not have leading 0s in IP or prefix length"),
+        ("10.0.0.1/8", "must not have bits set beyond the prefix length"),
+        ("::ffff:10.0.0.1/104", "must not have an IPv4-mapped IPv6 address"),
+        ("::ffff:10.00.0.1/104", "must not have leading 0s in IP or prefix length"),
+        ("10.0.0.0", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        ("10.0.0.0/33", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+    ],
+)
+def test_of_an_ip_block_the_first_broken_rule_is_told(block, problem):
+    assert formats.cidr(block, strict=True) == ((problem,) if problem else ())
+    sloppy = () if problem.startswith("must not") else formats.cidr(block, strict=True)
+    assert formats.cidr(block, strict=False) == sloppy
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("10.0.0.1", ""),
+        ("10.00.0.1", "must not have leading 0s"),
+        ("::ffff:10.00.0.1", "must not have leading 0s"),
+        ("::ffff:10.0.0.1", "must not be an IPv4-mapped IPv6 address"),
+        ("10..0.1", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+    ],
+)
+def test_of_an_ip_address_the_first_broken_rule_is_told(address, problem):
+    assert formats.ip_address(address, strict=True) == ((problem,) if problem else ())
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        (["10.0.0.0/8", "2000::/10"], []),
+        (["010.0.0.0/8", "2000::/10"], []),
+        (["10.0.0.0/8", "010.0.0.0/8"], [INVALID]),
+        (["10.0.0.0/8", "none"], [INVALID, INTERNAL, INVALID]),
+    ],
+)
+def test_the_ip_blocks_of_a_node_are_of_both_families(blocks, told):
+    node = {"metadata": {"name": "n"}, "spec": {"podCIDRs": blocks}}
+    errors = nodes.validate_node(node, strict_ip_cidr=False)
+    assert [error.type for error in errors] == told
+
+
+# ------------------------------------------------------------------------- metadata
+
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1"}
+
+
+@pytest.mark.parametrize(
+    ("owners", "told"),
+    [
+        ([OWNER], []),
+        (
+            [{**OWNER, "controller": True}, {**OWNER, "kind": "Job", "controller": True}],
+            [
+                (
+                    'Only one reference can have Controller set to true. Found "true" in '
+                    "references for ReplicaSet/web and Job/web"
+                )
+            ],
+        ),
+        (
+            [{**OWNER, "apiVersion": "v1", "kind": "Event"}],
+            ["/v1, Kind=Event is disallowed from being an owner"],
+        ),
+        ([{**OWNER, "apiVersion": "a/b/v1"}], ["version must not be empty"]),
+    ],
+)
+def test_what_owners_are_refused(owners, told):
+    meta = {"name": "n", "namespace": "default", "ownerReferences": owners}
+    errors = metadata.validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
+    assert [error.detail for error in errors] == told
+
+
+def test_finalizers_of_a_stored_object_are_only_asked_for_their_domain():
+    """The API server has never looked closer at an update, so that such objects exist."""
+    stored = {"name": "n", "resourceVersion": "1"}
+
+    def told(*finalizers):
+        new = {**stored, "finalizers": list(finalizers)}
+        errors = metadata.validate_object_meta_update(new, stored)
+        return [(error.field, error.detail) for error in errors]
+
+    assert not told("example.com/keep", "orphan", "foregroundDeletion", "example.com/a b")
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    assert told("orphan", "keep") == [("metadata.finalizers[1]", detail)]
+
+
+# ------------------------------------------------------------------------- volumes
+
+
+BLOCK_DEVICE = {
+    "hostUsers": False,
+    "containers": [
+        {"name": "c", "image": "i", "volumeDevices": [{"name": "v", "devicePath": "/dev/xvda"}]}
+    ],
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}],
+}
+
+
+def test_a_pod_with_users_of_its_own_has_no_block_devices():
+    refused = {"spec.containers[0].volumeDevices": "when `hostUsers` is false"}
+    assert refusals(pod(BLOCK_DEVICE)) == refused
+    assert not refusals(pod({**BLOCK_DEVICE, "hostUsers": True}))
+    stored = pod({**BLOCK_DEVICE, "terminationGracePeriodSeconds": 30})
+    assert options.tolerating(stored).allow_user_namespaces_with_volume_devices
+    assert not options.tolerating(
+        pod({"hostUsers": False})
+    ).allow_user_namespaces_with_volume_devices
+
+
+@pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "hostIPC"])
+def test_a_pod_with_users_of_its_own_shares_no_namespace_of_the_host(field):
+    found = refusals(pod({"hostUsers": False, field: True}))
+    assert list(found.values()) == ["when `hostUsers` is false"]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ({"image": {"reference": "i:1"}}, {}),
+        ({"image": {}}, {".image.reference": ""}),
+        (
+            {"image": {"reference": "i:1", "pullPolicy": "Sometimes"}},
+            {".image.pullPolicy": 'supported values: "Always", "IfNotPresent", "Never"'},
+        ),
+        ({"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}, {}),
+        (
+            {"csi": {"driver": "d", "nodePublishSecretRef": {}}},
+            {".csi.nodePublishSecretRef.name": ""},
+        ),
+        ({"hostPath": {"path": "/a/../b"}}, {".hostPath.path": "must not contain '..'"}),
+        ({"hostPath": {"path": "/a\\..\\b"}}, {}),
+    ],
+)  # fmt: skip
+def test_volumes_are_checked_like_the_api_servers(source, told):
+    found = refusals(pod({"volumes": [{"name": "v", **source}]}))
+    assert found == {f"spec.volumes[0]{field}": detail for field, detail in told.items()}
+
+
+# ------------------------------------------------------------------------- the diff of specs
+
+
+def test_a_volume_beside_a_change_is_shown_in_its_internal_form():
+    def spec(user):
+        volume = {"name": "v", "nfs": {"path": "/", "server": user, "readOnly": True}}
+        return {"volumes": [volume], "containers": [{"name": "c"}]}
+
+    lines = spec_diff(spec("a"), spec("b")).split("\n")
+    assert lines[4:7] == ['-    "Server": "a",', '+    "Server": "b",', '     "Path": "/",']
+    assert '     "ReadOnly": true' in lines
+
+
+def test_a_label_selector_is_shown_in_one_order_however_it_was_written():
+    one = {"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": []}
+    other = {"matchExpressions": None, "matchLabels": {"a": "2", "b": "1"}}
+    specs = [{"topologySpreadConstraints": [{"labelSelector": each}]} for each in (one, other)]
+    assert not spec_diff(*specs)
+
+
+# Members of later versions, and those that the internal form has elsewhere or not at all.
+ELSEWHERE = {
+    "PodSpec": {"hostIPC", "hostNetwork", "hostPID", "hostUsers", "serviceAccount",
+                "shareProcessNamespace", "evictionResponders"},
+    "NodeAffinity": {RDSRDE},
+    "PreferredSchedulingTerm": {"matchExpressions", "matchFields"},
+    "HTTPGetAction": {"protocol"}, "GRPCAction": {"mode"}, "VolumeMount": {"bindMountOptions"},
+    "EmptyDirVolumeSource": {"mode"}, "PersistentVolumeClaimTemplate": {"metadata"},
+}  # fmt: skip
+OF_LATER_VERSIONS = {"defaultUser", "user"}  # of the files of a volume
+
+
+def _struct(of):
+    """Return the struct that a wire type holds, and whether in a list; None if it holds none."""
+    if typing.get_origin(of) is list:
+        return _struct(typing.get_args(of)[0])
+    if isinstance(of, types.UnionType):
+        found = [_struct(each) for each in typing.get_args(of)]
+        return next((each for each in found if each is not None), None)
+    return of if isinstance(of, type) and issubclass(of, msgspec.Struct) else None
+
+
+def test_the_diff_knows_every_member_of_a_pod_spec():
+    waiting, seen = [(wire_types.PodSpec, "PodSpec")], set()
+    while waiting:
+        wire, shown = waiting.pop()
+        if (wire, shown) in seen:
+            continue
+        seen.add((wire, shown))
+        known = fields(shown)
+        files = set() if wire.__name__ in ("RBDVolumeSource", "CephFSVolumeSource",
+                                           "QuobyteVolumeSource", "SELinuxOptions") \
+            else OF_LATER_VERSIONS  # fmt: skip
+        for member in msgspec.structs.fields(wire):
+            if member.encode_name in ELSEWHERE.get(wire.__name__, set()) | files:
+                continue
+            assert member.encode_name in known, f"{wire.__name__}.{member.encode_name}"
+            inner = _struct(member.type)
+            if inner is not None:
+                waiting.append((inner, known[member.encode_name]))
+    assert len(seen) > 80
