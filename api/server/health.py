@@ -8,10 +8,14 @@ the database is gone. Redis only shortens waits, so its absence is reported
 (``[!]``) and does not make the service unready.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:
-``latest`` returns what was found last, at once, and says so when that is too long ago.
+``latest`` returns what was found last, at once, and says so when that is too long ago. It says of
+the database that it does not answer only while the thread waits for it: a thread that had no
+processor for seconds knows nothing about the database.
 ``problems`` has the thread look again and waits for it, but no longer than ``ANSWER_SECONDS``.
 
-``CHECKS`` is the list of what is looked at; each entry returns parts, and may query.
+``CHECKS`` is the list of what is looked at; each entry returns parts, and may query. The first one
+is about what is needed, and what it finds is told at once: a Redis that is slow to answer makes
+nothing of it old.
 ``health_texts`` says in which words they are told.
 """
 
@@ -128,14 +132,15 @@ CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _redis, 
 
 def look() -> list[Part]:
     """Return every part as it is now. Queries, and asks Redis."""
-    parts = [Part("web")]
-    for check in CHECKS:
-        try:
-            parts += check()
-        except Exception as error:
-            logger.exception("health_check_failed")
-            parts.append(Part(check.__name__.strip("_"), f"cannot tell ({type(error).__name__})"))
-    return parts
+    return [Part("web"), *(part for check in CHECKS for part in _found_by(check))]
+
+
+def _found_by(check: Callable[[], Iterator[Part]]) -> list[Part]:
+    try:
+        return list(check())
+    except Exception as error:
+        logger.exception("health_check_failed")
+        return [Part(check.__name__.strip("_"), f"cannot tell ({type(error).__name__})")]
 
 
 # --- the thread that looks -----------------------------------------------------------------------
@@ -150,6 +155,11 @@ class _Lookout:
         self._every: float | None = None
         self._asked = False
         self._began_at = 0.0
+        """When the last look began that is over."""
+        self._needed_at = 0.0
+        """When the last look at what is needed began that is over."""
+        self._waits_since: float | None = None
+        """Since when the thread waits for what is needed, None while it does something else."""
         self._parts: list[Part] = []
 
     def start(self, every: float | None = None) -> None:
@@ -167,32 +177,42 @@ class _Lookout:
             self._changed.notify_all()
 
     def _run(self) -> None:
+        others: list[Part] = []
         while True:
             with self._changed:
                 self._asked = False
                 if self._thread is not threading.current_thread():
                     break
-            began = time.monotonic()
-            parts = look()
+            began = self._waits_since = time.monotonic()
+            needed = _found_by(CHECKS[0])
+            with self._changed:
+                self._needed_at, self._waits_since = began, None
+                self._parts = [Part("web"), *needed, *others]
+            others = [part for check in CHECKS[1:] for part in _found_by(check)]
             if self._every is None:
                 connection.close()
             with self._changed:
-                self._began_at, self._parts = began, parts
+                self._began_at, self._parts = began, [Part("web"), *needed, *others]
                 self._changed.notify_all()
+                pause = self._every and max(0.0, self._every - (time.monotonic() - began))
                 self._changed.wait_for(
-                    lambda: self._asked or self._thread is not threading.current_thread(),
-                    self._every,
+                    lambda: self._asked or self._thread is not threading.current_thread(), pause
                 )
         connection.close()
 
     def latest(self) -> list[Part]:
         """Return what was found last; at once, whatever is frozen."""
         self.start(_EVERY_SECONDS)
-        age = time.monotonic() - self._began_at
+        now = time.monotonic()
+        with self._changed:
+            parts, age, since = self._parts, now - self._needed_at, self._waits_since
         if age <= _TOO_OLD_SECONDS:
-            return self._parts
-        problem = f"does not answer for {age:.0f} s" if self._parts else "was not asked yet"
-        return [Part("web"), Part("database", problem)]
+            return parts
+        if not parts:
+            return [Part("web"), Part("database", "was not asked yet")]
+        if since is None or now - since < _EVERY_SECONDS:
+            return [Part("web", f"has not looked for {age:.0f} s: it gets no processor")]
+        return [Part("web"), Part("database", f"does not answer for {now - since:.0f} s")]
 
     def ask(self, seconds: float) -> list[Part]:
         """Have the thread look; return what it finds, or what is known if that takes too long."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import pytest
 from django.http import HttpRequest
@@ -14,6 +15,7 @@ from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
 from clusterstate.objects.kinds import ALL_KINDS
 from tests.api.conftest import Api, make_token
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])
@@ -358,6 +360,58 @@ def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
     text = health.ready(HttpRequest(), health.look).content.decode()
     assert "[-] followers: cannot tell (ValueError)" in text
     assert "[+] database ok" in text
+
+
+@pytest.fixture
+def lookout(monkeypatch):
+    """A thread that looks, and what holds up its checks: of the database, and of the others."""
+    database, others = threading.Event(), threading.Event()
+    database.set()
+
+    def needed():
+        assert database.wait(20)
+        yield health.Part("database")
+
+    def slow():
+        assert others.wait(20)
+        yield health.Part("redis")
+
+    monkeypatch.setattr(health, "CHECKS", [needed, slow])
+    monkeypatch.setattr(health, "_EVERY_SECONDS", 0.02)
+    found = health._Lookout()
+    yield found, database, others
+    database.set()
+    others.set()
+    found.end()
+
+
+def names(parts):
+    return [part.name for part in parts if not part.problem]
+
+
+def test_what_is_needed_is_known_while_another_check_is_slow(lookout):
+    found, _, others = lookout
+    until(lambda: names(found.latest()) == ["web", "database"], seconds=10)
+    others.set()
+    until(lambda: names(found.latest()) == ["web", "database", "redis"], seconds=10)
+
+
+def test_a_database_that_does_not_answer_is_told_of_and_one_that_nobody_asked_is_not(
+    lookout, monkeypatch
+):
+    monkeypatch.setattr(health, "_TOO_OLD_SECONDS", 0.2)
+    found, database, others = lookout
+    until(lambda: names(found.latest()) == ["web", "database"], seconds=10)
+    # The thread is held up by something else.
+    (web,) = until(lambda: [one for one in found.latest() if one.problem], seconds=10)
+    assert web.name == "web"
+    assert "has not looked for" in web.problem
+    database.clear()
+    others.set()
+    until(lambda: [one.name for one in found.latest() if one.problem] == ["database"], seconds=10)
+    assert "does not answer for" in found.latest()[1].problem
+    database.set()
+    until(lambda: names(found.latest()) == ["web", "database", "redis"], seconds=10)
 
 
 def test_metrics_are_for_those_who_may_read_them(api, reader, settings):
