@@ -24,6 +24,7 @@ from tests.faults.replay import (
     labels_of,
     leaving,
     node_of,
+    owner_of,
     priority_of,
     revision_of,
     uid_of,
@@ -67,6 +68,8 @@ INVOLUNTARY_SECONDS = 60.0
 SCENES = 5
 TOGETHER = 100
 """Within so many revisions all pods of a batch are bound."""
+_SURPLUS = 2000
+"""A controller that was held up deletes what was too much so many revisions ago, at most."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class Violation:
 class Audit:
     """Judges every event of the watches on nodes and pods.
 
-    ``meddled(key)`` returns what clients tried to do to a pod (``delete``, ``evict``, ``bind``,
-    ``owner``, ``node``) or an empty set; ``decided_on(uid)`` returns the revision of the snapshot
+    ``meddled(pod)`` returns what clients tried to do to a pod (``delete``, ``evict``, ``bind``,
+    ``node``) or an empty set; ``decided_on(uid)`` returns the revision of the snapshot
     that a pod was placed on, or None; ``budgets`` are selectors with the least number of healthy
     pods.
     """
@@ -139,6 +142,7 @@ class Audit:
             self.names.add(name)
             if node_of(pod):
                 self._placed_by_hand(pod)
+            self._made(pod)
             return
         if before is None:
             self._broken(WATCH, f"{event.verb} of {name} ({uid}), of which no watch had told")
@@ -154,6 +158,26 @@ class Audit:
             self.gone.add(uid)
             self._by_hand.discard(uid)
             self._on_trial.discard(uid)
+
+    # Workloads
+
+    def _made(self, pod: Object) -> None:
+        """Judge a new pod of a ReplicaSet: of so many as are asked for none is made beyond.
+
+        Whoever makes the pods also says how many, and works alone: no look is out of date.
+        """
+        owner = owner_of(pod)
+        if owner in self.state.sets and (beyond := self.state.beyond(owner)) > 0:
+            name = key_of(self.state.sets[owner])
+            self._broken(REPLICAS, f"{key_of(pod)} was made, {beyond} more than {name} asks for")
+
+    def _is_surplus(self, pod: Object) -> bool:
+        """Return whether a pod's ReplicaSet had more than it asks for, a moment ago or lately."""
+        owner, uid = owner_of(pod), uid_of(pod)
+        return any(
+            uid in then.pods and owner in then.sets and then.beyond(owner) > 0
+            for then in self.state.copy().back_to(self.state.revision - _SURPLUS)
+        )
 
     # Bindings
 
@@ -272,7 +296,12 @@ class Audit:
             if "evict" not in meddled:
                 self._broken(LOST, f"{key_of(pod)} was evicted, and nobody had asked for it")
             self._within_budget(before, event)
-        elif not meddled and not self._node_is_gone(before) and reason != "DeletionByPodGC":
+        elif (
+            not meddled
+            and not self._node_is_gone(before)
+            and reason != "DeletionByPodGC"
+            and not self._is_surplus(before)
+        ):
             self._broken(LOST, f"{key_of(pod)} left for no reason ({reason or 'none is told'})")
         if reason != "EvictionByEvictionAPI":
             self._went.append((event.seen_at, before))

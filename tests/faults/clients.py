@@ -6,7 +6,6 @@ audit (`Meddling`), which asks why pods leave.
 
 import random
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,6 @@ _MANY = 50
 """So many waiting pods are enough."""
 _CLOSED = 3
 """So many nodes at most are tainted or cordoned at a time."""
-_OWNER_SECONDS = 180.0
 
 
 class Meddling:
@@ -30,29 +28,19 @@ class Meddling:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, set[str]] = defaultdict(set)
-        self._scaled_down: dict[str, float] = {}
         self._deleted_nodes: set[str] = set()
 
     def tries(self, uid: str, what: str) -> None:
         self._by_uid[uid].add(what)
 
-    def scales(self, name: str, replicas: int, before: int) -> None:
-        if replicas < before:
-            self._scaled_down[name] = time.time()
-
     def deletes_node(self, name: str) -> None:
         self._deleted_nodes.add(name)
 
     def of(self, pod: Object) -> set[str]:
-        """Return what was tried with a pod, with its owner or with its node."""
+        """Return what was tried with a pod or with its node."""
         found = set(self._by_uid.get(replay.uid_of(pod), ()))
-        app = replay.labels_of(pod).get("app", "")
-        if app == world.CANARY:
+        if replay.labels_of(pod).get("app") == world.CANARY:
             found.add("delete")
-        if pod["metadata"].get("ownerReferences") and (
-            time.time() - self._scaled_down.get(app, 0) < _OWNER_SECONDS
-        ):
-            found.add("owner")
         if replay.node_of(pod) in self._deleted_nodes:
             found.add("node")
         return found
@@ -356,7 +344,6 @@ class Client(threading.Thread):
         name = self._rng.choice(sorted(world.WORKLOADS))
         usual = world.WORKLOADS[name]
         replicas = usual + self._rng.choice((-1, 0, 2))
-        self._meddling.scales(name, replicas, usual + 2)
         body = {"spec": {"replicas": replicas}}
         self._send(
             "scale", name, "PATCH", f"{world.DEPLOYMENTS}/{name}", body, content=MERGE,

@@ -23,7 +23,7 @@ from tests.faults.probe import UNTRUE_SECONDS, Look, Probe
 from tests.faults.replay import State
 from tests.faults.schedule import Fault, Life, Round
 from tests.faults.system import OWN, System
-from tests.faults.watchers import PATHS, Follower
+from tests.faults.watchers import PATHS, Follower, shared_by
 from tests.faults.wire import NoAnswer, Wire
 
 Say = Callable[[str], None]
@@ -35,6 +35,8 @@ REST_SECONDS = 25.0
 """So long what follows may take to catch up with what was written."""
 REDIS_SECONDS = 3.0
 """So long an easy pod may take while Redis alone is away (2 s, and the polling of the probe)."""
+_RESTLESS = ("Pod", "Node", "Pod")
+"""The kinds of the watches that hang up all the time and resume."""
 _NEVER_ENDED_BY_CLIENTS = ("http", "https", "advisor", "console")
 _ENOUGH = 40
 # In KiB and rows. Decisions and events are kept for an hour and more, in partitions.
@@ -146,16 +148,15 @@ class Living:
             log = (system.folder / "up.log").read_text(errors="replace")[-3000:]
             raise RuntimeError(f"the service did not become ready:\n{log}")
         self._furnish()
-        kinds = tuple(PATHS)
         self._recorders = {
             kind: Follower(f"recorder of {kind}s", kind, self._wire(seconds=90), self._history,
                            restless=None)
-            for kind in kinds
+            for kind in PATHS
         }  # fmt: skip
         self._restless = [
             Follower(f"restless {number} ({kind})", kind, self._wire(secure=number % 2 == 0),
                      self._history, restless=random.Random(f"{self._life.seed}/{kind}/{number}"))
-            for number, kind in enumerate((*kinds, "Pod"))
+            for number, kind in enumerate(_RESTLESS)
         ]  # fmt: skip
         self._clients = [
             clients.Client(
@@ -168,7 +169,7 @@ class Living:
         self._agent = clients.Agent(self._wire(), self._view)
         for thread in (*self._followers(), *self._clients, self._agent, self._prober):
             thread.start()
-        self._replay(min(self._settle()))  # from here on every event is judged
+        self._replay(self._settle())  # from here on every event is judged
         self._gate.set()
         self._until(lambda: self._fullness() > clients.LOW, 120)
 
@@ -383,8 +384,7 @@ class Living:
         resting = (*self._clients, self._prober)
         for one in resting:
             one.resting.wait(20)
-        nodes, pods = self._settle()
-        revision = min(nodes, pods)
+        revision = self._settle()
         with self._connection() as connection:
             if connection is not None:
                 self._decided.update(tables.decided_on(connection))
@@ -395,7 +395,7 @@ class Living:
         for text, state in self._audit.scenes[self._scenes :]:
             file = self._folder / f"scene-{self._name}-{self._scenes}.json"
             scene = {"violation": text, "decided on": self._decided, "revision": state.revision,
-                     "nodes": state.nodes, "pods": state.pods}  # fmt: skip
+                     "nodes": state.nodes, "pods": state.pods, "sets": state.sets}  # fmt: skip
             file.write_text(json.dumps(scene))
             self._scenes += 1
         for follower in self._followers():
@@ -425,8 +425,10 @@ class Living:
                 if event.kind == "Pod":
                     self._audit.seen.add(replay.uid_of(event.item))
                     self._audit.names.add(replay.key_of(event.item))
-            node, pod = (self._recorders[kind].at(revision) for kind in ("Node", "Pod"))
-            self._audit.begin(State(node.nodes, pod.pods, revision))
+            then = State(revision=revision)
+            for kind, recorder in self._recorders.items():
+                then.table(kind).update(recorder.at(revision).table(kind))
+            self._audit.begin(then)
         else:
             self._audit.take(events)
 
@@ -440,10 +442,10 @@ class Living:
                 connection = None
             yield connection
 
-    def _settle(self) -> tuple[int, int]:
-        """Return the revisions of two lists that every watch agrees with."""
+    def _settle(self) -> int:
+        """Return the lowest revision of lists that every watch agrees with, of each kind."""
         found: list[Violation] = []
-        revisions = {"Node": 0, "Pod": 0}
+        revisions = dict.fromkeys(PATHS, 0)
         end = time.monotonic() + REST_SECONDS * self._patience
         wire = self._wire()
         while True:
@@ -464,7 +466,7 @@ class Living:
                 if revision < highest:
                     text = f"the list is at {revision}, {highest} was told"
                     found.append(Violation(checkers.WATCH, text))
-                items = [{**item, "apiVersion": "v1", "kind": kind} for item in answer["items"]]
+                items = [{**item, **shared_by(kind)} for item in answer["items"]]
                 for follower in self._followers():
                     if follower.kind != kind:
                         continue
@@ -472,11 +474,11 @@ class Living:
                     watched = {replay.uid_of(item): item for item in table.values()}
                     found += checkers.list_violations(kind, watched, items, follower.name)
             if not found:
-                return revisions["Node"], revisions["Pod"]
+                return min(revisions.values())
             if time.monotonic() > end:
                 for violation in found[:6]:
                     self._found(violation)
-                return revisions["Node"], revisions["Pod"]
+                return min(revisions.values())
             time.sleep(0.3)
 
     def _judge_history(self) -> None:

@@ -1,7 +1,7 @@
 """The cluster as a client sees it: events of watches, in the order of their revisions.
 
-`State` holds the nodes and pods as of a revision and can go back, since a decision is judged by the
-states between its snapshot and its binding.
+`State` holds nodes, pods and ReplicaSets as of a revision and can go back, since a decision is
+judged by the states between its snapshot and its binding.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,6 +55,12 @@ def labels_of(item: Object) -> dict[str, str]:
     return item["metadata"].get("labels") or {}
 
 
+def owner_of(item: Object) -> str:
+    """Return the uid of the managing owner, empty without one."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((one["uid"] for one in owners if one.get("controller")), "")
+
+
 def condition(item: Object, kind: str) -> Object | None:
     found = (item.get("status") or {}).get("conditions") or ()
     return next((one for one in found if one["type"] == kind), None)
@@ -74,15 +80,16 @@ def priority_of(pod: Object) -> int:
 
 @dataclass
 class State:
-    """Nodes by name and pods by uid, as of a revision."""
+    """Nodes by name, pods and ReplicaSets by uid, as of a revision."""
 
     nodes: dict[str, Object] = field(default_factory=dict)
     pods: dict[str, Object] = field(default_factory=dict)
     revision: int = 0
+    sets: dict[str, Object] = field(default_factory=dict)
     _undo: list[tuple[int, str, str, Object | None]] = field(default_factory=list)
 
     def table(self, kind: str) -> dict[str, Object]:
-        return self.nodes if kind == "Node" else self.pods
+        return {"Node": self.nodes, "Pod": self.pods, "ReplicaSet": self.sets}[kind]
 
     def apply(self, event: Event) -> Object | None:
         """Take one event in; return the object as it was before, or None."""
@@ -112,7 +119,17 @@ class State:
             yield self
 
     def copy(self) -> "State":
-        return State(dict(self.nodes), dict(self.pods), self.revision, list(self._undo))
+        undo = list(self._undo)
+        return State(dict(self.nodes), dict(self.pods), self.revision, dict(self.sets), undo)
+
+    def beyond(self, owner: str) -> int:
+        """Return how many active pods a ReplicaSet has more than it asks for; negative: fewer."""
+        asks = self.sets[owner]["spec"]["replicas"]
+        has = sum(
+            owner_of(pod) == owner and not leaving(pod) and not finished(pod)
+            for pod in self.pods.values()
+        )
+        return has - int(asks)
 
     def on_node(self, name: str) -> list[Object]:
         """Return the pods that take room on a node."""

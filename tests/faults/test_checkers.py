@@ -391,6 +391,48 @@ def test_too_many_and_too_few_replicas() -> None:
         assert columns(found) == expected
 
 
+def replica_set(replicas: int, revision: int) -> Event:
+    metadata = {
+        "name": "web", "namespace": "soak", "uid": "uid-web", "resourceVersion": str(revision),
+    }  # fmt: skip
+    item = {"metadata": metadata, "spec": {"replicas": replicas}}
+    return told("ADDED" if revision < 3 else "MODIFIED", item, "ReplicaSet")
+
+
+def owned(name: str, at: int, owner: str = "uid-web") -> Event:
+    references = [{"uid": owner, "kind": "ReplicaSet", "controller": True}]
+    return told("ADDED", later(pod(name), at, ownerReferences=references))
+
+
+def gone(event: Event, at: int) -> Event:
+    return told("DELETED", later(event.item, at))
+
+
+def test_a_replica_set_that_makes_one_more_pod_than_it_asks_for() -> None:
+    few = [replica_set(2, 1), owned("a", 3), owned("b", 4), owned("x", 5, "uid-other")]
+    assert judged(*few) == []
+    assert judged(*few, owned("c", 6)) == [checkers.REPLICAS]
+    assert judged(*few, replica_set(3, 6), owned("c", 7)) == []
+    leaving = told("MODIFIED", later(few[1].item, 6, deletionTimestamp=AT))
+    by_client: dict[str, Any] = {"meddled": lambda _: {"delete"}}
+    assert judged(*few, leaving, owned("c", 7), **by_client) == []
+    assert judged(*few, gone(few[1], 6), owned("c", 7), **by_client) == []
+    # What a controller made too much is a violation, and that it goes again is no second one.
+    again = owned("c", 6)
+    assert judged(*few, again, gone(again, 7)) == [checkers.REPLICAS]
+
+
+def test_a_replica_set_whose_pod_leaves_though_there_are_not_too_many() -> None:
+    pods = [owned("a", 3), owned("b", 4)]
+    assert judged(replica_set(2, 1), *pods, gone(pods[0], 6)) == [checkers.LOST]
+    assert judged(replica_set(2, 1), *pods, replica_set(1, 5), gone(pods[0], 6)) == []
+    # It scaled up again after its controller had read that it asks for one only.
+    back = [replica_set(1, 5), replica_set(2, 6), gone(pods[0], 7)]
+    assert judged(replica_set(2, 1), *pods, *back) == []
+    too_many_went = [replica_set(1, 5), gone(pods[0], 6), gone(pods[1], 5000)]
+    assert judged(replica_set(2, 1), *pods, *too_many_went) == [checkers.LOST]
+
+
 def test_what_grows_without_bound() -> None:
     floor = {"rows": 10.0}
     grows = {"rows of change": [float(100 * n) for n in range(18)]}

@@ -10,8 +10,18 @@ from tests.faults.history import History
 from tests.faults.replay import Event, State
 from tests.faults.wire import NoAnswer, Refused, Wire
 
-PATHS = {"Pod": "/api/v1/pods", "Node": "/api/v1/nodes"}
+PATHS = {
+    "Pod": "/api/v1/pods",
+    "Node": "/api/v1/nodes",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+}
 _GONE = 410
+
+
+def shared_by(kind: str) -> replay.Object:
+    """Return what items of a list leave out, since all share it; watches do not."""
+    version = PATHS[kind].removeprefix("/api/").removeprefix("/apis/").rpartition("/")[0]
+    return {"apiVersion": version, "kind": kind}
 
 
 class Follower(threading.Thread):
@@ -60,8 +70,7 @@ class Follower(threading.Thread):
             raise NoAnswer(f"list: {status}")
         state = State(revision=int(answer["metadata"]["resourceVersion"]))
         for item in answer["items"]:
-            # Lists leave out what every item shares; watches do not.
-            item |= {"apiVersion": "v1", "kind": self.kind}
+            item |= shared_by(self.kind)
             key = item["metadata"]["name"] if self.kind == "Node" else replay.uid_of(item)
             state.table(self.kind)[key] = item
         with self._lock:
