@@ -10,8 +10,8 @@ controllers. Beat sends the nudges listed in ``beat_schedule``. No loop needs th
 workers that run without one.
 """
 
-import contextlib
 import os
+import signal
 import warnings
 from typing import Any
 
@@ -27,7 +27,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 # It warns of workers that run as root, where pickled messages could do harm; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
-_COMPILE_SECONDS = 900.0
+_LOAD_SECONDS = 120.0
 _STOP_SECONDS = 5.0
 _TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
@@ -82,30 +82,34 @@ def _check_connection(**_: object) -> None:
 
 @worker_init.connect
 def _warm_up(**_: object) -> None:
-    """Compile what deciding needs before the loop begins.
+    """Load what deciding needs before the loop begins; what must be compiled first comes later.
 
     Once compiled it is kept on disk next to the code; then this takes a fraction of a second.
     """
     from clusterstate import collector, heartbeats
 
-    if settings.PROCESS == "scheduler":
-        from scheduling.engine import deciding
+    if settings.PROCESS in ("scheduler", "advisor"):
+        from scheduling.engine.deciding import LoopsUnavailable
+        from scheduling.processes.loops import LOOPS
+        from scheduling.worker import warming
 
         heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
-        with heartbeats.patience(shards.loop(shards.FIRST), _COMPILE_SECONDS):
-            try:
-                deciding.warm()
-            except deciding.LoopsUnavailable as error:
+        loop = LOOPS[settings.PROCESS][0]
+        try:
+            with heartbeats.patience(loop, _LOAD_SECONDS):
+                warming.begin(_end)
+        except LoopsUnavailable as error:
+            if settings.PROCESS == "scheduler":
                 # Celery logs what a handler raises and goes on; an exit it lets through.
                 raise SystemExit(f"the scheduler cannot start: {error}") from error
-    if settings.PROCESS == "advisor":
-        from scheduling.engine import deciding
-
-        heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
-        unavailable = contextlib.suppress(deciding.LoopsUnavailable)
-        with heartbeats.patience("advisor", _COMPILE_SECONDS), unavailable:
-            deciding.warm()  # without them answers are slow, and right
+            # Without them an advisor's answers are slow, and right.
     collector.calm()
+
+
+def _end() -> None:
+    """End the scheduler, so that whoever supervises it sees that it fails; an advisor goes on."""
+    if settings.PROCESS == "scheduler":
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Loops(bootsteps.StartStopStep):

@@ -6,7 +6,7 @@ decide for is refused as its sisters were (``refusals``), diagnosed in numbers w
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from scheduling.engine import fast_lane, row_program
 from scheduling.engine.cycle import (
@@ -31,6 +31,16 @@ class LoopsUnavailable(RuntimeError):
     """The compiled loops cannot be loaded; without them decisions take a hundred times as long."""
 
 
+def is_kept() -> bool:
+    """Return whether the compiled loops are on disk, so that ``warm`` takes a second.
+
+    Raises:
+        LoopsUnavailable: Numba does not load here.
+    """
+    with _loading():
+        return fast_lane.is_kept() and row_program.is_kept()
+
+
 def warm() -> bool:
     """Load the compiled loops, compiling them where they are not yet; return whether all are on.
 
@@ -40,8 +50,14 @@ def warm() -> bool:
     Raises:
         LoopsUnavailable: Numba does not load here.
     """
-    try:
+    with _loading():
         return all([fast_lane.warm(), row_program.warm()])
+
+
+@contextlib.contextmanager
+def _loading() -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise LoopsUnavailable(
             f"the compiled scheduling loops cannot be loaded: {error}. Install the locked packages"

@@ -62,23 +62,39 @@ _instances = itertools.count()
 _loops: ModuleType | None = None
 _scoring: Any = None
 _link: Any = None
+_on = False
+
+
+def is_kept() -> bool:
+    """Return whether the compiled loop is on disk.
+
+    Raises:
+        ImportError: Numba does not load here.
+    """
+    from scheduling.engine.compiled import caching, loop
+
+    return caching.is_kept(loop.decide)
 
 
 def warm() -> bool:
-    """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
-    global _loops, _scoring, _link
-    if _loops is None:
+    """Load the compiled loop, compiling it where it is not yet; return whether it is on.
+
+    Another thread may decide meanwhile: for it the loop is on when all of it is loaded.
+    """
+    global _loops, _scoring, _link, _on  # noqa: PLW0603
+    if not _on:
         from scheduling.engine.compiled import caching, loop, scoring, shared
 
         _loops, _scoring, _link = loop, scoring, shared.link
         with caching.one_at_a_time(loop.decide):
             _compile()
-    return _loops is not None
+        _on = True
+    return _on
 
 
 def enabled() -> bool:
     """Whether the compiled loop is on."""
-    return _loops is not None
+    return _on
 
 
 class _Ahead:

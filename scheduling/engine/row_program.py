@@ -14,7 +14,9 @@ every row.
 """
 
 from collections.abc import Hashable
+from functools import cache
 from operator import gt
+from typing import Any
 
 import numpy as np
 
@@ -41,27 +43,49 @@ from scheduling.framework.terms import (
 from scheduling.framework.types import Candidate, PodInfo, Victims
 
 _examine = loop.examine
+_on = False
+
+
+@cache
+def _outer() -> Any:
+    from scheduling.engine.compiled import arithmetic, caching  # noqa: F401  # formulas
+
+    return caching.outer(loop.examine)
+
+
+def is_kept() -> bool:
+    """Return whether the compiled loop is on disk.
+
+    Raises:
+        ImportError: Numba does not load here.
+    """
+    from scheduling.engine.compiled import caching
+
+    return caching.is_kept(_outer())
 
 
 def warm() -> bool:
     """Have the loop compiled, or loaded from disk; return whether it is.
 
+    Another thread may decide meanwhile: for it the loop is on when all of it is loaded.
+
     Raises:
         ImportError: Numba does not load here.
     """
-    global _examine  # noqa: PLW0603
-    if _examine is loop.examine:
-        from scheduling.engine.compiled import arithmetic, caching  # noqa: F401  # formulas
+    global _examine, _on  # noqa: PLW0603
+    if not _on:
+        from scheduling.engine.compiled import caching
 
-        _examine = caching.outer(loop.examine)
+        _examine = _outer()
         with caching.one_at_a_time(_examine):
             _compile()
-    return True
+        _on = True
+    return _on
 
 
 def enabled() -> bool:
     """Return whether the loop is compiled; as plain Python it takes about 50 times as long."""
-    return _examine is not loop.examine
+    return _on
 
 
 class RowPrograms:

@@ -14,6 +14,7 @@
     recorder           decision records, kept until there is time to write them; once written, the
                        loop ``duties.pack_and_seal`` seals them (``actions.seals``)
     node_admission     pods that a client put on a node: may they stay there?
+    warming            the engine's compiled loops: loaded, or compiled by a process beside
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial
     stored_pods        pods as stored, for plugins that look at more than a class

@@ -27,8 +27,7 @@ from django.db import connection
 from clusterstate import collector, heartbeats, locks, shards, sql, wake
 from clusterstate.actions import progress
 from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
-from scheduling.engine import deciding
-from scheduling.worker import measuring, profiles
+from scheduling.worker import measuring, profiles, warming
 from scheduling.worker.scheduler import CYCLE_SECONDS, LOAD_SECONDS, LOOK_EVERY, NAME, Scheduler
 from scheduling.worker.standby import Standby
 
@@ -54,7 +53,7 @@ _standing_by: dict[str, Standby] = {}
 
 def _scheduler() -> Scheduler:
     if "scheduler" not in _warm:
-        deciding.warm()
+        warming.begin()
         revision, configuration = profiles.in_force()
         _warm["scheduler"] = Scheduler(configuration, _seed, revision=revision)
     return _warm["scheduler"]

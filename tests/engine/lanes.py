@@ -28,7 +28,7 @@ def _turn_on(loops: Sequence[ModuleType]) -> None:
     for loop in _ALL:
         if loop in loops:
             assert loop.warm()
-        elif loop is fast_lane:
-            fast_lane._loops = None
         else:
-            row_program._examine = row_program.loop.examine
+            loop._on = False
+            if loop is row_program:
+                row_program._examine = row_program.loop.examine

@@ -63,6 +63,12 @@ def outer(function: Function) -> Function:
     return compiled
 
 
+def is_kept(loop: Any) -> bool:
+    """Return whether nothing is to be compiled: the code is on disk, or Numba compiles nothing."""
+    kept = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
+    return kept is None or bool(kept._cache_file._load_index())
+
+
 @contextmanager
 def one_at_a_time(loop: Any) -> Iterator[None]:
     """Let one process of this machine compile a loop, and the others wait and load its code.
@@ -71,13 +77,13 @@ def one_at_a_time(loop: Any) -> Iterator[None]:
     compile for a minute on a new machine. Where the code is on disk nobody waits, and where no file
     can be written each process compiles for itself.
     """
-    kept = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
-    if kept is None or kept._cache_file._load_index():
+    if is_kept(loop):
         yield
         return
     try:
-        Path(kept.cache_path).mkdir(parents=True, exist_ok=True)
-        file = Path(kept.cache_path, "compiling.lock").open("w")  # noqa: SIM115 - closed below
+        folder = Path(loop._cache.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "compiling.lock").open("w")
     except OSError:
         yield
         return

@@ -1,0 +1,89 @@
+"""The engine's compiled loops in a process that has to work at once.
+
+On a new machine, and after a change to the loops, none are on disk, and to compile them takes half
+a minute of a core. No pod waits for that: ``begin`` has another process compile the loops, and
+loads them here when that process has ended. Until then the reference path decides, with the same
+outcome, only slower. A thread of this process could not compile them: it would hold up all others.
+
+``python -m scheduling.worker.warming PARENT`` is that other process.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from scheduling.engine import deciding
+
+logger = structlog.get_logger(__name__)
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG: Final = 1
+_STARTING = threading.Lock()
+_threads: list[threading.Thread] = []
+
+
+def begin(give_up: Callable[[], object] | None = None) -> None:
+    """Load the compiled loops if they are on disk, else see to it that they come; once.
+
+    Args:
+        give_up: called on another thread, after an error was logged, if the loops cannot be had.
+
+    Raises:
+        LoopsUnavailable: Numba does not load here.
+    """
+    with _STARTING:
+        if _threads:
+            return
+        if deciding.is_kept():
+            deciding.warm()
+            return
+        thread = threading.Thread(target=_compile_beside, args=(give_up,), name="warming")
+        thread.daemon = True
+        _threads.append(thread)
+        thread.start()
+
+
+def _compile_beside(give_up: Callable[[], object] | None) -> None:
+    began = time.monotonic()
+    logger.info("compiling_the_loops", until_then="decisions are right, and slower")
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "scheduling.worker.warming", str(os.getpid())],
+        cwd=_ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2]
+        logger.error("loops_not_compiled", status=done.returncode, error=said)
+    try:
+        deciding.warm()  # from disk; what the other process could not keep there is compiled here
+    except Exception:
+        logger.exception("loops_unavailable")
+        if give_up is not None:
+            give_up()
+        return
+    logger.info("loops_compiled", seconds=round(time.monotonic() - began, 1))
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process when the one that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        sys.exit(f"process {parent}, which wanted the loops, has ended")
+
+
+if __name__ == "__main__":
+    _die_with(int(sys.argv[1]))
+    deciding.warm()

@@ -1,0 +1,94 @@
+"""A process that has to work at once does not wait for the engine's loops to be compiled."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scheduling.engine import deciding
+from tests.waiting import running, until
+
+ROOT = Path(__file__).resolve().parents[2]
+PROCESS = """
+import sys
+import structlog
+from scheduling.engine import fast_lane, row_program
+from scheduling.worker import warming
+from tests.engine.test_runs import facts_of, small_case
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+def decide():
+    plain, others, by_runs = small_case(40)
+    assert [facts_of(one) for one in others] == [facts_of(one) for one in plain]
+    print(by_runs >= 35, fast_lane.enabled(), row_program.enabled(), flush=True)
+
+warming.begin(lambda: print("gave up", flush=True))
+decide()
+sys.stdin.readline()
+for thread in warming._threads:
+    thread.join()
+decide()
+"""
+
+
+@contextmanager
+def process(cache: Path | None) -> Iterator[subprocess.Popen[str]]:
+    environment = dict(os.environ)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROCESS],
+        cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def said(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def compiler_of(pid: int) -> int:
+    """Return the process that a process started, 0 if there is none."""
+    started = [
+        int(number)
+        for file in Path(f"/proc/{pid}/task").glob("*/children")
+        for number in file.read_text().split()
+    ]
+    return started[0] if started else 0
+
+
+def test_loops_that_are_on_disk_are_loaded_at_once() -> None:
+    deciding.warm()
+    with process(None) as child:
+        assert said(child) == "True True True"
+        assert not compiler_of(child.pid)
+
+
+def test_pods_are_decided_while_another_process_compiles(tmp_path: Path) -> None:
+    with process(tmp_path) as child:
+        assert said(child) == "False False False"
+        compiler = until(lambda: compiler_of(child.pid), what="a process that compiles")
+        assert running(compiler)
+        child.kill()
+        until(lambda: not running(compiler), what="the compiling process to end with its parent")
+
+
+@pytest.mark.long
+def test_what_another_process_compiled_decides_from_then_on(tmp_path: Path) -> None:
+    with process(tmp_path) as child:
+        assert said(child) == "False False False"
+        assert child.stdin is not None
+        child.stdin.write("go on when it is compiled\n")
+        child.stdin.flush()
+        assert said(child) == "True True True"
+        assert child.wait(60) == 0
