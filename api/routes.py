@@ -116,7 +116,7 @@ def _target(group: str, version: str, parts: list[str]) -> Target | None:
             return None
     if not parts or len(parts) > 3 or not all(parts):
         return None
-    kind = KINDS.get((group, parts[0])) or VIEWS.get((group, parts[0]))
+    kind = KINDS.get((group, parts[0])) or VIEWS.get((group, version, parts[0]))
     if kind is None or version not in kind.versions:
         return None
     if namespace and not kind.namespaced:

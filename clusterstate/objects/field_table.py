@@ -52,6 +52,9 @@ EventsV1Event: action apiVersion deprecatedCount deprecatedFirstTimestamp deprec
   reportingInstance series type
 EventsV1EventSeries: count lastObservedTime
 CrossVersionObjectReference: apiVersion kind name
+AutoscalingV1CrossVersionObjectReference: apiVersion kind name
+AutoscalingV1HorizontalPodAutoscaler: apiVersion kind metadata spec status
+AutoscalingV1HorizontalPodAutoscalerSpec: maxReplicas minReplicas scaleTargetRef
 HorizontalPodAutoscaler: apiVersion kind metadata spec status
 HorizontalPodAutoscalerSpec: maxReplicas minReplicas scaleTargetRef
 Job: apiVersion kind metadata spec status
@@ -282,6 +285,8 @@ DeviceAllocationResult: config results
 DeviceRequestAllocationResult: adminAccess bindingConditions bindingFailureConditions
   consumedCapacity device driver pool request shareID skipNodeOperations tolerations
 ExternalMetricStatus: current metric
+AutoscalingV1HorizontalPodAutoscalerStatus: currentCPUUtilizationPercentage currentReplicas
+  desiredReplicas lastScaleTime observedGeneration
 HorizontalPodAutoscalerCondition: lastTransitionTime message observedGeneration reason status type
 HorizontalPodAutoscalerStatus: conditions currentMetrics currentReplicas desiredReplicas
   lastScaleTime observedGeneration
@@ -455,6 +460,7 @@ HTTPIngressPath: backend path pathType
 HTTPIngressRuleValue: paths
 HorizontalPodAutoscalerBehavior: scaleDown scaleUp
 HorizontalPodAutoscalerSpec: behavior metrics
+AutoscalingV1HorizontalPodAutoscalerSpec: targetCPUUtilizationPercentage
 IPAddress: apiVersion kind metadata spec
 IPAddressSpec: parentRef
 IPBlock: cidr except

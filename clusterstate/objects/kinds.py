@@ -382,11 +382,17 @@ def register(kind: Kind) -> None:
     NAMES[kind.code] = kind.name
 
 
-VIEWS: Final[dict[tuple[str, str], Kind]] = {}
-"""Kinds that a second group shows, too, under (group, plural); the objects are stored once."""
+VIEWS: Final[dict[tuple[str, str, str], Kind]] = {}
+"""Kinds that a second group or an older version shows, too, in a form of its own, under (group,
+version, plural); the objects are stored once."""
 
 for _kind in (*_ALL, *STORED_KINDS):
     register(_kind)
-VIEWS["events.k8s.io", "events"] = msgspec.structs.replace(
+VIEWS["events.k8s.io", "v1", "events"] = msgspec.structs.replace(
     KINDS["Event"], group="events.k8s.io", wire_type=wire_types.EventsV1Event
+)
+VIEWS["autoscaling", "v1", "horizontalpodautoscalers"] = msgspec.structs.replace(
+    KINDS["HorizontalPodAutoscaler"],
+    version="v1",
+    wire_type=wire_types.AutoscalingV1HorizontalPodAutoscaler,
 )

@@ -13,7 +13,7 @@ from api.server import health, health_texts
 from clusterstate import progress, sql
 from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, VIEWS
 from tests.api.conftest import Api, make_token
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ def test_every_kind_is_found_by_discovery(api):
     assert {"apps", "policy", "node.k8s.io", "scheduling.k8s.io", "authorization.k8s.io"} <= set(
         groups
     )
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, *VIEWS.values()):
         path = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
         listed = {entry["name"]: entry for entry in api.get(path).ok()["resources"]}
         entry = listed[kind.plural]
@@ -135,7 +135,7 @@ def test_each_document_of_openapi_v3_is_where_the_index_says(api):
 
 
 def test_openapi_v3_has_every_operation_of_every_kind():
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, *VIEWS.values()):
         paths = openapi3.document(kind.group, kind.version)["paths"]
         found = {path: item.keys() - {"parameters"} for path, item in paths.items()}
         root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"

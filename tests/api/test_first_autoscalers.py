@@ -150,3 +150,14 @@ def test_a_watch_shows_version_1(server):
     assert added["object"]["spec"] == SENT["spec"]
     assert changed["object"]["spec"] == {**SENT["spec"], "maxReplicas": 7}
     assert changed["object"]["apiVersion"] == "autoscaling/v1"
+
+
+def test_discovery_names_both_versions_and_prefers_the_second(api):
+    group = api.get("/apis/autoscaling").ok()
+    assert [one["version"] for one in group["versions"]] == ["v2", "v1"]
+    assert group["preferredVersion"]["version"] == "v2"
+    for path in (FIRST, SECOND):
+        version = path.removeprefix("/apis/autoscaling/").partition("/")[0]
+        listed = api.get(f"/apis/autoscaling/{version}").ok()["resources"]
+        names = {entry["name"] for entry in listed}
+        assert names == {"horizontalpodautoscalers", "horizontalpodautoscalers/status"}
