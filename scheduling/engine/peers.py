@@ -11,7 +11,7 @@ the services and controllers that may select it: what is kept about a class hold
 peer's stamp stays.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterstate.objects.labels import Selector
 from scheduling.framework.reach import Anchor, anchors, anchors_of, term_anchors
@@ -25,6 +25,7 @@ class _Terms:
     def __init__(self) -> None:
         self.carriers: dict[AffinityTerm, list[int]] = {}
         self.at: dict[Anchor, dict[AffinityTerm, None]] = {}
+        self.by_key: dict[str, list[AffinityTerm]] = {}
 
     def about(self, info: PodInfo, namespace_labels: NamespaceLabels) -> Iterator[AffinityTerm]:
         if not self.at:
@@ -94,6 +95,7 @@ class Peers:
                 carriers = known.carriers.get(term)
                 if carriers is None:
                     carriers = known.carriers[term] = []
+                    known.by_key.setdefault(term.topology_key, []).append(term)
                     for anchor in term_anchors(term):
                         known.at.setdefault(anchor, {})[term] = None
                     for meant in self._meant_by(term):
@@ -142,6 +144,13 @@ class Peers:
     def anti_affinity_keys(self, info: PodInfo) -> list[str]:
         """Return topology keys of known required anti-affinity terms about pods of this class."""
         return self._keys(self._anti, info)
+
+    def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
+        """Return the required anti-affinity terms of placed pods by one of these topology keys."""
+        for key in keys:
+            for term in self._anti.by_key.get(key, ()):
+                if any(self.pods[number] for number in self._anti.carriers[term]):
+                    yield term
 
     def scored_affinity_keys(self, info: PodInfo) -> list[str]:
         """Return topology keys of known required affinity and preferred terms about the class."""

@@ -29,6 +29,7 @@ from scheduling.framework.events import (
     diff_node,
     diff_pod,
 )
+from scheduling.framework.types import AffinityTerm
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +102,18 @@ class Waking:
             action = Action.ADD if old is None else diff_node(old, new)
         if not action:
             return None
-        return ClusterEvent(resource=Resource.NODE, action=action, old=old, new=new)
+        return ClusterEvent(
+            resource=Resource.NODE, action=action, old=old, new=new,
+            repelling=self._repelling(old, new) if action & Action.UPDATE_NODE_LABEL else None,
+        )  # fmt: skip
+
+    def _repelling(self, old: Node | None, new: Node | None) -> tuple[AffinityTerm, ...]:
+        """Return the anti-affinity of placed pods by keys whose value a node has no longer."""
+        if old is None or new is None:
+            return ()
+        labels = new.metadata.labels
+        left = [key for key, value in old.metadata.labels.items() if labels.get(key) != value]
+        return tuple(self.snapshot.anti_affinity_by(left))
 
     def event_of_pod(self, before: Standing | None, after: Standing | None) -> ClusterEvent | None:
         """Return what it means to others that a pod came, changed or went; ``None``: nothing."""

@@ -16,6 +16,7 @@ import msgspec
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import is_resize_infeasible
+from scheduling.framework.types import AffinityTerm
 
 
 class Resource(StrEnum):
@@ -60,6 +61,8 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``namespace_labels`` are the labels of the namespace of a pod event, or the new ones of a
     namespace event; None when they are not known: hints then assume that selectors match.
+    ``repelling``: of a node whose labels changed, the required anti-affinity terms of placed pods
+    by topology keys whose old value it left; None when they are not known: hints then assume some.
     ``at_most_priority``: it concerns pods of no higher priority, None for all: pods of a higher one
     were judged as if what changed did not exist.
     """
@@ -69,6 +72,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     old: Node | Pod | None = None
     new: Node | Pod | None = None
     namespace_labels: dict[str, str] | None = None
+    repelling: tuple[AffinityTerm, ...] | None = None
     at_most_priority: int | None = None
 
     @property

@@ -2,14 +2,16 @@
 
 ``registrations`` is what ``engine.queue`` asks; each hint below looks at one event for one plugin.
 A hint may say yes too often: that costs one attempt. It must never say no when the event helps, or
-the pod waits for the flush; where Kubernetes' hint looks at less than the rule depends on (labels
-under ``nodeAffinityPolicy``, anti-affinity of existing pods), this one says yes. Sources:
-``EventsToRegister`` of each plugin, v1.36.
+the pod waits for the flush; where Kubernetes' hint looks at less than the rule depends on, this one
+looks at that, too: which nodes count under ``nodeAffinityPolicy``, the anti-affinity of placed
+pods, that a pod may be the first of those that its own affinity wants. Sources:
+``EventsToRegister`` of each plugin and its hints (``isSchedulableAfter...``), v1.36.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from clusterstate.objects.labels import Selector, selector_from_label_selector
+from clusterstate.objects.labels import EQUALS, Requirement, Selector, selector_from_label_selector
+from clusterstate.objects.labels import NOTHING as NO_PODS
 from clusterstate.objects.matching import (
     HARD_EFFECTS,
     NO_SCHEDULE,
@@ -21,7 +23,14 @@ from clusterstate.objects.matching import (
     tolerated,
 )
 from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.pod import Container, NodeSelector, Pod, PodAffinity, PodAffinityTerm
+from clusterstate.objects.pod import (
+    Container,
+    NodeSelector,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from clusterstate.objects.quantity import Quantity
 from clusterstate.objects.resources import current_requests, pod_requests
 from scheduling.framework.configuration import Profile
@@ -34,7 +43,8 @@ from scheduling.framework.events import (
     Resource,
 )
 from scheduling.framework.formulas import never
-from scheduling.framework.plugin_args import NodeAffinityArgs
+from scheduling.framework.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
+from scheduling.framework.types import AffinityTerm
 
 _UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 _POD_CHANGES = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
@@ -70,8 +80,10 @@ def _pod(actions: Action, hint: Callable[[Pod, ClusterEvent], bool] | None) -> R
     return Registration(resource=Resource.ASSIGNED_POD, actions=actions, hint=hint)
 
 
-def _itself(actions: Action) -> Registration:
-    return Registration(resource=Resource.PENDING_POD, actions=actions)
+def _itself(
+    actions: Action, hint: Callable[[Pod, ClusterEvent], bool] | None = None
+) -> Registration:
+    return Registration(resource=Resource.PENDING_POD, actions=actions, hint=hint)
 
 
 # --- nodes: name, taints, affinity ---------------------------------------------------------------
@@ -101,11 +113,20 @@ def _taint_toleration(pod: Pod, event: ClusterEvent) -> bool:
     return not isinstance(event.old, Node) or keeps_off(event.old)
 
 
+def _node_affinity_args(profile: Profile) -> NodeAffinityArgs:
+    args = profile.args.get("NodeAffinity")
+    return args if isinstance(args, NodeAffinityArgs) else NodeAffinityArgs()
+
+
+def _empty_term(args: NodeAffinityArgs) -> EmptyTerm:
+    return "none" if args.empty_node_selector_term == "none" else "all"
+
+
 class _NodeAffinityHint:
     """Only a node that matches now and did not before; selectors are parsed once per class."""
 
     def __init__(self, args: NodeAffinityArgs) -> None:
-        self._empty: EmptyTerm = "none" if args.empty_node_selector_term == "none" else "all"
+        self._empty = _empty_term(args)
         added = args.added_affinity
         selectors: tuple[NodeSelector | None, ...] = (
             ()
@@ -137,8 +158,7 @@ class _NodeAffinityHint:
 
 
 def _node_affinity(profile: Profile) -> Sequence[Registration]:
-    args = profile.args.get("NodeAffinity")
-    hint = _NodeAffinityHint(args if isinstance(args, NodeAffinityArgs) else NodeAffinityArgs())
+    hint = _NodeAffinityHint(_node_affinity_args(profile))
     return (_node(Action.ADD | Action.UPDATE_NODE_LABEL, hint), _itself(Action.UPDATE_POD_OTHER))
 
 
@@ -200,44 +220,133 @@ def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
     return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in pod_requests(pod))
 
 
+def _asks_for_less(_pod: Pod, event: ClusterEvent) -> bool:
+    """The waiting pod itself asks for less of something."""
+    if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
+        return True
+    before, after = pod_requests(event.old), pod_requests(event.new)
+    return any(after.get(name, _ZERO) < quantity for name, quantity in before.items())
+
+
 # --- topology ------------------------------------------------------------------------------------
 
 
-def _has_keys(node: Node | Pod | None, keys: Sequence[str]) -> bool:
-    return isinstance(node, Node) and all(key in node.metadata.labels for key in keys)
+class _SpreadHints:
+    """Which nodes and pods matter to how a pod is to be spread (podtopologyspread/plugin.go).
 
+    ``args`` have the constraints of pods that state none; ``empty_term`` is what an empty term of
+    required node affinity means.
+    """
 
-def _spread_nodes(pod: Pod, event: ClusterEvent) -> bool:
-    """The node is or was in a domain of every constraint."""
-    keys = [
-        constraint.topology_key
-        for constraint in pod.spec.topology_spread_constraints
-        if constraint.when_unsatisfiable == "DoNotSchedule"
-    ]
-    return _has_keys(event.new, keys) or _has_keys(event.old, keys)
+    def __init__(self, args: PodTopologySpreadArgs, empty_term: EmptyTerm) -> None:
+        self._empty_term = empty_term
+        self._default_keys = tuple(
+            constraint.topology_key
+            for constraint in args.default_constraints
+            if constraint.when_unsatisfiable == _HARD
+        )
 
+    def nodes(self, pod: Pod, event: ClusterEvent) -> bool:
+        """The node joins, leaves or changes domain, or is counted from now on, or no longer.
 
-def _spread_pods(pod: Pod, event: ClusterEvent) -> bool:
-    """The other pod is or was counted by one of the constraints."""
-    other = event.new or event.old
-    if not isinstance(other, Pod) or other.metadata.namespace != pod.metadata.namespace:
-        return False
-    constraints = pod.spec.topology_spread_constraints
-    if not constraints:
-        # The profile's default constraints select by what owns the pod.
-        return True
-    for constraint in constraints:
-        if constraint.when_unsatisfiable != "DoNotSchedule":
-            continue
-        selector = selector_from_label_selector(constraint.label_selector)
-        sides = [
-            selector.matches(side.metadata.labels)
-            for side in (event.old, event.new)
-            if isinstance(side, Pod)
-        ]
-        if (len(sides) == 1 and sides[0]) or (len(sides) == 2 and any(sides)):
+        Only a node with all the topology keys is in domains at all.
+        """
+        constraints = _hard_constraints(pod)
+        stated = pod.spec.topology_spread_constraints
+        keys = [one.topology_key for one in constraints] if stated else self._default_keys
+        old, new = _node_of(event.old), _node_of(event.new)
+        was, is_in = _has_keys(old, keys), _has_keys(new, keys)
+        if was != is_in:
             return True
-    return False
+        if not is_in or old is None or new is None:
+            return is_in
+        if old.spec.taints != new.spec.taints:
+            return True
+        before, after = old.metadata.labels, new.metadata.labels
+        if any(before[key] != after[key] for key in keys):
+            return True
+        by_affinity = not stated or any(
+            one.node_affinity_policy in (None, "", "Honor") for one in constraints
+        )
+        return by_affinity and before != after and self._affinity_flips(pod, old, new)
+
+    def _affinity_flips(self, pod: Pod, old: Node, new: Node) -> bool:
+        """Return whether the pod's required node affinity means one of two versions of a node."""
+        required = RequiredNodeAffinity(pod, empty_term=self._empty_term)
+        fields = node_fields(new.metadata.name)
+        return required.matches(old.metadata.labels, fields) != required.matches(
+            new.metadata.labels, fields
+        )
+
+    @staticmethod
+    def pods(pod: Pod, event: ClusterEvent) -> bool:
+        """A pod came or went that one of the constraints counts, or begins or ceases to be one."""
+        other = event.new or event.old
+        if not isinstance(other, Pod) or other.metadata.namespace != pod.metadata.namespace:
+            return False
+        if not pod.spec.topology_spread_constraints:
+            # The profile's default constraints select by what owns the pod.
+            return True
+        sides = [side.metadata.labels for side in (event.old, event.new) if isinstance(side, Pod)]
+        for constraint in _hard_constraints(pod):
+            selector = _counted_by(constraint, pod)
+            counted = [selector.matches(labels) for labels in sides]
+            if counted == [True] or len(set(counted)) == 2:
+                return True
+        return False
+
+    @classmethod
+    def itself(cls, pod: Pod, event: ClusterEvent) -> bool:
+        """The pod tolerates other taints, where these count, or counts itself as it did not."""
+        old, new = event.old, event.new
+        if not isinstance(old, Pod) or not isinstance(new, Pod):
+            return True
+        if old.spec.tolerations != new.spec.tolerations and any(
+            constraint.node_taints_policy == "Honor" for constraint in _hard_constraints(pod)
+        ):
+            return True
+        return old.metadata.labels != new.metadata.labels and cls.pods(pod, event)
+
+
+_HARD = "DoNotSchedule"
+
+
+def _hard_constraints(pod: Pod) -> list[TopologySpreadConstraint]:
+    stated = pod.spec.topology_spread_constraints
+    return [constraint for constraint in stated if constraint.when_unsatisfiable == _HARD]
+
+
+def _counted_by(constraint: TopologySpreadConstraint, pod: Pod) -> Selector:
+    """Return which pods a constraint counts, ``matchLabelKeys`` included."""
+    selector = selector_from_label_selector(constraint.label_selector)
+    labels = pod.metadata.labels
+    keys = sorted({key for key in constraint.match_label_keys if key in labels})
+    if not keys:
+        return selector
+    base = Selector() if selector == NO_PODS else selector
+    return base.add([Requirement(key, EQUALS, (labels[key],)) for key in keys])
+
+
+def _node_of(side: Node | Pod | None) -> Node | None:
+    return side if isinstance(side, Node) else None
+
+
+def _has_keys(node: Node | None, keys: Sequence[str]) -> bool:
+    return node is not None and all(key in node.metadata.labels for key in keys)
+
+
+def _spread(profile: Profile) -> Sequence[Registration]:
+    args = profile.args.get("PodTopologySpread")
+    hints = _SpreadHints(
+        args if isinstance(args, PodTopologySpreadArgs) else PodTopologySpreadArgs(),
+        _empty_term(_node_affinity_args(profile)),
+    )
+    node_changes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+    return (
+        _node(node_changes, hints.nodes),
+        _pod(_POD_CHANGES, hints.pods),
+        _itself(Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION, hints.itself),
+    )
 
 
 def _terms(affinity: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
@@ -272,11 +381,20 @@ def _means(
     )
 
 
-def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
-    """A pod that this one wants came or went, or one went that it, or that did not want it.
+def _first_of_its_kind(pod: Pod) -> bool:
+    """Return whether the pod may be placed where nothing yet matches its affinity: it does itself.
 
-    That the last one goes which this one wants may help, where it wants itself, too. One that is
-    relabelled comes to some terms and leaves others.
+    The labels of its namespace are not known: a term that selects by these may mean it.
+    """
+    terms = _affinity_terms(pod)
+    return bool(terms) and all(_means(term, pod, pod, None) for term in terms)
+
+
+def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
+    """A pod that this one wants came, or one went that it, or that did not want it.
+
+    It wants pods that match all of its terms. That one of them goes, perhaps the last, may help
+    where it wants itself, too. One that is relabelled comes to some terms and leaves others.
     """
     labels = event.namespace_labels
     old, new = (one if isinstance(one, Pod) else None for one in (event.old, event.new))
@@ -284,7 +402,11 @@ def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
     def selects(term: PodAffinityTerm, other: Pod | None) -> bool:
         return other is not None and _means(term, pod, other, labels)
 
-    if any(selects(term, old) != selects(term, new) for term in _affinity_terms(pod)):
+    near = _affinity_terms(pod)
+    was, is_near = (bool(near) and all(selects(term, side) for term in near) for side in (old, new))
+    if is_near and not was:
+        return True
+    if was and not is_near and _first_of_its_kind(pod):
         return True
     if any(selects(term, old) and not selects(term, new) for term in _anti_affinity_terms(pod)):
         return True
@@ -295,15 +417,38 @@ def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
-    """A node came that is in a domain of an affinity term, or the labels of one changed.
+    """A node came that is in a domain of an affinity term, or a label of one changed that matters.
 
-    A label that changes takes pods out of a domain, or brings them into one, and may so help on any
-    other node: by the terms of this pod, and by the anti-affinity of others, which is not known.
+    A label that changes takes the node's pods out of a domain, or brings them into one, and the
+    node itself: that may help here or on any other node. Who wants to be near gains by the domain
+    that the node joins; who wants to be apart, and who is kept apart by the anti-affinity of placed
+    pods, by the one that it leaves.
     """
-    if isinstance(event.old, Node):
+    near = [term.topology_key for term in _affinity_terms(pod)]
+    new = event.new
+    if not isinstance(new, Node):
+        return False
+    after = new.metadata.labels
+    if not isinstance(event.old, Node):
+        return not near or any(key in after for key in near)
+    before = event.old.metadata.labels
+    if any(key in after and before.get(key) != after[key] for key in near):
         return True
-    keys = [term.topology_key for term in _affinity_terms(pod)]
-    return not keys or any(_has_keys(event.new, [key]) for key in keys)
+    left = {key for key, value in before.items() if after.get(key) != value}
+    if any(key in left for key in near) and _first_of_its_kind(pod):
+        return True
+    if any(term.topology_key in left for term in _anti_affinity_terms(pod)):
+        return True
+    repelling = event.repelling
+    if repelling is None:
+        return bool(left)
+    return any(term.topology_key in left and _repels(term, pod) for term in repelling)
+
+
+def _repels(term: AffinityTerm, pod: Pod) -> bool:
+    """Return whether another pod's term may mean this one, the labels of its namespace unknown."""
+    inside = pod.metadata.namespace in term.namespaces or not term.namespace_selector.nothing
+    return inside and term.selector.matches(pod.metadata.labels)
 
 
 def _affinity_namespaces(pod: Pod, _event: ClusterEvent) -> bool:
@@ -335,16 +480,9 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
         _node(Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _node_grew),
         _pod(Action.DELETE, None),
         _pod(Action.UPDATE_POD_SCALE_DOWN, _pod_shrank),
-        _itself(Action.UPDATE_POD_SCALE_DOWN),
+        _itself(Action.UPDATE_POD_SCALE_DOWN, _asks_for_less),
     ),
-    "PodTopologySpread": _fixed(
-        _node(
-            Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
-            _spread_nodes,
-        ),
-        _pod(_POD_CHANGES, _spread_pods),
-        _itself(Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION),
-    ),
+    "PodTopologySpread": _spread,
     "InterPodAffinity": _fixed(
         _node(Action.ADD | Action.UPDATE_NODE_LABEL, _affinity_nodes),
         _pod(_POD_CHANGES, _affinity_pods),

@@ -11,8 +11,11 @@ from clusterstate.objects.matching import (
 )
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.waking import Waking
 from scheduling.framework.documents import default_configuration, load
-from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node
+from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node, diff_pod
 from scheduling.plugins.queueing_hints import registrations
 from tests.forms import many
 from tests.reference.cluster import Cluster, PlacedNode
@@ -66,6 +69,31 @@ def changed(old, new):
     return ClusterEvent(resource=resource, action=action, old=old, new=new)
 
 
+class Beside(Waking):
+    """What events mean beside some nodes and placed pods."""
+
+    def __init__(self, cluster):
+        self.snapshot = Snapshot(capacity=4)
+        for place, one in enumerate(cluster.nodes):
+            self.snapshot.set_node(one.node)
+            for number, other in enumerate(one.pods):
+                info = self.snapshot.intern(from_pod(other))
+                self.snapshot.add_pod(f"{place}/{number}", info, one.name)
+
+
+def relabelled(old, new, affinities=()):
+    """The event of a node with other labels, on which pods with such affinity are placed."""
+    placed = PlacedNode(old, tuple(pod(affinity=one) for one in affinities))
+    beside = Beside(Cluster((placed,)))
+    beside.snapshot.intern(from_pod(pod(affinity=NOT_NEAR_STORE)))  # waits, so it repels nobody
+    return beside.event_of_node(old, new)
+
+
+def became(old, new):
+    """The event of the waiting pod itself that changed."""
+    return ClusterEvent(resource=Resource.PENDING_POD, action=diff_pod(old, new), old=old, new=new)
+
+
 TAINT = {"key": "a", "effect": "NoSchedule"}
 TWO_CPU = pod(requests={"cpu": "2"})
 AFFINE = {
@@ -99,6 +127,50 @@ SPREAD = [
     }
 ]
 STORE, WEB = {"app": "store"}, {"app": "web"}
+TIER = {"tier": "x"}
+FAST, QUIET = {"fast": ""}, {"quiet": ""}
+BOTH = FAST | QUIET
+TWO_KINDS = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchExpressions": [{"key": k, "operator": "Exists"}]},
+             "topologyKey": "zone"}
+            for k in ("fast", "quiet")
+        ]
+    }
+}  # fmt: skip
+A = {"zone": "a"}
+BARE, DISK = node(), node(labels={"disk": "x"})
+ZONE_A_DISK = node(labels={**A, "disk": "x"})
+ZONE_AND_RACK, OTHER_RACK = (node(labels={**A, "rack": one}) for one in ("1", "2"))
+SHUT_AND_TAINTED = node(unschedulable=True, taints=[TAINT])
+EVERYWHERE = {"operator": "Exists"}
+
+
+def spread(labels=None, *more, tolerations=(), affinity=None, **changes):
+    """A pod that is spread by SPREAD, changed so, and by copies of it that are changed as well."""
+    constraints = [{**SPREAD[0], **changes}, *({**SPREAD[0], **one} for one in more)]
+    return pod(
+        labels or WEB,
+        topologySpreadConstraints=constraints,
+        tolerations=list(tolerations),
+        affinity=affinity or {},
+    )
+
+
+BY_ZONE = spread()
+BY_BOTH = spread(WEB, {"topologyKey": "rack"})
+BY_TWO = spread(
+    WEB, {"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}
+)
+BY_TAINTS = spread(nodeTaintsPolicy="Honor")
+ON_DISK = spread(affinity=AFFINE)
+ON_ANY = spread(affinity=AFFINE, nodeAffinityPolicy="Ignore")
+SOFTLY = spread(whenUnsatisfiable="ScheduleAnyway")
+OF_ITS_OWN = spread({**WEB, "rev": "2"}, matchLabelKeys=["rev"])
+SPREAD_STORE, SPREAD_WEB_MORE = spread(STORE), spread({**WEB, "more": "x"})
+TOLERANT = spread(tolerations=[EVERYWHERE])
+TOLERANT_BY_TAINTS = spread(tolerations=[EVERYWHERE], nodeTaintsPolicy="Honor")
 PORT = [{"hostPort": 80}]
 
 
@@ -191,6 +263,14 @@ PORT = [{"hostPort": 80}]
             changed(pod(STORE), pod({**STORE, "more": "x"})),
             False,
         ),
+        # who wants two kinds at once wants pods that are both
+        ("InterPodAffinity", pod(affinity=TWO_KINDS), changed(pod(FAST), pod(QUIET)), False),
+        ("InterPodAffinity", pod(affinity=TWO_KINDS), changed(pod(FAST), pod(BOTH)), True),
+        ("InterPodAffinity", pod(affinity=TWO_KINDS), came(pod(FAST)), False),
+        ("InterPodAffinity", pod(BOTH, affinity=TWO_KINDS), went(pod(BOTH)), True),
+        ("InterPodAffinity", pod(FAST, affinity=TWO_KINDS), went(pod(BOTH)), False),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), changed(pod(STORE), pod(WEB)), False),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), went(pod(STORE)), False),
         # the last store may have gone, where this one is a store itself
         ("InterPodAffinity", pod(STORE, affinity=NEAR_STORE), went(pod(STORE)), True),
         ("InterPodAffinity", pod(STORE, affinity=NEAR_STORE), changed(pod(STORE), pod(WEB)), True),
@@ -214,6 +294,29 @@ PORT = [{"hostPort": 80}]
             True,
         ),
         ("InterPodAffinity", pod(affinity=IN_BOTH), changed(node(), ZONE_A), True),
+        # by the label of the node that changed: who wants to be near gains where it comes,
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), relabelled(ZONE_A, ZONE_B), True),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), relabelled(BARE, ZONE_A), True),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), relabelled(ZONE_A, BARE), False),
+        ("InterPodAffinity", pod(STORE, affinity=NEAR_STORE), relabelled(ZONE_A, BARE), True),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), relabelled(ZONE_A, ZONE_A_DISK), False),
+        ("InterPodAffinity", pod(affinity=NEAR_STORE), relabelled(BARE, DISK), False),
+        # who wants to be apart gains where it goes
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), relabelled(ZONE_A, ZONE_B), True),
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), relabelled(BARE, ZONE_A), False),
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), relabelled(ZONE_A, BARE), True),
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), relabelled(ZONE_A, ZONE_A_DISK), False),
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), came(BARE), True),
+        ("InterPodAffinity", pod(affinity=NOT_NEAR_STORE), came(ZONE_A), True),
+        # and so does whom placed pods keep away, by their key alone
+        ("InterPodAffinity", pod(STORE), relabelled(ZONE_A, BARE, [NOT_NEAR_STORE]), True),
+        ("InterPodAffinity", pod(STORE), relabelled(ZONE_A, ZONE_B, [NOT_NEAR_STORE]), True),
+        ("InterPodAffinity", pod(WEB), relabelled(ZONE_A, ZONE_B, [NOT_NEAR_STORE]), False),
+        ("InterPodAffinity", pod(STORE), relabelled(DISK, BARE, [NOT_NEAR_STORE]), False),
+        ("InterPodAffinity", pod(STORE), relabelled(BARE, ZONE_A, [NOT_NEAR_STORE]), False),
+        ("InterPodAffinity", pod(STORE, "x"), relabelled(ZONE_A, BARE, [NOT_NEAR_STORE]), False),
+        ("InterPodAffinity", pod(STORE), relabelled(ZONE_A, BARE), False),
+        ("InterPodAffinity", pod(STORE), came(BARE), True),
         # spreading
         ("PodTopologySpread", pod(topologySpreadConstraints=SPREAD), came(pod(WEB)), True),
         ("PodTopologySpread", pod(topologySpreadConstraints=SPREAD), went(pod(WEB)), True),
@@ -232,6 +335,56 @@ PORT = [{"hostPort": 80}]
             went(node(labels={"zone": "b"})),
             True,
         ),
+        ("PodTopologySpread", BY_ZONE, went(BARE), False),
+        ("PodTopologySpread", BY_ZONE, changed(ZONE_A, ZONE_B), True),
+        ("PodTopologySpread", BY_ZONE, changed(ZONE_A, BARE), True),
+        ("PodTopologySpread", BY_ZONE, changed(BARE, ZONE_A), True),
+        ("PodTopologySpread", BY_ZONE, changed(ZONE_A, ZONE_A_DISK), False),
+        ("PodTopologySpread", BY_ZONE, changed(BARE, DISK), False),
+        ("PodTopologySpread", BY_ZONE, changed(ZONE_A, node(labels=A, taints=[TAINT])), True),
+        ("PodTopologySpread", BY_ZONE, changed(BARE, node(taints=[TAINT])), False),
+        ("PodTopologySpread", BY_ZONE, changed(ZONE_A, node(labels=A, unschedulable=True)), False),
+        ("PodTopologySpread", BY_BOTH, came(ZONE_A), False),
+        ("PodTopologySpread", BY_BOTH, came(ZONE_AND_RACK), True),
+        ("PodTopologySpread", BY_BOTH, went(ZONE_A), False),
+        ("PodTopologySpread", BY_BOTH, changed(ZONE_A, ZONE_B), False),
+        ("PodTopologySpread", BY_BOTH, changed(ZONE_AND_RACK, ZONE_A), True),
+        ("PodTopologySpread", BY_BOTH, changed(ZONE_AND_RACK, OTHER_RACK), True),
+        # a node that the pod's own affinity means, or no longer, is counted or not
+        ("PodTopologySpread", ON_DISK, changed(ZONE_A, ZONE_A_DISK), True),
+        ("PodTopologySpread", ON_DISK, changed(ZONE_A_DISK, ZONE_A), True),
+        ("PodTopologySpread", ON_ANY, changed(ZONE_A, ZONE_A_DISK), False),
+        ("PodTopologySpread", BY_ZONE, changed(pod(WEB), pod(STORE)), True),
+        ("PodTopologySpread", BY_ZONE, changed(pod(STORE), pod(WEB)), True),
+        ("PodTopologySpread", BY_ZONE, changed(pod(WEB), pod({**WEB, "more": "x"})), False),
+        ("PodTopologySpread", BY_ZONE, changed(pod(STORE), pod({**STORE, "more": "x"})), False),
+        ("PodTopologySpread", BY_ZONE, changed(pod(STORE, "x"), pod(WEB, "x")), False),
+        ("PodTopologySpread", BY_TWO, changed(pod(WEB), pod({**WEB, "tier": "x"})), True),
+        ("PodTopologySpread", BY_TWO, changed(pod(TIER), pod({**TIER, "tier": "y"})), False),
+        ("PodTopologySpread", BY_TWO, changed(pod(WEB), pod({**WEB, "more": "y"})), False),
+        ("PodTopologySpread", SOFTLY, came(pod(WEB)), False),
+        # matchLabelKeys take part in whom a constraint counts
+        ("PodTopologySpread", OF_ITS_OWN, came(pod({**WEB, "rev": "2"})), True),
+        ("PodTopologySpread", OF_ITS_OWN, came(pod({**WEB, "rev": "1"})), False),
+        (
+            "PodTopologySpread",
+            OF_ITS_OWN,
+            changed(pod({**WEB, "rev": "1"}), pod({**WEB, "rev": "2"})),
+            True,
+        ),
+        # the waiting pod itself
+        ("PodTopologySpread", BY_ZONE, became(BY_ZONE, SPREAD_STORE), True),
+        ("PodTopologySpread", BY_ZONE, became(BY_ZONE, SPREAD_WEB_MORE), False),
+        ("PodTopologySpread", BY_ZONE, became(BY_ZONE, TOLERANT), False),
+        ("PodTopologySpread", BY_TAINTS, became(BY_TAINTS, TOLERANT_BY_TAINTS), True),
+        ("NodeResourcesFit", TWO_CPU, became(TWO_CPU, pod(requests={"cpu": "1"})), True),
+        ("NodeResourcesFit", TWO_CPU, became(TWO_CPU, pod(requests={"cpu": "3"})), False),
+        ("NodeResourcesFit", TWO_CPU, became(TWO_CPU, pod(requests={"memory": "1Gi"})), True),
+        ("TaintToleration", pod(), became(pod(), pod(tolerations=[EVERYWHERE])), True),
+        ("TaintToleration", pod(), became(pod(), pod(WEB)), False),
+        ("NodeUnschedulable", pod(), changed(node(), node(labels=A)), False),
+        ("NodeUnschedulable", pod(), changed(node(unschedulable=True), SHUT_AND_TAINTED), False),
+        ("NodeUnschedulable", pod(tolerations=[EVERYWHERE]), came(node(unschedulable=True)), True),
     ],
 )
 def test_an_event_wakes_whom_it_may_help(plugin, target, event, expected):
@@ -328,7 +481,8 @@ KEYS = st.sampled_from(["zone", "rack"])
 LABELS = st.sampled_from([WEB, STORE, {}])
 PLACES = st.sampled_from(
     [{}, {"zone": "a"}, {"zone": "b"}, {"rack": "a"}, {"zone": "a", "rack": "a"},
-     {"zone": "b", "rack": "a"}]
+     {"zone": "b", "rack": "a"}, {"zone": "a", "disk": "x"},
+     {"zone": "b", "rack": "a", "disk": "x"}]
 )  # fmt: skip
 TERMS = st.lists(
     st.builds(
@@ -351,8 +505,9 @@ WITH_TERMS = st.builds(
     TERMS,
 )  # fmt: skip
 SPREADING = st.builds(
-    lambda labels, keys, app: pod(
+    lambda labels, keys, app, disk: pod(
         labels,
+        affinity=AFFINE if disk else {},
         topologySpreadConstraints=[
             {**SPREAD[0], "topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
             for key in keys
@@ -361,6 +516,7 @@ SPREADING = st.builds(
     LABELS,
     st.lists(KEYS, min_size=1, max_size=2, unique=True),
     st.sampled_from(["web", "store"]),
+    st.booleans(),
 )
 
 
@@ -377,7 +533,9 @@ def happenings(draw, pods):
     what = draw(st.sampled_from(["node changes", "node", "pod changes", "pod"]))
     if what == "node changes":
         other = PlacedNode(node(one.name, draw(PLACES)), one.pods)
-        return Cluster(tuple(nodes)), Cluster((*rest, other)), changed(one.node, other.node)
+        before = Cluster(tuple(nodes))
+        event = Beside(before).event_of_node(one.node, other.node)
+        return before, Cluster((*rest, other)), event or changed(one.node, other.node)
     backwards = draw(st.booleans())
     if what == "node":
         alone = PlacedNode(one.node)

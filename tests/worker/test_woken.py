@@ -153,7 +153,7 @@ def tolerate(old: Any) -> Any:
         ("NodeResourcesFit", tolerate, Stage.UNSCHEDULABLE),
         ("InterPodAffinity", relabel, Stage.BACKOFF),
         ("PodTopologySpread", relabel, Stage.BACKOFF),
-        ("PodTopologySpread", tolerate, Stage.BACKOFF),
+        ("PodTopologySpread", tolerate, Stage.UNSCHEDULABLE),
         ("of another package", relabel, Stage.BACKOFF),
     ],
 )

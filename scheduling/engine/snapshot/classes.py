@@ -6,7 +6,7 @@ never dropped: whoever keeps a snapshot for long builds it anew (``has_outgrown`
 demand by ``counters.PodCounters``.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from scheduling.engine.snapshot.arrays import lengthen, widen
 from scheduling.engine.snapshot.nodes import KEPT_FOR_NODES, MOST_RESOURCES, NodeColumns
 from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.tables import Counter
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import AffinityTerm, PodInfo
 
 
 class ClassColumns(NodeColumns):
@@ -147,6 +147,10 @@ class ClassColumns(NodeColumns):
     def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
         """Return topology keys of known required anti-affinity terms about the class."""
         return self._peers.anti_affinity_keys(info)
+
+    def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
+        """Return the required anti-affinity terms of placed pods by one of these topology keys."""
+        return self._peers.anti_affinity_by(keys)
 
     def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
         """Return topology keys of known required affinity and preferred terms about the class."""
