@@ -108,6 +108,7 @@ class VirtualCluster(Waking):
             backoff=self.backoff,
             sort_key=self._sort_key,
             pre_enqueue=self._pre_enqueue,
+            is_nominated=lambda pod_id: bool(snapshot.nominated_node_of(pod_id)),
         )
 
     # --- what happens ----------------------------------------------------------------------------

@@ -186,9 +186,9 @@ class Reservations:
         except PluginFailed as failure:
             status = failure.status
         if not status.ok and status.code is not Code.WAIT:
+            # No other pod was judged meanwhile, so nobody is to hear of the room.
             _unreserve(framework, state, info, node_name)
             self._mirror.snapshot.forget(pod_id)
-            self._released[pod_id] = info
             return _refused(decision, status)
         self._pods[pod_id] = ReservedPod(
             pod_id,

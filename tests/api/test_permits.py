@@ -237,7 +237,7 @@ def test_a_waiting_pod_that_leans_on_one_that_came_back_is_taken_back(api, start
 
     runner.scheduler._seeds = between
     runner.turn()
-    runner.turn(1)
+    runner.turn(2)
     assert names(api.get(WAITING)) == []
     assert "didn't match pod affinity rules" in message_of(api, "one")[1]
 

@@ -125,15 +125,67 @@ def test_the_backoff_doubles_from_one_to_ten_seconds(attempts, seconds):
     assert Backoff().after(attempts) == seconds
 
 
+@pytest.mark.parametrize(
+    ("now", "attempts", "over"),
+    [
+        (10.0, 1, 12.0), (10.5, 1, 12.0), (10.999, 1, 12.0),
+        (11.0, 1, 13.0), (10.5, 3, 15.0), (10.5, 9, 21.0), (10.5, 0, 10.5),
+    ],
+)  # fmt: skip
+def test_a_backoff_lasts_to_the_end_of_the_second_in_which_the_wait_ends(now, attempts, over):
+    """What kube-scheduler compares is the second of its end with that of the clock."""
+    assert Backoff().until(now, attempts) == over
+
+
+def test_without_a_backoff_a_pod_is_tried_again_at_once():
+    q = queue(backoff=Backoff(initial=0.0, longest=0.0))
+    q.add(pod(1), 0.5)
+    q.pop_batch(0.5, 1)
+    q.requeue_failed(1, 0.5)
+    assert ids(q.pop_batch(0.5, 1)) == [1]
+
+
 def test_a_failed_attempt_is_repeated_after_its_backoff():
     q = queue()
     q.add(pod(1), 0)
-    for now, wait in ((0, 1), (1, 2), (3, 4), (7, 8), (15, 10), (25, 10)):
+    for now, wait in ((0, 2), (2, 3), (5, 5), (10, 9), (19, 11), (30, 11)):
         assert ids(q.pop_batch(now, 1)) == [1]
         q.requeue_failed(1, now)
         assert q.place(1).stage is Stage.BACKOFF
         assert q.next_due(now) == now + wait
         assert q.pop_batch(now + wait - 0.01, 1) == []
+
+
+def test_pods_whose_waits_end_in_the_same_second_come_back_together_the_most_urgent_first():
+    q = queue()
+    q.add(pod(1, 0), 0.1)
+    assert ids(q.pop_batch(0.1, 1)) == [1]
+    q.requeue_failed(1, 0.1)
+    q.add(pod(2, 10, 2), 0.9)
+    assert ids(q.pop_batch(0.9, 1)) == [2]
+    q.requeue_failed(2, 0.9)
+    assert q.next_due(0.9) == 2.0
+    assert q.pop_batch(1.99, 9) == []
+    assert ids(q.pop_batch(2.0, 9)) == [2, 1]
+
+
+def test_refusals_and_failures_count_apart_for_the_backoff():
+    """One who fails for want of a database does not wait for that when a plugin refuses it."""
+    q = queue()
+    q.add(pod(1), 0.0)
+    now = 0.0
+    for _ in range(4):
+        assert ids(q.pop_batch(now, 1)) == [1]
+        q.requeue_failed(1, now)
+        now = q.place(1).not_before
+    assert ids(q.pop_batch(now, 1)) == [1]
+    q.requeue_unschedulable(1, ("A",), now)
+    assert q.place(1).not_before == now + 2, "the first refusal"
+    q.move_on_event(added(a=""), now)
+    assert ids(q.pop_batch(now, 1)) == [1]
+    q.requeue_failed(1, now)
+    assert q.place(1).not_before == now + 2, "the first failure since"
+    assert q.place(1).attempts == 6
 
 
 def test_a_clock_that_is_set_back_delays_no_pod_beyond_its_backoff():
@@ -148,7 +200,11 @@ def test_a_clock_that_is_set_back_delays_no_pod_beyond_its_backoff():
     q.add(pod(5), 0.5)
     q.move_on_event(added(a="1"), 0.5)
     popped = ids(q.pop_batch(1.5, 9))
-    assert sorted(popped) == [1, 2, 4, 5]
+    assert sorted(popped) == [4, 5], "pod 1 may be tried before, pod 2 may not"
+    popped += ids(q.pop_batch(1.5, 9))
+    assert q.place(2).not_before == 2.0
+    popped += ids(q.pop_batch(2.0, 9))
+    assert popped[2:] == [1, 2]
     assert popped.index(4) < popped.index(5), "who came first is tried first"
 
 
@@ -162,10 +218,11 @@ def test_the_flush_counts_from_the_time_that_the_clock_was_set_to():
 def test_a_place_from_before_the_clock_was_set_back_is_limited_after_a_restart():
     q = rejected(1, by=(), now=1000.0)
     place = q.place(1)
-    assert place.not_before == 1001.0
+    assert place.not_before == 1002.0
     q = queue()
     q.restore(pod(1), place, 5.0)
-    assert ids(q.pop_batch(6.0, 9)) == [1]
+    assert q.pop_batch(6.0, 9) == []
+    assert ids(q.pop_batch(7.0, 9)) == [1]
 
 
 def test_a_rejected_pod_waits_for_its_plugins_and_not_for_time():
@@ -181,8 +238,12 @@ def test_an_event_during_the_backoff_moves_to_backoff():
     q = rejected()
     assert q.move_on_event(added(a=""), 0.5) == 1
     assert q.place(1).stage is Stage.BACKOFF
-    assert q.next_due(0.5) == 1.0
-    assert ids(q.pop_batch(1.0, 1)) == [1]
+    q.add(pod(2, class_id=2), 0.5)
+    assert ids(q.pop_batch(0.5, 9)) == [2], "who is active comes first"
+    assert q.next_due(0.5) == 0.5
+    assert ids(q.pop_batch(0.5, 9)) == [1], "where nobody is, it does not wait"
+    q.requeue_unschedulable(1, ("A",), 0.5)
+    assert (q.place(1).stage, q.place(1).not_before) == (Stage.UNSCHEDULABLE, 3.0)
 
 
 def test_a_plugin_that_answered_pending_wakes_without_backoff():
@@ -282,7 +343,7 @@ def test_activation_skips_backoff_and_plugins():
 def test_places_survive_a_restart():
     q = rejected(by=("A",), now=10.0)
     [place] = q.take_changes()
-    assert (place.stage, place.attempts, place.not_before) == (Stage.UNSCHEDULABLE, 1, 11.0)
+    assert (place.stage, place.attempts, place.not_before) == (Stage.UNSCHEDULABLE, 1, 12.0)
     assert q.take_changes() == []
     again = queue()
     again.restore(pod(1), place, 20.0)
@@ -321,7 +382,7 @@ def test_a_parked_pod_waits_for_an_event_unless_there_was_one():
     q = parked([added(b="")])
     assert not q._in_flight._events
     q.requeue_unschedulable(1, ("A",), 1.0)
-    assert (q.place(1).stage, q.place(1).not_before) == (Stage.BACKOFF, 2.0)
+    assert (q.place(1).stage, q.place(1).not_before) == (Stage.BACKOFF, 3.0)
 
 
 def test_a_parked_pod_is_parked_again_after_a_restart():
@@ -343,6 +404,140 @@ def test_who_caused_an_event_is_not_woken_by_it():
     assert q.move_on_event(added(a=""), 0.1, but_not=[1]) == 0
     assert q.place(1).stage is Stage.UNSCHEDULABLE
     assert q.move_on_event(added(a=""), 0.1) == 1
+
+
+# --- before a backoff is over ---------------------------------------------------------------------
+
+
+def test_who_failed_otherwise_waits_for_the_end_of_its_backoff():
+    q = rejected(1, by=())
+    assert q.place(1).stage is Stage.BACKOFF
+    assert q.next_due(0) == 2
+    assert q.pop_batch(1.9, 9) == []
+
+
+@pytest.mark.parametrize("meanwhile", [[], [added(b="")]])
+def test_who_comes_back_from_permit_waits_for_the_end_of_its_backoff(meanwhile):
+    q = parked(meanwhile)
+    q.requeue_unschedulable(1, ("A",), 1.0)
+    q.move_on_event(added(a=""), 1.0)
+    assert q.place(1).stage is Stage.BACKOFF
+    assert q.next_due(1.0) == 3.0
+    assert q.pop_batch(1.5, 9) == []
+    assert ids(q.pop_batch(3.0, 9)) == [1]
+
+
+def test_those_whose_backoff_ends_first_are_tried_first_and_of_one_second_the_most_urgent():
+    q = queue()
+    for number, priority in ((1, 0), (2, 5), (3, 9)):
+        q.add(pod(number, priority, number), 0.0)
+        q.pop_batch(0.0, 1)
+        q.requeue_unschedulable(number, ("A",), 0.5 if number < 3 else 1.5)
+    q.move_on_event(added(a=""), 1.6)
+    assert ids(q.pop_batch(1.6, 9)) == [2, 1, 3]
+    assert q.incoming[Stage.ACTIVE, "PopFromBackoffQ"] == 3
+
+
+def test_of_a_class_in_backoff_one_is_tried_and_its_sisters_wait_for_what_may_help_it():
+    q = waiting({1: 50, 2: 50})
+    q.move_on_event(added(a=""), 0.5)
+    q.move_on_event(added(b=""), 0.5)
+    first = q.pop_batch(0.5, 1000)
+    assert classes(first) == [1, 2]
+    q.requeue_unschedulable(first[0].pod_id, ("A",), 0.5)
+    q.requeue_unschedulable(first[1].pod_id, ("B",), 0.5)
+    assert q.pop_batch(0.5, 1000) == []
+    assert q.next_due(0.5) == 2.0
+    q.move_on_event(added(b=""), 0.6)
+    assert q.next_due(0.6) == 0.6
+    assert classes(q.pop_batch(0.6, 1000)) == [2], "the other class is not helped"
+    q.requeue_unschedulable(first[1].pod_id, ("B",), 0.6)
+
+
+def test_when_one_of_a_class_in_backoff_is_placed_its_sisters_follow():
+    q = waiting({1: 50})
+    q.move_on_event(added(a=""), 0.5)
+    [first] = q.pop_batch(0.5, 1000)
+    q.done(first.pod_id)
+    assert len(q.pop_batch(0.5, 1000)) == 49
+
+
+def test_a_nominated_pod_in_backoff_is_tried_whatever_became_of_its_sisters():
+    """Room is held for it that none of them may take."""
+    q = waiting({1: 3}, is_nominated=lambda number: number == 10_002)
+    q.move_on_event(added(a=""), 0.5)
+    assert ids(q.pop_batch(0.5, 1000)) == [10_000, 10_002]
+    refuse(q, [pod(10_000)], 0.5)
+    assert q.pop_batch(0.5, 9) == []
+
+
+def test_who_makes_room_for_itself_does_not_keep_its_sisters_from_trying_it_too():
+    nominated = set()
+    q = waiting({1: 3}, is_nominated=nominated.__contains__)
+    q.move_on_event(added(a=""), 0.5)
+    for number in (10_000, 10_001, 10_002):
+        assert ids(q.pop_batch(0.5, 1000)) == [number]
+        nominated.add(number)
+        refuse(q, [pod(number)], 0.5)
+    assert q.pop_batch(0.5, 1000) == []
+
+
+def test_a_pod_restored_in_its_backoff_may_be_tried_before_its_end():
+    q = rejected(1, now=10.0)
+    q.move_on_event(added(a=""), 10.0)
+    again = queue()
+    again.restore(pod(1), q.place(1), 10.5)
+    assert again.place(1).stage is Stage.BACKOFF
+    assert ids(again.pop_batch(10.5, 9)) == [1]
+
+
+def test_who_was_changed_in_its_backoff_is_tried_as_it_is_now():
+    q = waiting({1: 2})
+    q.move_on_event(added(a=""), 0.5)
+    [first] = q.pop_batch(0.5, 9)
+    q.requeue_unschedulable(first.pod_id, ("A",), 0.5)
+    q.update(pod(10_001, class_id=7), 0.5)
+    assert classes(q.pop_batch(0.5, 9)) == [7]
+
+
+def test_so_many_attempts_at_most_come_early_and_to_nothing():
+    """Kinds of pods by the thousand, and a hundred times a second something that may help them."""
+    q = waiting(dict.fromkeys(range(1, 5001), 1))
+    for hundredth in range(1000):
+        now = 400 + hundredth / 100
+        q.move_on_event(added(a=""), now)
+        while popped := q.pop_batch(now, 1000):
+            refuse(q, popped, now)
+    assert 11_000 <= q.incoming[Stage.ACTIVE, "PopFromBackoffQ"] <= 12_100
+    assert q.next_due(now) > now
+    assert q.next_due(now) <= now + 0.02
+    q.add(pod(1, class_id=9999), now)
+    assert ids(q.pop_batch(now, 9)) == [1], "who is active does not wait for that"
+
+
+def test_attempts_that_place_a_pod_use_nothing_up():
+    q = waiting(dict.fromkeys(range(1, 5001), 1))
+    q.move_on_event(added(a=""), 0.5)
+    placed = 0
+    while popped := q.pop_batch(0.5, 1000):
+        placed += len(popped)
+        for one in popped:
+            q.done(one.pod_id)
+    assert placed == 5000
+
+
+def test_what_backs_off_while_others_are_always_active_does_not_pile_up():
+    q = queue(backoff=Backoff(initial=1.0, longest=1.0))
+    q.add(pod(1, class_id=1), 0)
+    q.add(pod(2, class_id=2), 0)
+    for now in range(0, 20_000, 2):
+        assert sorted(ids(q.pop_batch(now, 9))) == [1, 2]
+        q.requeue_unschedulable(1, ("A",), now)
+        q.move_on_event(added(a=""), now)
+        assert q.place(1).stage is Stage.BACKOFF
+        q.requeue_stale(2, now)
+    assert len(q._backing_off.fresh) < 5000
+    assert sum(len(one.pods) for one in q._backing_off.retried.values()) < 5000
 
 
 # --- many -----------------------------------------------------------------------------------------
@@ -494,10 +689,11 @@ def test_an_event_that_comes_while_pods_wake_skips_the_backoff_of_all_of_them():
         q.requeue_unschedulable(one.pod_id, ("B",), 0, pending_by=["A"])
     q.move_on_event(added(b=""), 0.1)
     q.move_on_event(added(a=""), 0.1)
-    while q.pop_batch(0.1, 5000):
-        pass
+    active = 0
+    while popped := q.pop_batch(0.1, 5000):
+        active += len(popped) if q.counts()[Stage.BACKOFF] == 2000 else 0
     assert q.counts()[Stage.UNSCHEDULABLE] == 0
-    assert q.counts()[Stage.BACKOFF] == 2000
+    assert active == 3000
 
 
 class Law(RuleBasedStateMachine):

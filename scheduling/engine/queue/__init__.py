@@ -3,20 +3,22 @@
 A pod is in one of five stages:
 
     add -> ACTIVE -> pop_batch -> IN_FLIGHT -> done
-             ^                        |
-             |                        | rejected by plugins        failed otherwise
-             |                        v                                   |
+             ^           ^            |
+             |           |            | rejected by plugins        failed otherwise
+             |           |            v                                   |
              |<-- event or flush -- UNSCHEDULABLE --+                     |
-             |                                      | backoff not over    |
+             |           |                          | backoff not over    |
+             |           +--- no pod is active ---+ v                     |
              +<------------- time --------------- BACKOFF <---------------+
     add -> GATED (a PreEnqueue plugin holds it) -> like UNSCHEDULABLE
 
     __init__    PriorityQueue: every way in, between the stages, and out
-    active      ActivePods: what is ready to be tried, and which of it makes up a batch
+    active      ActivePods: what may be tried, and which of it makes up a batch
     waiting     WaitingPods: what plugins rejected, by what may help it; asks the hints
                 (``plugins.queueing_hints`` states them)
     in_flight   PodsInFlight: what is being decided, and the events since
     timers      Timers: whose backoff is over, and who is tried in any case
+    allowance   Allowance: how many attempts may come before a backoff is over
     pending     a pod, its place in the queue, how long it backs off, and how heaps name it
 
 *Active* pods come out by the sort key (priority, then time queued; where the configuration asks for
@@ -38,18 +40,30 @@ So Kubernetes' promise holds: a pod of higher priority is tried before one of lo
 whether fresh or refused before; only its sisters may lose one short batch to the others. And a
 fresh pod waits for ``_PROBES`` refusals at most, however many thousand pods are tried again.
 
-A pod that failed waits 1 s, 2 s, 4 s ... 10 s. A pod that plugins rejected waits until an event may
-have changed the mind of one of them: each plugin registers events with hints, and waiting pods are
-grouped by class and plugins, so that an event costs one hint per group and not per pod. Events that
-come while a pod is being decided are kept and looked at when it comes back, because the decision
-has not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted.
-After five minutes a pod is tried again in any case. Of many that wake at once ``_AT_ONCE`` move in
-one call, the others with the next batches.
+A pod that failed waits 1 s, 2 s, 4 s ... 10 s, and on to the end of that second, so that pods whose
+waits end together come back together. Attempts that plugins ended and attempts that failed
+otherwise, as of a plugin that raised, are counted apart: a pod that a plugin rejects after several
+failures does not wait for these too. While no pod is active, those in BACKOFF that plugins rejected
+are tried before it is over, in the order in which it would be: who is woken does not wait while
+there is nothing else to do. Of a class one pod is tried then; if it is refused by the state as it
+is, so would be its sisters, and they wait for an event that may help it, or for the end of their
+backoff, unless they are nominated. At most ``_EARLY_A_SECOND`` pods a second come early and to
+nothing. A pod that failed otherwise waits in any case, and so does one that came back from Permit
+or PreBind: who says Wait and then no does not judge by the room alone.
+
+A pod that plugins rejected waits until an event may have changed the mind of one of them: each
+plugin registers events with hints, and waiting pods are grouped by class and plugins, so that an
+event costs one hint per group and not per pod. Events that come while a pod is being decided are
+kept and looked at when it comes back, because the decision has not seen them; those that come while
+it waits on Permit or PreBind (*parked*) are only counted. After five minutes a pod is tried again
+in any case. Of many that wake at once ``_AT_ONCE`` move in one call, the others with the next
+batches.
 
 Pure and in memory: the clock comes in as ``now`` (seconds since the epoch), and what must survive a
 restart goes out by ``take_changes``. Being in flight is not written down, unless the pod is parked:
 after a restart such a pod is simply active again. Rules:
-pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
+pkg/scheduler/backend/queue/scheduling_queue.go, active_queue.go (``unlockedPop``) and
+backoff_queue.go, v1.36 (R151).
 """
 
 import itertools
@@ -57,17 +71,21 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 
-from scheduling.engine.queue.active import ActivePods
+from scheduling.engine.queue.active import ActivePods, Refusal
+from scheduling.engine.queue.allowance import Allowance
 from scheduling.engine.queue.in_flight import PodsInFlight
 from scheduling.engine.queue.pending import (
     Backoff,
     Entry,
     HeldBy,
+    IsNominated,
+    Item,
     PendingPod,
     QueuePlace,
     SortKey,
     Stage,
     drop_dead,
+    never_nominated,
     priority_sort,
     scheduling_gates,
 )
@@ -77,6 +95,12 @@ from scheduling.framework.events import ClusterEvent
 
 _AT_ONCE = 2000
 """So many pods move in one call; each takes some microseconds."""
+_EARLY_A_SECOND = 1000.0
+"""So many attempts a second may come early and to nothing, on average: some tenths of a core."""
+_EARLY_AT_ONCE = 2000
+"""So many may, after a time in which there were none."""
+_EARLY_AT_LEAST = 16
+"""Fewer are not worth a batch."""
 _SPARE = 4096
 """So many items may a heap hold beyond twice the number of pods before it is made anew."""
 
@@ -86,6 +110,7 @@ _FAILURE = "ScheduleAttemptFailure"
 _BACKOFF_OVER = "BackoffComplete"
 _FLUSHED = "UnschedulableTimeout"
 _ACTIVATED = "ForceActivate"
+_BEFORE_ITS_END = "PopFromBackoffQ"
 """Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
 
 
@@ -99,12 +124,16 @@ class PriorityQueue:
         backoff: Backoff | None = None,
         sort_key: SortKey = priority_sort,
         pre_enqueue: HeldBy = scheduling_gates,
+        is_nominated: IsNominated = never_nominated,
     ) -> None:
         self._backoff = backoff or Backoff()
         self._sort_key = sort_key
         self._pre_enqueue = pre_enqueue
+        self._is_nominated = is_nominated
         self._entries: dict[int, Entry] = {}
         self._active = ActivePods(self._entries)
+        self._backing_off = ActivePods(self._entries, shut_wait=True)
+        self._early = Allowance(_EARLY_A_SECOND, _EARLY_AT_ONCE)
         self._waiting = WaitingPods(registrations)
         self._in_flight = PodsInFlight(self._entries)
         self._timers = Timers(self._entries)
@@ -175,7 +204,7 @@ class PriorityQueue:
 
     @property
     def has_ready(self) -> bool:
-        """Whether pods are ready to be tried, as of the last ``pop_batch``."""
+        """Whether pods are active, as of the last ``pop_batch``."""
         return bool(self._active)
 
     @property
@@ -194,6 +223,8 @@ class PriorityQueue:
         if self._active or self._waiting.next_woken() is not None:
             return now
         moment = self._timers.next()
+        if moment is not None and self._backing_off.gives:
+            moment = min(moment, self._early.until(_EARLY_AT_LEAST, now))
         return None if moment is None else max(moment, now)
 
     # --- coming in -------------------------------------------------------------------------------
@@ -217,7 +248,7 @@ class PriorityQueue:
         self.delete(pod.pod_id)
         entry = Entry(pod, place.queued_at or now)
         entry.since = place.since or now
-        entry.attempts = place.attempts
+        entry.attempts = entry.refusals = place.attempts
         entry.not_before = place.not_before
         self._limit_times(entry, now)
         entry.rejected_by = entry.refused_by = frozenset(place.rejected_by)
@@ -298,8 +329,8 @@ class PriorityQueue:
         if entry is None:
             return
         if self._in_flight.remove(pod_id):
-            if self._active.retried:
-                self._active.untold(entry)
+            if self._active.retried or self._backing_off.retried:
+                self._untold(entry)
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._waiting.remove(entry.pod.pod_id)
         self._changed.pop(pod_id, None)
@@ -330,8 +361,10 @@ class PriorityQueue:
     def done(self, pod_id: int) -> None:
         """Forget a pod that was placed."""
         entry = self._entries.get(pod_id)
-        if entry is not None and (entry.refused or self._active.retried):
-            self._active.placed(entry)
+        if entry is not None and (
+            entry.refused or self._active.retried or self._backing_off.retried
+        ):
+            self._placed(entry)
         self.delete(pod_id)
 
     # --- going out and coming back ---------------------------------------------------------------
@@ -339,21 +372,35 @@ class PriorityQueue:
     def pop_batch(self, now: float, limit: int) -> list[PendingPod]:
         """Return up to ``limit`` pods to decide, in order; they are in flight from now on.
 
-        Each must come back by ``done``, ``requeue_unschedulable``, ``requeue_failed``,
-        ``requeue_stale`` or ``delete``.
+        Where none is active, pods in BACKOFF come that plugins rejected. Each must come back by
+        ``done``, ``requeue_unschedulable``, ``requeue_failed``, ``requeue_stale`` or ``delete``.
         """
         self._promote(now)
         chosen = self._active.take_batch(limit, self._in_flight.event_count)
+        if not chosen and self._backing_off:
+            chosen = self._take_early(now, limit)
         entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
         self._in_flight.add(entries)
         for entry in entries:
             entry.stage = Stage.IN_FLIGHT
             entry.attempts += 1
             entry.rejected_by = entry.pending_by = frozenset()
-            entry.changed_in_flight = False
+            entry.changed_in_flight = entry.was_parked = False
             self._tokens += 1
             entry.token = self._tokens
         return [entry.pod for entry in entries]
+
+    def _take_early(self, now: float, limit: int) -> list[Item]:
+        """Take the pods out of BACKOFF that make up a batch although it is not over."""
+        allowed = self._early.left(now)
+        if allowed < _EARLY_AT_LEAST:
+            return []
+        chosen = self._backing_off.take_batch(min(limit, allowed), self._in_flight.event_count)
+        if chosen:
+            self._early.take(len(chosen))
+            came = Stage.ACTIVE, _BEFORE_ITS_END
+            self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
+        return chosen
 
     def park(self, pod_id: int) -> None:
         """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
@@ -363,9 +410,10 @@ class PriorityQueue:
         """
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
-            self._active.placed(entry)
+            self._placed(entry)
             entry.changed_in_flight |= bool(self._in_flight.events_since(entry))
             self._in_flight.remove(pod_id)
+            entry.was_parked = True
             entry.first_event = self._in_flight.event_count
             self._changed[pod_id] = None
 
@@ -374,8 +422,8 @@ class PriorityQueue:
         self.delete(pod.pod_id)
         entry = self._entries[pod.pod_id] = Entry(pod, place.queued_at)
         entry.stage = Stage.IN_FLIGHT
-        entry.since, entry.attempts = place.since, place.attempts
-        entry.changed_in_flight = True
+        entry.since, entry.attempts, entry.refusals = place.since, place.attempts, place.attempts
+        entry.changed_in_flight = entry.was_parked = True
 
     def requeue_unschedulable(
         self,
@@ -402,9 +450,15 @@ class PriorityQueue:
             events = self._in_flight.events_since(entry)
             # Refused by a state that is gone, or by no plugin, it says nothing of its sisters.
             if by and not events and not entry.changed_in_flight:
-                self._active.refused(entry)
+                refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))
+                self._active.refused(entry, refusal)
+                # Where it makes room for itself, its sisters may find room to make, too.
+                if self._is_nominated(pod_id):
+                    self._backing_off.untold(entry)
+                else:
+                    self._backing_off.refused(entry, refusal)
             else:
-                self._active.untold(entry)
+                self._untold(entry)
             self._in_flight.remove(pod_id)
         elif entry.first_event != self._in_flight.event_count:
             entry.changed_in_flight = True
@@ -412,8 +466,12 @@ class PriorityQueue:
         entry.rejected_by = by | entry.pending_by
         entry.refused_by = entry.rejected_by or entry.refused_by
         entry.refused = True
+        if entry.rejected_by:
+            entry.refusals, entry.errors = entry.refusals + 1, 0
+        else:
+            entry.errors += 1
         entry.queued_at = now
-        entry.not_before = now + self._backoff.after(entry.attempts)
+        entry.not_before = self._backoff.until(now, entry.failures)
         self._changed[pod_id] = None
         if not entry.rejected_by or entry.changed_in_flight:
             self._enqueue(entry, now)
@@ -439,7 +497,7 @@ class PriorityQueue:
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
         if pod_id in self._in_flight:
-            self._active.untold(entry)
+            self._untold(entry)
             self._in_flight.remove(pod_id)
         entry.attempts -= 1
         entry.rejected_by = frozenset()
@@ -468,6 +526,7 @@ class PriorityQueue:
         """
         if not seen:
             self._in_flight.note(event)
+        self._backing_off.reopen(lambda one: self._waiting.worth(*one, event) is not Worth.NOTHING)
         for group in self._waiting.wake(event):
             for pod_id in [pod_id for pod_id in but_not if pod_id in group.pod_ids]:
                 entry = self._entries[pod_id]
@@ -503,6 +562,16 @@ class PriorityQueue:
 
     # --- inside ----------------------------------------------------------------------------------
 
+    def _placed(self, entry: Entry) -> None:
+        if entry.refused:
+            self._early.give_back()
+        self._active.placed(entry)
+        self._backing_off.placed(entry)
+
+    def _untold(self, entry: Entry) -> None:
+        self._active.untold(entry)
+        self._backing_off.untold(entry)
+
     def _count(self, entry: Entry, event: str) -> None:
         """Count that a pod came to the queue that it is in now."""
         key = entry.stage, event
@@ -530,6 +599,13 @@ class PriorityQueue:
         if entry.not_before > now:
             entry.stage = Stage.BACKOFF
             self._timers.set_backoff(entry)
+            if entry.rejected_by and not entry.was_parked:
+                order = self._sort_key(entry.pod, entry.queued_at, entry.since)
+                self._backing_off.add(
+                    entry,
+                    (entry.not_before, *order),
+                    alone=self._is_nominated(entry.pod.pod_id),
+                )
         else:
             self._activate(entry)
 
@@ -552,6 +628,7 @@ class PriorityQueue:
             self._follow_clock_back(now)
         self._latest = now
         self._wake(now)
+        self._backing_off.compact(2 * len(self._entries) + _SPARE)
         over = self._timers.take_over(now, _AT_ONCE)
         for entry in over:
             self._activate(entry)
@@ -579,7 +656,7 @@ class PriorityQueue:
 
     def _limit_times(self, entry: Entry, now: float) -> bool:
         """Take back moments that cannot lie so far ahead; return whether there were any."""
-        not_before = min(entry.not_before, now + self._backoff.after(entry.attempts))
+        not_before = min(entry.not_before, self._backoff.until(now, entry.failures))
         if entry.queued_at <= now and entry.not_before == not_before:
             return False
         entry.queued_at = min(entry.queued_at, now)
@@ -594,6 +671,7 @@ class PriorityQueue:
         long until it does. Costs nothing as long as the heaps hold little more than the pods.
         """
         most = 2 * len(self._entries) + _SPARE
+        self._backing_off.compact(most)
         for heap in (self._active.fresh, self._timers.backoff, self._timers.flush):
             if len(heap) > most:
                 drop_dead(heap, self._entries)

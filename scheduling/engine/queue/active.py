@@ -1,14 +1,25 @@
-"""The pods that are ready to be tried, and which of them make up the next batch.
+"""The pods that may be tried, and which of them make up the next batch.
 
 Fresh pods come by their key. Pods that were refused before are kept by class (``RetriedClass``),
 since what became of one of them tells what would become of its sisters; the package's docstring
-says how many of them come with a batch.
+says how many of them come with a batch, and which pods in BACKOFF may be tried before its end.
 """
 
 import heapq
+from collections.abc import Callable
 from enum import IntEnum
+from typing import NamedTuple
 
-from scheduling.engine.queue.pending import LAST, Entries, Entry, Heap, Item, first_live
+from clusterstate.objects.pod import Pod
+from scheduling.engine.queue.pending import (
+    LAST,
+    Entries,
+    Entry,
+    Heap,
+    Item,
+    drop_dead,
+    first_live,
+)
 
 _PROBES = 16
 """So many classes send their first pod with a batch; each that is placed allows one more."""
@@ -30,31 +41,43 @@ class _Trial(IntEnum):
     SHUT = 3
 
 
+class Refusal(NamedTuple):
+    """Which pod plugins refused last of a class, which ones, and which answered Pending."""
+
+    spec: Pod
+    rejected_by: frozenset[str]
+    pending_by: frozenset[str]
+
+
 class RetriedClass:
     """The active pods of a class that were refused before.
 
-    ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``token``
-    tells the class's live item in the heap of its trial.
+    ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``refused``:
+    while ``trial`` is SHUT, the pod that was refused last. ``token`` tells the class's live item in
+    the heap of its trial.
     """
 
-    __slots__ = ("pods", "probe", "token", "trial")
+    __slots__ = ("pods", "probe", "refused", "token", "trial")
 
     def __init__(self) -> None:
         self.pods: Heap = []
         self.trial = _Trial.UNTRIED
         self.probe = 0
+        self.refused: Refusal | None = None
         self.token = 0
 
 
 class ActivePods:
-    """Pods in the stage ACTIVE.
+    """Pods of one stage: those in ACTIVE, or those in BACKOFF that may be tried before its end.
 
-    ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
-    queue, shared with it.
+    ``fresh``: those never refused, and those that no outcome of a sister tells of. ``retried``: the
+    others, by class. ``entries``: all pods of the queue, shared with it. ``shut_wait``: of a class
+    that is shut no pod comes before ``reopen``.
     """
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: Entries, *, shut_wait: bool = False) -> None:
         self._entries = entries
+        self._shut_wait = shut_wait
         self.fresh: Heap = []
         self.retried: dict[int, RetriedClass] = {}
         # Items are (key of the first pod, class, token of the class).
@@ -64,15 +87,21 @@ class ActivePods:
         self._tokens = 0
         self._probes = _PROBES
         self._tried_at = 0
+        self._added = 0
+        self._closed: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self.retried)
 
-    def add(self, entry: Entry, key: tuple[float, ...]) -> None:
-        """Take a pod in that may be tried now."""
+    def add(self, entry: Entry, key: tuple[float, ...], *, alone: bool = False) -> None:
+        """Take a pod in that may be tried now.
+
+        ``alone``: whatever becomes of its sisters, it is tried.
+        """
         pod = entry.pod
         item = (key, pod.pod_id, entry.token)
-        if not entry.refused:
+        self._added += 1
+        if alone or not entry.refused:
             heapq.heappush(self.fresh, item)
             return
         retried = self.retried.get(pod.class_id)
@@ -87,12 +116,21 @@ class ActivePods:
 
         ``event_count``: how many events there were; if it grew, shut classes are tried again.
         """
-        if self._tried_at != event_count:
+        if self._tried_at != event_count and not self._shut_wait:
             self._tried_at = event_count
             self._retry_shut()
         chosen = self._choose(limit)
         chosen.sort()
         return chosen
+
+    @property
+    def gives(self) -> bool:
+        """Whether ``take_batch`` has a pod to give, where shut classes wait."""
+        return (
+            first_live(self.fresh, self._entries) is not None
+            or self._first_class(self._open) is not None
+            or self._first_class(self._untried) is not None
+        )
 
     def placed(self, entry: Entry) -> None:
         """Note that a pod got a node: its sisters come in the order of the key, as fresh ones."""
@@ -100,11 +138,24 @@ class ActivePods:
             self._probes = min(self._probes + 1, _MOST_PROBES)
         self._note(entry, _Trial.OPEN)
 
-    def refused(self, entry: Entry) -> None:
+    def refused(self, entry: Entry, by: Refusal) -> None:
         """Note that a pod was refused by the state of now: so will be its sisters, most likely."""
         if entry.refused:
             self._probes = _PROBES
         self._note(entry, _Trial.SHUT)
+        if self._shut_wait and (retried := self.retried.get(entry.pod.class_id)) is not None:
+            retried.refused = by
+            self._closed.add(entry.pod.class_id)
+
+    def reopen(self, helps: Callable[[Refusal], bool]) -> None:
+        """Let the shut classes be tried again whose last refusal something ``helps`` against."""
+        for class_id in list(self._closed):
+            retried = self.retried.get(class_id)
+            if retried is None or retried.trial is not _Trial.SHUT:
+                self._closed.discard(class_id)
+            elif retried.refused is None or helps(retried.refused):
+                self._closed.discard(class_id)
+                self._retry(class_id, retried)
 
     def untold(self, entry: Entry) -> None:
         """Note that a pod left flight in a way that says nothing of its sisters."""
@@ -120,6 +171,21 @@ class ActivePods:
         for heap in (self._untried, self._open, self._shut):
             self._first_class(heap)
 
+    def compact(self, most: int) -> None:
+        """Drop all dead items, if more than ``most`` pods were added since that was done last."""
+        if self._added <= most:
+            return
+        drop_dead(self.fresh, self._entries)
+        self._added = len(self.fresh)
+        classes, self.retried = self.retried, {}
+        self._untried, self._open, self._shut = [], [], []
+        for class_id, retried in classes.items():
+            drop_dead(retried.pods, self._entries)
+            if retried.pods:
+                self._added += len(retried.pods)
+                self.retried[class_id] = retried
+                self._offer(class_id, retried)
+
     def _choose(self, limit: int) -> list[Item]:
         """Take the pods of the next batch out of their heaps, in no order."""
         chosen: list[Item] = []
@@ -131,7 +197,8 @@ class ActivePods:
                 if entry is not None and entry.token == item[2]:
                     chosen.append(item)
             return chosen
-        share = limit // _SHARE if self._first_class(self._shut) is not None else 0
+        shut = None if self._shut_wait else self._first_class(self._shut)
+        share = limit // _SHARE if shut is not None else 0
         probes, fresh, most_fresh = self._probes, 0, limit
         while len(chosen) < limit - share:
             pod = first_live(self.fresh, entries) if fresh < most_fresh else None
@@ -152,6 +219,8 @@ class ActivePods:
             else:
                 fresh += 1
                 chosen.append(heapq.heappop(self.fresh))
+        if self._shut_wait:
+            return chosen
         return chosen + self._choose_shut(
             share if chosen else max(limit // _SHUT_ALONE, 1), alone=not chosen
         )
@@ -222,8 +291,10 @@ class ActivePods:
 
     def _retry_shut(self) -> None:
         for class_id, retried in list(self.retried.items()):
-            if retried.trial is not _Trial.SHUT:
-                continue
-            if first_live(retried.pods, self._entries) is not None:
-                retried.trial = _Trial.UNTRIED
-                self._offer(class_id, retried)
+            if retried.trial is _Trial.SHUT:
+                self._retry(class_id, retried)
+
+    def _retry(self, class_id: int, retried: RetriedClass) -> None:
+        if first_live(retried.pods, self._entries) is not None:
+            retried.trial = _Trial.UNTRIED
+            self._offer(class_id, retried)

@@ -42,7 +42,7 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's place in the queue, as its row keeps it. Times are seconds since the epoch.
 
     ``attempts`` counts those that ended without a node. ``queued_at`` is when it came to the queue
-    or back to it, ``since`` when it came first. Before ``not_before`` it is not tried.
+    or back to it, ``since`` when it came first. Its backoff lasts until ``not_before``.
     """
 
     pod_id: int
@@ -68,12 +68,30 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         # Beyond 2**32 every sensible limit is reached; the bound keeps the power small.
         return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
 
+    def until(self, now: float, attempts: int) -> float:
+        """Return when a backoff is over that begins now, after so many failed attempts.
+
+        That is the end of the second of the clock in which the wait ends: pods whose waits end in
+        the same second come back together, the most urgent first. Without a wait it is now. Rule:
+        backend/queue/backoff_queue.go (``isPodBackingoff``, ``alignToWindow``), v1.36.
+        """
+        wait = self.after(attempts)
+        return float(math.floor(now + wait) + 1) if wait else now
+
 
 SortKey = Callable[[PendingPod, float, float], tuple[float, ...]]
 """The order of active pods, from the pod, when it was queued and when it came; QueueSort's job."""
 
 HeldBy = Callable[[PendingPod], str]
 """The name of the PreEnqueue plugin that holds the pod back; empty if it may be tried."""
+
+IsNominated = Callable[[int], bool]
+"""Whether a pod, by its id, is nominated for a node."""
+
+
+def never_nominated(pod_id: int) -> bool:
+    """Return that no pod is nominated."""
+    return False
 
 
 def priority_sort(pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
@@ -106,32 +124,39 @@ _NO_PLUGINS: Final[frozenset[str]] = frozenset()
 class Entry:
     """What the queue knows of a pod.
 
-    ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
-    came back. ``refused_by``: the plugins of its last refusal, also while it is tried again.
-    ``first_event`` is the number of the first event that its decision has not seen; of a
-    parked pod, how many events there had been when it was parked.
+    ``refusals`` counts the attempts that plugins ended, ``errors`` those that failed since the last
+    of these. ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it
+    is now and came back. ``refused_by``: the plugins of its last refusal, also while it is tried
+    again. ``first_event`` is the number of the first event that its decision has not seen; of a
+    parked pod, how many events there had been when it was parked. ``was_parked``: it is parked, or
+    was in its last attempt.
     """
 
     __slots__ = (
         "attempts",
         "changed_in_flight",
+        "errors",
         "first_event",
         "not_before",
         "pending_by",
         "pod",
         "queued_at",
+        "refusals",
         "refused",
         "refused_by",
         "rejected_by",
         "since",
         "stage",
         "token",
+        "was_parked",
     )
 
     def __init__(self, pod: PendingPod, now: float) -> None:
         self.pod = pod
         self.stage = Stage.ACTIVE
         self.attempts = 0
+        self.refusals = 0
+        self.errors = 0
         self.queued_at = now
         self.since = now
         self.not_before = 0.0
@@ -139,9 +164,15 @@ class Entry:
         self.pending_by = _NO_PLUGINS
         self.first_event = 0
         self.changed_in_flight = False
+        self.was_parked = False
         self.token = 0
         self.refused = False
         self.refused_by = _NO_PLUGINS
+
+    @property
+    def failures(self) -> int:
+        """How many attempts its backoff is for: failures in a row, or else all refusals."""
+        return self.errors or self.refusals
 
 
 Entries = Mapping[int, Entry]

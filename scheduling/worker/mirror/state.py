@@ -98,6 +98,7 @@ class WarmState(Waking):
             backoff=self._backoff,
             sort_key=self._sort_key,
             pre_enqueue=self._pre_enqueue,
+            is_nominated=lambda pod_id: bool(self.snapshot.nominated_node_of(pod_id)),
         )
 
     def _note_preempted(self) -> None:

@@ -1,0 +1,46 @@
+"""How many attempts may come before the backoffs of their pods are over.
+
+Where many kinds of pods fit nowhere and something happens all the time that might help them, each
+event would have all of them tried again at once, and the scheduler would do nothing else. So only
+so many attempts a second may come early and to nothing; whoever has to wait for that waits for the
+end of its backoff at most, as it would without.
+"""
+
+
+class Allowance:
+    """A number of attempts that grows with time.
+
+    ``a_second``: by so much it grows. ``most``: more are not kept. Times are seconds since the
+    epoch. While a clock that was set back is not yet where it was, nothing grows; one that was set
+    back by more than a second begins anew, with all of them.
+    """
+
+    def __init__(self, a_second: float, most: int) -> None:
+        self._a_second = a_second
+        self._most = most
+        self._left = float(most)
+        self._at = 0.0
+
+    def left(self, now: float) -> int:
+        """Return how many attempts there are."""
+        if now < self._at - 1.0:
+            self._left = float(self._most)
+            self._at = now
+        elif now > self._at:
+            grown = self._left + (now - self._at) * self._a_second
+            self._left, self._at = min(grown, float(self._most)), now
+        return int(self._left)
+
+    def until(self, wanted: int, now: float) -> float:
+        """Return when there are so many, now if there are."""
+        missing = wanted - self.left(now)
+        # The same quantities added in another order may fall short of a whole number.
+        return now if missing <= 0 else now + (missing + 0.001) / self._a_second
+
+    def take(self, attempts: int) -> None:
+        """Use up so many."""
+        self._left -= attempts
+
+    def give_back(self) -> None:
+        """Return one attempt, which did not come to nothing."""
+        self._left = min(self._left + 1.0, float(self._most))
