@@ -6,7 +6,6 @@ anything; one that takes protobuf alone gets protobuf, written from JSON at the 
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from rest_framework.negotiation import BaseContentNegotiation
@@ -15,6 +14,7 @@ from api.forms import parsers as bodies
 from api.forms.errors import NotAcceptable
 from api.forms.protobuf import MEDIA_TYPE
 from clusterstate import middleware
+from clusterstate.objects.remembered import remembered
 
 PLAIN: Final = "json"
 TABLE: Final = "table"
@@ -36,7 +36,7 @@ _SHAPES = {
 }
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def forms(accept: str) -> tuple[str, ...]:
     """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
 

@@ -7,7 +7,6 @@ Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from clusterstate.objects.errors import (
     Invalid,
 )
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.remembered import remembered
 
 OPTIONS = {
     "POST": "CreateOptions",
@@ -173,7 +173,7 @@ def is_forced(request: Request) -> bool:
     return wire.boolean(request.query_params.get("force"), "force")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _program(agent: str) -> str:
     """Return the program that a User-Agent names first."""
     name = "".join(one for one in agent.partition("/")[0] if one.isprintable())

@@ -3,7 +3,6 @@
 import io
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -12,6 +11,7 @@ from api.access import auth
 from clusterstate import tracing
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.remembered import remembered
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -90,7 +90,7 @@ def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, An
     return environ
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def _key(header: bytes) -> str | None:
     """Return where a header stands in a WSGI environment, None where it does not."""
     name = header.decode("latin-1")

@@ -1,7 +1,5 @@
 """The order of admission: defaults, mutating plugins, validation, validating plugins."""
 
-from functools import lru_cache
-
 import msgspec
 
 from clusterstate.admission import (
@@ -30,6 +28,7 @@ from clusterstate.objects import quantity_places
 from clusterstate.objects.errors import Invalid
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.remembered import remembered
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -108,7 +107,6 @@ def admit(
 
 # Subresources of a pod whose body is not a pod.
 _OTHER_BODIES = frozenset({"binding", "eviction"})
-_LARGEST_REMEMBERED = 16 * 1024
 
 
 def _defaulted_pod(manifest: Manifest) -> Manifest:
@@ -123,19 +121,16 @@ def _defaulted_pod(manifest: Manifest) -> Manifest:
         if value is not None and field != "spec"
     }
     encoded = msgspec.json.encode(manifest.get("spec") or {})
-    known = len(encoded) <= _LARGEST_REMEMBERED
-    new["spec"] = msgspec.json.decode(_remembered(encoded) if known else _defaulted(encoded))
+    new["spec"] = msgspec.json.decode(_defaulted(encoded))
     return new
 
 
+@remembered(4096, longest=16_384)
 def _defaulted(spec: bytes) -> bytes:
     pod = {"spec": strip_nulls(msgspec.json.decode(spec))}
     quantity_places.make_canonical("Pod", pod)
     default_pod(pod)
     return msgspec.json.encode(pod["spec"])
-
-
-_remembered = lru_cache(maxsize=4096)(_defaulted)
 
 
 def run_mutating(request: Request) -> None:

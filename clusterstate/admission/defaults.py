@@ -7,7 +7,6 @@ pkg/apis/scheduling/v1/defaults.go and the generated ``zz_generated.defaults.go`
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from clusterstate.objects.addresses import is_reached_from_outside
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.remembered import remembered
 from clusterstate.objects.resources import (
     aggregate_container_limits,
     aggregate_container_requests,
@@ -186,7 +186,7 @@ _REFERENCE: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def pull_policy(image: str) -> str:
     """Return ``Always`` for the tag ``latest``, named or implied; else ``IfNotPresent``."""
     match = _REFERENCE.fullmatch(image)

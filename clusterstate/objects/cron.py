@@ -9,13 +9,13 @@ and one that it repeats comes twice. Whether a text is a schedule at all is aske
 import re
 import zoneinfo
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
 from itertools import product
 from typing import Final
 
 import msgspec
 
 from clusterstate.objects import moments
+from clusterstate.objects.remembered import remembered
 
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -132,7 +132,7 @@ class Schedule:
         return None
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, longest=1024)
 def _fields(text: str) -> _Fields:
     parts = text.split()
     minutes, hours, days, months, weekdays = (

@@ -28,6 +28,7 @@ import msgspec
 from clusterstate.objects import ending, moments
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import PodCondition
+from clusterstate.objects.remembered import remembered
 
 SLOT: Final = "\x01"
 
@@ -342,7 +343,7 @@ def _evicted(at: datetime, until: datetime) -> tuple[str, str]:
     return deletion, _json({**TAINT_EVICTION, "lastTransitionTime": format_time(at)})
 
 
-@lru_cache(maxsize=16384)
+@remembered(16_384)
 def _node_member(name: str) -> str:
     return f'"nodeName":{_json(name)}'
 

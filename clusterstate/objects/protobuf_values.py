@@ -9,19 +9,17 @@ import base64
 import binascii
 import datetime as dt
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from clusterstate.objects.document import parse_time
+from clusterstate.objects.remembered import remembered
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND: Final = dt.timedelta(seconds=1)
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""
-_SHORT: Final = 64
-"""Bytes, or characters, of what is remembered."""
 _MOST: Final = 4096
 
 
@@ -137,8 +135,9 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+@remembered(_MOST)
 def _time(data: bytes) -> str | None:
-    return _known_time(data) if len(data) <= _SHORT else _read_time(data)
+    return _read_time(data)
 
 
 def _micro_time(data: bytes) -> str | None:
@@ -162,21 +161,12 @@ def _read_time(data: bytes, *, fraction: bool = False) -> str | None:
     return f"{whole}.{nanos // 1000:06d}Z" if fraction else f"{whole}Z"
 
 
-_known_time = lru_cache(maxsize=_MOST)(_read_time)
-
-
+@remembered(_MOST)
 def _quantity(data: bytes) -> str:
-    return _known_quantity(data) if len(data) <= _SHORT else _read_quantity(data)
-
-
-def _read_quantity(data: bytes) -> str:
     raw = dict(pairs(data, 0, len(data))).get(1, b"")
     if not isinstance(raw, bytes):
         raise Malformed("a quantity is a number")
     return text(raw) or "0"
-
-
-_known_quantity = lru_cache(maxsize=_MOST)(_read_quantity)
 
 
 def _int_or_string(data: bytes) -> int | str:
@@ -261,12 +251,8 @@ def _write_json(value: Any) -> bytes:
     return b"\x0a" + with_length(msgspec.json.encode(value))
 
 
+@remembered(_MOST)
 def _write_time(value: Any) -> bytes:
-    short = isinstance(value, str) and len(value) <= _SHORT
-    return _known_moment(value) if short else _moment(value)
-
-
-def _moment(value: Any) -> bytes:
     try:
         moment = parse_time(value)
     except (TypeError, ValueError, OverflowError):
@@ -275,9 +261,6 @@ def _moment(value: Any) -> bytes:
     seconds = delta // _SECOND
     nanos = (delta % _SECOND).microseconds * 1000
     return b"\x08" + number_bytes(seconds) + b"\x10" + number_bytes(nanos)
-
-
-_known_moment = lru_cache(maxsize=_MOST)(_moment)
 
 
 def _write_quantity(value: Any) -> bytes:

@@ -12,10 +12,11 @@ and ``value(text)`` are cached and saturate at the int64 bounds.
 """
 
 import re
-from functools import lru_cache
 from typing import Final
 
 import msgspec
+
+from clusterstate.objects.remembered import remembered
 
 DECIMAL_SI: Final = "DecimalSI"
 BINARY_SI: Final = "BinarySI"
@@ -195,7 +196,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
 ZERO: Final = Quantity(0)
 
 
-@lru_cache(maxsize=16384)
+@remembered(65_536, longest=64)
 def _parse(text: str) -> Quantity:
     """Parse as ``ParseQuantity`` does, whose oddities are kept: ``+``, ``.`` and ``M`` are zero."""
     match = _PATTERN.fullmatch(text) if text else None
@@ -234,13 +235,13 @@ def _exponent(suffix: str) -> int:
     return exponent
 
 
-@lru_cache(maxsize=65536)
+@remembered(65_536, longest=64)
 def milli_value(text: str | int | float) -> int:
     """Return thousandths, rounded away from zero, within int64. Raises ``QuantityError``."""
     return min(max(Quantity.parse(text).milli_value(), MIN_INT64), MAX_INT64)
 
 
-@lru_cache(maxsize=65536)
+@remembered(65_536, longest=64)
 def value(text: str | int | float) -> int:
     """Return whole units, rounded away from zero, within int64. Raises ``QuantityError``."""
     return min(max(Quantity.parse(text).value(), MIN_INT64), MAX_INT64)

@@ -11,7 +11,7 @@ Rules: ``Quantity.UnmarshalJSON``, apimachinery ``api/resource/quantity.go``;
 """
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,7 @@ from clusterstate.objects import wire_types
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.remembered import remembered
 
 _AMOUNT: Final = "an amount"
 _QUANTITY: Final = frozenset(get_args(wire_types.Quantity))
@@ -68,7 +69,7 @@ def of_template(template: Manifest) -> Manifest:
     return copy
 
 
-@lru_cache(maxsize=16384, typed=True)
+@remembered(16_384, longest=64)
 def _canonical(written: Any) -> Any:
     try:
         return str(Quantity.parse(written.strip() if isinstance(written, str) else written))
@@ -76,7 +77,6 @@ def _canonical(written: Any) -> Any:
         return written
 
 
-@lru_cache(maxsize=16384, typed=True)
 def _amount(written: Any) -> Any:
     try:
         return Quantity.parse(written)

@@ -7,7 +7,6 @@ the end. Rules: component-helpers ``resource/helpers.go``, ``pkg/apis/core/v1/he
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -21,6 +20,7 @@ from clusterstate.objects.pod import (
     Resources,
 )
 from clusterstate.objects.quantity import MAX_INT64, Quantity
+from clusterstate.objects.remembered import remembered
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -51,18 +51,13 @@ class PodResourcesOptions(msgspec.Struct, frozen=True, kw_only=True):
 _DEFAULT_OPTIONS: Final = PodResourcesOptions()
 
 
-@lru_cache(maxsize=65536)
-def _quantity(text: QuantityText) -> Quantity:
-    return Quantity.parse(text)
-
-
 def parse_resources(resources: Mapping[str, QuantityText]) -> ResourceList:
     """Return the resource list with its quantities parsed.
 
     Raises:
         QuantityError: one of them is not a quantity.
     """
-    return {name: _quantity(text) for name, text in resources.items()}
+    return {name: Quantity.parse(text) for name, text in resources.items()}
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
@@ -324,7 +319,7 @@ def current_requests(pod: Pod) -> ResourceList:
     return pod_requests(pod, _STATUS_OPTIONS if _has_status_resources(pod) else _DEFAULT_OPTIONS)
 
 
-@lru_cache(maxsize=65536)
+@remembered(65_536, longest=64)
 def _nano(text: QuantityText) -> int:
     return Quantity.parse(text).nano
 
@@ -417,7 +412,7 @@ def non_zero_requests(pod: Pod) -> tuple[int, int]:
 
 
 def _positive(resources: Mapping[str, QuantityText]) -> ResourceList:
-    found = {name: _quantity(resources[name]) for name in (CPU, MEMORY) if name in resources}
+    found = {name: Quantity.parse(resources[name]) for name in (CPU, MEMORY) if name in resources}
     return {name: quantity for name, quantity in found.items() if quantity.sign > 0}
 
 

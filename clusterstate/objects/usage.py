@@ -19,6 +19,7 @@ from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Container, Pod, PodAffinity, PodAffinityTerm
 from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.remembered import remembered
 from clusterstate.objects.resources import ResourceList
 
 ONE: Final = Quantity.of(1)
@@ -176,7 +177,7 @@ _COUNT_PODS: Final = count_name(KINDS["Pod"])
 _FINISHED_POD: Final = {_COUNT_PODS: ONE}
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096, longest=16_384)
 def _of_class(class_spec: str) -> Usage:
     pod = _decode_pod(class_spec)
     requests, limits = resources.pod_requests(pod), resources.pod_limits(pod)

@@ -1,7 +1,6 @@
 """The ``Simulation`` document: what may stand in it, and everything that is wrong with one."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,6 +14,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.remembered import remembered
 from clusterstate.objects.schema import is_plain, type_problem
 from clusterstate.objects.schema import unknown_fields as all_unknown_fields
 from scheduling.engine.cycle import TieBreak
@@ -251,6 +251,6 @@ def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
     return [path for path in paths if path not in ("apiVersion", "kind")]
 
 
-@lru_cache(maxsize=64)
+@remembered(64, longest=65_536)
 def _loaded(document: bytes) -> KubeSchedulerConfiguration:
     return load_configuration(cast("dict[str, Any]", msgspec.json.decode(document)))

@@ -4,7 +4,6 @@ A pod's class holds everything of the pod that influences scheduling (`objects.s
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from django.db import connection, transaction
 from clusterstate import catalogue, memory, sql
 from clusterstate.objects import resources
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.remembered import remembered
 
 _CLASS_CACHE = 200_000
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -30,7 +30,7 @@ memory.when_replaced(known_classes.clear)
 catalogue.with_epoch(known_classes.clear)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096, longest=16_384)
 def class_facts(spec: str) -> tuple[str, str, str, int, int, int, str]:
     """Return (qos class, namespace, labels, cpu, memory, ephemeral, extended) of a class."""
     pod = msgspec.json.decode(spec, type=Pod)

@@ -29,8 +29,6 @@ All of them share ``field`` (how an error is made), ``metadata``, ``conditions``
 names.
 """
 
-from functools import lru_cache
-
 import msgspec
 from msgspec.structs import replace
 
@@ -39,6 +37,7 @@ from clusterstate.admission.validation import kinds, namespaces, nodes, pod_upda
 from clusterstate.admission.validation.field import Errors
 from clusterstate.admission.validation.options import CURRENT, PodOptions, tolerating
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.remembered import remembered
 
 __all__ = ["validate"]
 
@@ -93,13 +92,13 @@ def _validate_pod(
     return pod_updates.validate_pod_update(pod, old, tolerated)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096, longest=16_384)
 def _is_known_to_be_right(spec: bytes) -> bool:
     """Return whether the spec of a new pod is valid, whatever the pod is called.
 
     The pods of a workload have equal specs, so most are found here. A generic ephemeral volume
     gives its claim the name of the pod, so that such specs must be looked at each time.
     """
-    if len(spec) > 16 * 1024 or b'"ephemeral"' in spec:
+    if b'"ephemeral"' in spec:
         return False
     return not pods.validate_new_spec(msgspec.json.decode(spec) or {}, "", CURRENT)

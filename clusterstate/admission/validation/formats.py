@@ -7,20 +7,16 @@ Rules: apimachinery ``pkg/util/validation/validation.go`` and ``pkg/api/validati
 import ipaddress
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from clusterstate.objects import labels
+from clusterstate.objects.remembered import remembered
 
 Problems = tuple[str, ...]
 
 
 def _remember(check: Callable[[str], list[str]]) -> Callable[[str], Problems]:
-    @lru_cache(maxsize=32768)
-    def remembered(text: str) -> Problems:
-        return tuple(check(text))
-
-    return remembered
+    return remembered(32_768)(lambda text: tuple(check(text)))
 
 
 dns_label: Final = _remember(labels.is_dns1123_label)
@@ -78,7 +74,7 @@ def path_segment(text: str) -> Problems:
     return tuple(f"may not contain '{part}'" for part in ("/", "%") if part in text)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def port_name(text: str) -> Problems:
     """Return what keeps ``text`` from being an IANA service name (at most 15 bytes)."""
     problems = []
@@ -105,7 +101,7 @@ def user_or_group_id(number: int) -> Problems:
     return () if 0 <= number <= 2**31 - 1 else (range_problem(0, 2**31 - 1),)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def env_var_name(text: str) -> Problems:
     """Return what keeps ``text`` from being a variable name of the strict form."""
     problems = []
@@ -120,7 +116,7 @@ def env_var_name(text: str) -> Problems:
     return tuple(problems)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def relaxed_env_var_name(text: str) -> Problems:
     """Return what keeps ``text`` from being a variable name: printable ASCII without ``=``."""
     if not text:

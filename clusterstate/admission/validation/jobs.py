@@ -6,7 +6,6 @@ the schedule format of robfig/cron (``ParseStandard``), v1.36.
 
 import zoneinfo
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from clusterstate.admission.validation import formats
@@ -29,6 +28,7 @@ from clusterstate.admission.validation.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.objects.cron import BOUNDS, DESCRIPTORS, EVERY
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.remembered import remembered
 
 _MODES: Final = ("Indexed", "NonIndexed")
 _REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
@@ -168,7 +168,7 @@ def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifes
 # Cron jobs ------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, longest=_LONGEST_SCHEDULE)
 def schedule_problem(schedule: str) -> str:
     """Return what keeps a text from being a schedule of cron's five fields, empty if nothing."""
     text = schedule.strip()
@@ -218,7 +218,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _is_zone(name: str) -> bool:
     try:
         zoneinfo.ZoneInfo(name)

@@ -5,7 +5,6 @@ Rules: pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.g
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from functools import lru_cache
 from typing import Any, Final
 
 from clusterstate.admission.validation import formats
@@ -22,6 +21,7 @@ from clusterstate.objects import errors as kinds_of_error
 from clusterstate.objects.errors import FieldError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.remembered import remembered
 
 HUGE_PAGES: Final = "hugepages-"
 _QUOTA_HUGE_PAGES: Final = "requests.hugepages-"
@@ -69,7 +69,7 @@ def is_native_resource(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def is_extended_resource_name(name: str) -> bool:
     """Return whether ``name`` is a device or other resource that is defined outside Kubernetes."""
     if is_native_resource(name) or name.startswith("requests."):
@@ -95,7 +95,7 @@ NameProblem = tuple[str, str]
 """An error type of `FieldError` and its detail."""
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     """Return what keeps ``name`` from being a resource."""
     problems = formats.qualified_name(name)
@@ -109,7 +109,7 @@ def resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     return ()
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def container_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     """Return what keeps ``name`` from being a resource of a container."""
     problems = resource_name_problems(name)
@@ -123,7 +123,7 @@ def container_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     return problems
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def pod_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     """Return what keeps ``name`` from being a resource of a whole pod (PodLevelResources)."""
     problems = resource_name_problems(name)
@@ -135,7 +135,7 @@ def pod_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     return ()
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def quota_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
     """Return what keeps ``name`` from being a resource of a ResourceQuota."""
     problems = resource_name_problems(name)

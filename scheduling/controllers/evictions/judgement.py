@@ -7,7 +7,6 @@ The rules are applied once for each pair of node and scheduling class, not for e
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 import msgspec
 from django.conf import settings
@@ -18,6 +17,7 @@ from clusterstate.objects import eviction
 from clusterstate.objects.eviction import Countdown, Rules
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.remembered import remembered
 from clusterstate.queries.nodes import no_execute_taints, node_labels
 from clusterstate.queries.stays import (
     Place,
@@ -47,7 +47,7 @@ def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
     return known
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096, longest=16_384)
 def _rules_of(spec: str) -> Rules:
     return eviction.rules_of(_decode_pod(spec))
 

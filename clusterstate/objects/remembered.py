@@ -1,0 +1,37 @@
+"""Results of functions of one text, remembered for as long as the text is a short one.
+
+A cache of ``functools`` counts its entries, not their bytes, and keeps the text of each. Texts of
+clients may be as long as a body, so that a few thousand of them would fill the memory of a process.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Final, TypeVar
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+_LONGEST: Final = 320
+"""A label's key, the longest of the usual names, has at most 317 characters."""
+
+
+def remembered(
+    most: int, *, longest: int = _LONGEST
+) -> Callable[[Callable[[Argument], Result]], Callable[[Argument], Result]]:
+    """Remember the last ``most`` results of a function; of texts up to ``longest`` (len) alone.
+
+    What is no text, and what raises, is asked for each time.
+    """
+
+    def decorate(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
+        known = lru_cache(maxsize=most)(function)
+
+        @wraps(function)
+        def asked(text: Argument) -> Result:
+            if isinstance(text, str | bytes) and len(text) <= longest:
+                return known(text)
+            return function(text)
+
+        return asked
+
+    return decorate
