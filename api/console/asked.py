@@ -19,6 +19,7 @@ from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 
 CORDON, UNCORDON, DRAIN, DELETE = "cordon", "uncordon", "drain", "delete"
 TAINT, UNTAINT, LABEL, RESIZE = "taint", "untaint", "label", "resize"
@@ -96,10 +97,11 @@ def _scale(query: QueryDict) -> Manifest:
     kind, name, text = (query.get(one, "").strip() for one in ("kind", "name", "replicas"))
     if kind not in SCALED or not name:
         raise BadRequest(f"kind and name: name one of {', '.join(SCALED)}")
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    replicas = natural(text, digits=9)
+    if replicas is None:
         raise BadRequest("replicas: must be a number")
     namespace = query.get("namespace", "").strip() or "default"
-    return {"kind": kind, "namespace": namespace, "name": name, "replicas": int(text)}
+    return {"kind": kind, "namespace": namespace, "name": name, "replicas": replicas}
 
 
 def _grace(query: QueryDict) -> Manifest:
@@ -111,9 +113,10 @@ def _seconds(query: QueryDict, name: str) -> int | None:
     text = query.get(name, "").strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 12):
+    seconds = natural(text, digits=11)
+    if seconds is None:
         raise BadRequest(f"{name}: must be a number of seconds")
-    return int(text)
+    return seconds
 
 
 def _nodes(query: QueryDict) -> list[str]:

@@ -10,6 +10,7 @@ from api.console import downloads, frame, then
 from api.stowage import decision_search as wire
 from clusterstate.objects.errors import BadRequest, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import decision_search
 from clusterstate.queries.decision_search import Found, Search
 from clusterstate.queries.objects import get_manifest
@@ -27,8 +28,7 @@ _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 def search(request: HttpRequest) -> HttpResponse:
     """Return the decisions that a search finds, the newest first."""
     wanted = _wanted(request)
-    before = request.GET.get("before", "")
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
+    number = natural(request.GET.get("before", "")) or 0
     found = decision_search.search(wanted, limit=_PER_PAGE, before=number)
     given = request.GET.dict()
     context = {

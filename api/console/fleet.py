@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from api import clock
 from api.console import frame, kept, language, looks, then, words
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import decision_search, overview
 from clusterstate.queries.decision_search import Search
 from clusterstate.queries.fleet import FleetNode
@@ -98,9 +99,9 @@ def columns(request: HttpRequest) -> HttpResponse:
     items: Sequence[FleetNode] = found.items
     gone: list[str] = []
     whole = True
-    since = request.GET.get("since", "")
-    if since.isascii() and since.isdigit() and len(since) < 19:
-        changed = found.since(int(since))
+    since = natural(request.GET.get("since", ""))
+    if since is not None:
+        changed = found.since(since)
         if changed is not None:
             whole = False
             items, gone = changed

@@ -36,6 +36,7 @@ from django.utils.text import compress_string
 
 from clusterstate import changes, memory
 from clusterstate.access import authorizer, people
+from clusterstate.objects.numbers import natural
 
 HEARD: Final = "Stowage-Heard"
 """The header by which a page says up to which revision it has heard of changes."""
@@ -291,8 +292,7 @@ pause = _looks.pause
 
 def heard(request: HttpRequest) -> int | None:
     """Return up to which revision a page has heard of changes, ``None`` where it does not say."""
-    text = request.headers.get(HEARD, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return natural(request.headers.get(HEARD, ""))
 
 
 def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:

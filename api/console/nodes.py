@@ -11,6 +11,7 @@ from api import clock
 from api.console import downloads, frame, language, then, words
 from api.console.fleet import ZONE
 from api.forms.cells import human_duration
+from clusterstate.objects.numbers import natural
 from clusterstate.queries.fleet import FleetNode
 
 PER_PAGE: Final = 60
@@ -79,7 +80,7 @@ def page(request: HttpRequest) -> HttpResponse:
     chosen = columns_of(request.GET)
     order = request.GET.get("sort", "name")
     found = ordered(found, order)
-    start = _start(request.GET)
+    start = natural(request.GET.get("start", ""), digits=8) or 0
     rows = [
         Row(one.name, [_cell(one, column) for column in chosen])
         for one in found[start : start + PER_PAGE]
@@ -222,11 +223,6 @@ def ordered(nodes: list[FleetNode], order: str) -> list[FleetNode]:
     if name == "name" and name == order:
         return nodes
     return sorted(nodes, key=_key(name), reverse=order.startswith("-"))
-
-
-def _start(query: QueryDict) -> int:
-    text = query.get("start", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
 
 
 def _address(query: QueryDict, **changes: Any) -> str:

@@ -11,6 +11,7 @@ from api.console.then import Then
 from api.forms import tables
 from clusterstate.objects.fields import FieldRequirement
 from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import finding
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -24,8 +25,7 @@ def page(request: HttpRequest) -> HttpResponse:
     """Return the list: by part of the name, namespace, node, phase, or those that wait."""
     namespace = request.GET.get("ns", "")
     frame.require(request, "list", "pods", namespace=namespace)
-    text = request.GET.get("start", "")
-    start = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+    start = natural(request.GET.get("start", ""), digits=8) or 0
     chosen = finding.PodSearch(
         part=request.GET.get("q", "").strip(),
         namespace=namespace,

@@ -17,6 +17,7 @@ from clusterstate.objects.errors import BadRequest, Expired
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.quantity import Quantity, QuantityError
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -259,9 +260,10 @@ def number(request: HttpRequest, name: str) -> int:
     text = request.GET.get(name, "")
     if not text:
         return 0
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    found = natural(text)
+    if found is None:
         raise BadRequest(f"{name}: must be the number of a revision")
-    return int(text)
+    return found
 
 
 def _text(revision: int) -> str:

@@ -19,6 +19,7 @@ from clusterstate.objects.errors import BadRequest, Conflict, NotFound, StatusEr
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import audit_log, overview, trail
 from clusterstate.queries.audit_log import Search
 from clusterstate.queries.lists import list_page
@@ -41,15 +42,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     """
     frame.require(request, "list", "events", group="audit.k8s.io")
     query, past = request.GET, then.of(request)
-    code = query.get("code", "")
-    before = query.get("before", "")
     wanted = Search(
         username=query.get("user", ""),
         verb=query.get("verb", ""),
         resource=query.get("resource", ""),
         namespace=query.get("ns", ""),
         name=query.get("name", ""),
-        code=int(code) if code.isascii() and code.isdigit() and len(code) < 4 else None,
+        code=natural(query.get("code", ""), digits=3),
         address=query.get("address", "").strip(),
         audit_id=_uuid(query.get("request", "")),
         since=moment(query.get("since", "").strip(), "since"),
@@ -57,7 +56,7 @@ def audit(request: HttpRequest) -> HttpResponse:
             moment(query.get("until", "").strip(), "until"), None if past is None else past.at
         ),
     )
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
+    number = natural(query.get("before", "")) or 0
     lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
     here = request.get_full_path()
     context = {
@@ -296,11 +295,11 @@ def _put_together(
     """
     try:
         mine = read_yaml(given)
-        version = str(bodies.metadata_of(mine).get("resourceVersion", ""))
-        if not version.isascii() or not version.isdigit() or len(version) > 18:
+        version = natural(str(bodies.metadata_of(mine).get("resourceVersion", "")))
+        if version is None:
             return given, problems_of(error)
         space, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
-        began = find_at(kind, space, name, int(version))
+        began = find_at(kind, space, name, version)
     except StatusError:
         return given, problems_of(error)
     if began is None:

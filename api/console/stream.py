@@ -54,6 +54,7 @@ from clusterstate.browser_sessions import SessionStore
 from clusterstate.changes import Change
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.numbers import natural
 
 logger = structlog.get_logger(__name__)
 
@@ -500,4 +501,4 @@ def cursor_of(scope: Scope) -> int | None:
     """Return the revision that a page has seen: of the last event, or of before it was read."""
     asked = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
     text = next((value for name, value in scope["headers"] if name == b"last-event-id"), asked)
-    return int(text) if text.isdigit() and len(text) < 19 else None
+    return natural(text)

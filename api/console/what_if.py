@@ -19,6 +19,7 @@ from api.stowage import plans as api_plans
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import overview
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.plans import PLURAL, find_plan
@@ -158,8 +159,8 @@ def remove(request: HttpRequest) -> HttpResponse:
     changes = _basket(request)
     if at == "all":
         request.session.pop(_KEPT, None)
-    elif at.isascii() and at.isdigit() and int(at) < len(changes):
-        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != int(at)]
+    elif (wanted := natural(at)) is not None and wanted < len(changes):
+        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != wanted]
     else:
         raise BadRequest("at: must be the number of a change in the basket, or all")
     return HttpResponseRedirect(reverse("console:what-if"))

@@ -26,6 +26,7 @@ from clusterstate.objects.errors import (
     Invalid,
 )
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.remembered import remembered
 
 OPTIONS = {
@@ -126,10 +127,10 @@ def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
 def _signed(text: str | None) -> int | None:
     if not text:
         return None
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+    number = natural(text.removeprefix("-"))
+    if number is None:
         raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
-    return int(text)
+    return -number if text.startswith("-") else number
 
 
 _MANAGER_BYTES = 128

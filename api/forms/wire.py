@@ -15,6 +15,7 @@ from clusterstate.objects import patching, quantity_places, reading
 from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.schema import (
     check_types,
     is_plain,
@@ -57,22 +58,26 @@ def revision(text: str | None) -> int | None:
     Raises:
         BadRequest: it is no number, in the words of apiserver ``storage/errors.go``.
     """
-    if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not text:
+        return None
+    number = natural(text)
+    if number is None:
         shown = encode(text).decode()
         raise BadRequest(
             f"invalid resource version: resourceVersion: Invalid value: {shown}: "
             f"strconv.ParseUint: parsing {shown}: invalid syntax"
         )
-    return int(text) if text else None
+    return number
 
 
 def integer(text: str | None, name: str) -> int | None:
     """Return a query parameter as a number of at least 0, None when absent or empty."""
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    number = natural(text)
+    if number is None:
         raise BadRequest(f'invalid value "{text}" for {name}: must be a non-negative integer')
-    return int(text)
+    return number
 
 
 _MOST_SHOWN: Final = 1000

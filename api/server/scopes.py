@@ -11,6 +11,7 @@ from api.access import auth
 from clusterstate import tracing
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.remembered import remembered
 
 Scope = MutableMapping[str, Any]
@@ -42,8 +43,7 @@ def raw_header(scope: Scope, name: bytes) -> bytes:
 
 def announced(scope: Scope) -> int:
     """Return the length that a request says its body has, 0 where it says nothing."""
-    text = raw_header(scope, b"content-length")
-    return int(text) if text.isdigit() and len(text) < 19 else 0
+    return natural(raw_header(scope, b"content-length")) or 0
 
 
 def check_url(scope: Scope) -> None:

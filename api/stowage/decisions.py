@@ -18,6 +18,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.queries import provenance
 from scheduling.answers import advisor
 
@@ -65,15 +66,16 @@ class DecisionsViewSet(OwnViewSet):
         from scheduling.answers import questions
 
         form, full = _form(request)
-        if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
+        number = natural(decision)
+        if number is None:
             raise BadRequest(f'invalid decision "{decision}": must be a number')
         self.require_kept(settings.DECISION_SECONDS)
         if self.moment is not None:
-            questions.require_decided(int(decision), until=self.moment)
+            questions.require_decided(number, until=self.moment)
         if full:
-            found = _explained(namespace, name, int(decision))
+            found = _explained(namespace, name, number)
         else:
-            found = questions.decision(namespace, name, int(decision), full=False)
+            found = questions.decision(namespace, name, number, full=False)
         if found["preemption"]["victims"]:
             found["preemption"]["pods"] = [
                 {
@@ -82,7 +84,7 @@ class DecisionsViewSet(OwnViewSet):
                     "time": format_time(one.at),
                     "resourceVersion": str(one.revision),
                 }
-                for one in provenance.victims_of_decision(int(decision))
+                for one in provenance.victims_of_decision(number)
                 if may_see_pod(self.user, one.namespace, one.name)
             ]
         if form == "table":

@@ -42,6 +42,7 @@ from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.queries.lists import list_page
 
 T = TypeVar("T")
@@ -132,13 +133,13 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     if other is not None:
         field_text = other.stored_selector(field_text)
     version = query.get("resourceVersion", "")
-    if version and not (version.isascii() and version.isdigit() and len(version) < 64):
+    cursor = natural(version, digits=63)
+    if version and cursor is None:
         raise BadRequest(
             f'Invalid value: "{version}": resourceVersion must be a non-negative integer'
         )
     options.check_watch(query)
     initial = wire.boolean(query.get("sendInitialEvents"), "sendInitialEvents")
-    cursor = int(version or 0) or None
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
     accept = header(scope, b"accept")
     form = negotiation.form(accept, tables=not initial)
@@ -150,7 +151,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         requirements=fields.parse_field_selector(target.kind.name, field_text),
         label_text=query.get("labelSelector", ""),
         field_text=field_text,
-        cursor=None if initial else cursor,
+        cursor=None if initial else cursor or None,
         seconds=float(seconds) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,

@@ -20,6 +20,7 @@ from clusterstate.admin.clock import now
 from clusterstate.admin.forms import refusals
 from clusterstate.models import SchedulerConfiguration
 from clusterstate.objects.errors import Conflict, StatusError
+from clusterstate.objects.numbers import natural
 
 DEFAULT = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -106,10 +107,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Start from the configuration in force, or from the revision ``from``."""
-        chosen = request.GET.get("from", "")
-        found = decisions.configuration(
-            int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 18 else None
-        )
+        found = decisions.configuration(natural(request.GET.get("from", "")))
         document = DEFAULT if found is None else _as_yaml(found.document)
         return {"document": document, "seen": decisions.configuration_revision()}
 

@@ -33,5 +33,5 @@ written back.
     devices, default_classes                    of device claims; which class is the default
     event_names, event_rules, audit_policy, webhook_targets    Events, the audit log, webhooks
     errors, moments                what can be wrong; times that never overflow
-    remembered                     results of functions of short texts
+    remembered, numbers            results of functions of short texts; numbers that are texts
 """

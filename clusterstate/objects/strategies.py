@@ -11,6 +11,7 @@ from clusterstate.objects import addresses, devices
 from clusterstate.objects.errors import NOT_SUPPORTED, BadRequest, FieldError, Invalid
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
@@ -192,7 +193,6 @@ class DeploymentStrategy(Strategy):
         return super().is_another_generation(new, old) or before != after
 
 
-_MOST_DIGITS: Final = 18
 TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 """The annotation that counts the templates of a DaemonSet."""
 
@@ -229,8 +229,7 @@ def _count_of(manifest: Manifest) -> str:
 
 
 def _is_number(text: str) -> bool:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
+    return natural(text[1:] if text[:1] in ("+", "-") else text) is not None
 
 
 def _annotate(new: Manifest, count: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from scheduling.controllers.workloads.control import pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 from scheduling.controllers.workloads.world import World
@@ -85,8 +86,7 @@ def _sets_of(world: World, deployment: Manifest) -> list[Manifest]:
 
 
 def _revision(owner: Manifest) -> int:
-    text = (owner["metadata"].get("annotations") or {}).get(_REVISION, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return natural((owner["metadata"].get("annotations") or {}).get(_REVISION, "")) or 0
 
 
 def _active(world: World, owner: Manifest) -> list[OwnedPod]:
@@ -94,8 +94,8 @@ def _active(world: World, owner: Manifest) -> list[OwnedPod]:
 
 
 def _ordinal(pod: OwnedPod) -> int:
-    _, _, tail = pod.name.rpartition("-")
-    return int(tail) if tail.isascii() and tail.isdigit() else -1
+    found = natural(pod.name.rpartition("-")[2])
+    return -1 if found is None else found
 
 
 def _new(owner: Manifest, pods: Sequence[OwnedPod], count: int, kind: str) -> list[Manifest]:

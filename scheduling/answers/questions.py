@@ -28,6 +28,7 @@ from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.pod import Toleration
 from clusterstate.objects.selections import admits
 from clusterstate.queries import past
@@ -343,9 +344,9 @@ def store_configuration(document: object, *, by: str, now: datetime) -> tuple[Ma
     if not isinstance(metadata, dict):
         raise BadRequest("metadata must be an object")
     if version := metadata.get("resourceVersion"):
-        if not isinstance(version, str) or not version.isascii() or not version.isdigit():
+        replaces = natural(version) if isinstance(version, str) else None
+        if replaces is None:
             raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
-        replaces = int(version)
     text, warnings = scheduler_configuration.check(document)
     scheduler_configuration.store(document=text, by=by, now=now, replaces=replaces)
     return stored_configuration(), warnings

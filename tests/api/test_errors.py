@@ -277,3 +277,14 @@ def test_json_in_annotations_is_as_hostile_as_any(api, text):
     space = {"metadata": {"name": "odd", "annotations": annotations}}
     api.post("/api/v1/namespaces", space).ok(201)
     assert api.post("/api/v1/namespaces/odd/pods", pod("p")).status in (201, 400, 403)
+
+
+@pytest.mark.parametrize("version", ["9" * 19, "9" * 5000, "²", "-1", 5])
+def test_a_configuration_replaces_a_version_that_is_a_number(api, version):
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "metadata": {"resourceVersion": version},
+    }  # fmt: skip
+    path = "/apis/stowage.dev/v1/schedulerconfiguration"
+    refused = api.put(path, document).fails(400, "BadRequest")
+    assert refused["message"].startswith("metadata.resourceVersion is not valid: ")

@@ -71,7 +71,8 @@ def test_a_change_is_taken_out_and_all_of_them(operator: Client) -> None:
     page = text(operator.get(WHAT_IF))
     assert "Cordon n2" in page
     assert "Take out: Drain n1" not in page
-    assert operator.post(f"{WHAT_IF}remove", {"at": "7"}).status_code == 400
+    for wrong in ("7", "-1", "²", "9" * 5000):
+        assert operator.post(f"{WHAT_IF}remove", {"at": wrong}).status_code == 400
     operator.post(f"{WHAT_IF}remove", {"at": "all"})
     assert "The basket is empty" in text(operator.get(WHAT_IF))
 

@@ -101,6 +101,11 @@ def test_each_index_counts_its_own_failures_on_its_next_pod():
     assert later.status["failedIndexes"] == ""
 
 
+def test_counts_that_nobody_can_read_are_none():
+    """Annotations of pods are written by clients, too."""
+    assert policies.failures_of(failed(failures="9" * 5000, ignored="²")) == (0, 0)
+
+
 def test_an_index_beyond_its_limit_fails_and_the_others_go_on():
     found = plan(job(**PER_INDEX), [failed(index=1, failures=1), pod(index=0)], seconds=100)
     assert found.status["failedIndexes"] == "1"

@@ -28,6 +28,7 @@ from clusterstate.admission.validation.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.objects.cron import BOUNDS, DESCRIPTORS, EVERY
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.remembered import remembered
 
 _MODES: Final = ("Indexed", "NonIndexed")
@@ -193,7 +194,7 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     ends = span.split("-")
     if len(steps) > 1 or len(ends) > 2:
         return f"too many slashes or hyphens: {item}"
-    if steps and not _number(steps[0]):
+    if steps and not natural(steps[0], digits=9):
         return f"step of range should be a positive number: {item}"
     if span in ("*", "?"):
         return ""
@@ -201,7 +202,7 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     for end in ends:
         number = names.get(end.lower())
         if number is None:
-            number = _number(end)
+            number = natural(end, digits=9)
         if number is None:
             return f"failed to parse int from {end}: {item}"
         numbers.append(number)
@@ -212,10 +213,6 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
     if numbers[0] > numbers[-1]:
         return f"beginning of range ({numbers[0]}) beyond end of range ({numbers[-1]}): {item}"
     return ""
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 @remembered(1024)

@@ -34,6 +34,7 @@ from clusterstate.admission.validation.resources import validate_resource_requir
 from clusterstate.admission.validation.volumes import validate_volumes
 from clusterstate.objects import wire_types
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from clusterstate.objects.pod import MIRROR_POD
 from clusterstate.objects.reading import read_embedded
 
@@ -132,10 +133,8 @@ def _is_int32(text: str) -> bool:
     """Return whether the text is a canonical 32-bit integer: no plus sign, no leading zero."""
     if not text or text[0] == "+" or (text[0] == "0" and len(text) > 1):
         return False
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
-        return False
-    return len(digits) <= 10 and -(2**31) <= int(text) <= MAX_INT32
+    number = natural(text.removeprefix("-"), digits=10)
+    return number is not None and number <= (2**31 if text[0] == "-" else MAX_INT32)
 
 
 # Spec -----------------------------------------------------------------------------------------

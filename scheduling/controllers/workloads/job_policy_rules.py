@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.numbers import natural
 from scheduling.controllers.workloads.job_indexes import Indexes
 from scheduling.controllers.workloads.pods import OwnedPod
 
@@ -88,16 +89,12 @@ def _ended_as(rule: Manifest, pod: OwnedPod, namespace: str) -> str:
 
 def index_of(pod: OwnedPod) -> int | None:
     """Return the completion index of a pod, ``None`` without one."""
-    return _number(pod.annotations.get(INDEX, ""))
+    return natural(pod.annotations.get(INDEX, ""))
 
 
 def failures_of(pod: OwnedPod) -> tuple[int, int]:
     """Return how often its index had failed before a pod was made: counted, and ignored."""
-    return tuple(_number(pod.annotations.get(key, "")) or 0 for key in (FAILURES, IGNORED))  # type: ignore[return-value]  # there are two
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return tuple(natural(pod.annotations.get(key, "")) or 0 for key in (FAILURES, IGNORED))  # type: ignore[return-value]  # there are two
 
 
 def failures_after(spec: Manifest, pod: OwnedPod, namespace: str) -> tuple[int, int]:
