@@ -98,6 +98,10 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1
             ["/v1, Kind=Event is disallowed from being an owner"],
         ),
         ([{**OWNER, "apiVersion": "a/b/v1"}], ["version must not be empty"]),
+        (
+            [{}],
+            ["version must not be empty", *["must not be empty"] * 3],
+        ),
     ],
 )
 def test_what_owners_are_refused(owners, told):
