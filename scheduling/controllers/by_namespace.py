@@ -2,12 +2,13 @@
 
 Workloads, endpoints and disruption budgets are brought up to date in the namespaces in which
 something changed since the last pass, and in those in which a time has come. A namespace that fails
-is set aside, and the others go on. The cursor, and when to look again where nothing but the time
-passes, are kept in the follower's row.
+is set aside, and the others go on; it is looked at again after a while, since the failure may have
+had nothing to do with it. The cursor, and when to look again where nothing but the time passes, are
+kept in the follower's row.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusterstate import changes
@@ -17,6 +18,8 @@ from clusterstate.objects import document
 from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.namespaces import changed_namespaces
 
+AGAIN: Final = timedelta(minutes=1)
+"""After so long what was set aside is looked at again, also if it did not change."""
 _CLUSTER: Final = ""
 """The namespace, in the log, of objects that have none."""
 
@@ -63,9 +66,10 @@ def follow(
             which=lambda one: Which("Namespace", name=one),
             now=now,
         )
+        due_at = done[0] if done else now + AGAIN
         kept.pop(namespace, None)
-        if done and done[0] is not None:
-            kept[namespace] = done[0].isoformat()
+        if due_at is not None:
+            kept[namespace] = due_at.isoformat()
     kept = {namespace: at for namespace, at in kept.items() if namespace in everywhere}
     if kept != before:
         controller_state.set_state(name, kept)

@@ -11,6 +11,7 @@ from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.controllers import pending_work
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager
 from scheduling.controllers.budgets import statuses
@@ -228,7 +229,7 @@ def expected(name: str) -> int | None:
 def test_a_budget_that_cannot_be_counted_leaves_the_others() -> None:
     for name in ("a", "bad", "c"):
         budget(name)
-    spoil("PodDisruptionBudget", "bad", '"minAvailable":1', '"minAvailable":[1]')
+    spoil("PodDisruptionBudget", "bad", '"app":"bad"', '"app":17')
     statuses.follow(NOW)
     assert expected("a") == expected("c") == 0
     assert kept("disruption") == [("PodDisruptionBudget", "bad")]
@@ -243,6 +244,34 @@ def test_an_owner_that_cannot_be_served_leaves_the_others() -> None:
     rows = sql.fetch("SELECT name FROM pod ORDER BY name")
     assert sorted(row[0][0] for row in rows) == ["a", "a", "c", "c"]
     assert kept("workloads") == [("ReplicaSet", "bad")]
+
+
+def refuse_pods(what: str) -> None:
+    """Have the database fail at each new pod, as in an accident that has nothing to do with it."""
+    if what == "begin":
+        sql.run(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN RAISE data_exception; END$$"
+        )
+        sql.run("CREATE TRIGGER fail BEFORE INSERT ON pod FOR EACH ROW EXECUTE FUNCTION fail()")
+    else:
+        sql.run("DROP TRIGGER fail ON pod")
+
+
+def test_a_workload_that_failed_by_accident_is_tried_again_though_nothing_changed() -> None:
+    make_owner("ReplicaSet", "web", 2)
+    refuse_pods("begin")
+    workloads.follow(NOW)
+    assert kept("workloads") == [("ReplicaSet", "web")]
+    refuse_pods("end")
+    workloads.follow(NOW)  # it reads what it wrote itself: that something was set aside
+    assert not workloads.must_look_again(pending_work(["workloads"]), after(59))
+    assert workloads.must_look_again(pending_work(["workloads"]), after(60))
+    workloads.follow(after(60))
+    assert sql.fetch("SELECT count(*) FROM pod") == [(2,)]
+    assert kept("workloads") == []
+    workloads.follow(after(61))
+    assert not workloads.must_look_again(pending_work(["workloads"]), after(9999))
 
 
 def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:

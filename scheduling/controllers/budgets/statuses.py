@@ -62,14 +62,16 @@ def follow(now: datetime) -> int:
 def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
     """Compute the budgets of a namespace; return when to look again, and how many were written."""
     budgets = [decode_object(item) for item in list_page(BUDGET, namespace).items]
+    upcoming: list[datetime] = []
     done = aside.each(
         NAME,
         budgets,
         lambda some: _sync(some, namespace, now),
         which=lambda budget: Which(BUDGET, namespace=namespace, name=budget["metadata"]["name"]),
         now=now,
+        instead=lambda budget: upcoming.append(now + by_namespace.AGAIN),
     )
-    upcoming = [at for some, _ in done for at in some]
+    upcoming += [at for some, _ in done for at in some]
     return min(upcoming, default=None), sum(count for _, count in done)
 
 

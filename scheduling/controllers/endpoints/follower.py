@@ -170,9 +170,20 @@ class _Namespace:
                     self._mirror(endpoints, present.get(name, []))
 
     def _alone(self, one: Manifest, work: Callable[[Manifest], None]) -> None:
-        """Work on one object; what cannot be digested is set aside, and the others go on."""
+        """Work on one object; one that fails is set aside for a while, and the others go on."""
         which = Which(one["kind"], namespace=self._name, name=one["metadata"]["name"])
-        aside.each(NAME, [one], lambda some: work(some[0]), which=lambda one: which, now=self._now)
+        aside.each(
+            NAME,
+            [one],
+            lambda some: work(some[0]),
+            which=lambda one: which,
+            now=self._now,
+            instead=lambda one: self._look_again(by_namespace.AGAIN),
+        )
+
+    def _look_again(self, after: timedelta) -> None:
+        at = self._now + after
+        self.due_at = at if self.due_at is None else min(self.due_at, at)
 
     def _as(self, which: str, about: Manifest, work: Callable[[], None]) -> None:
         """Do one controller's work on an object; record a refusal as an event, and try again."""
@@ -184,7 +195,7 @@ class _Namespace:
             except StatusError as error:
                 if _is_ending(error):
                     return
-                self.due_at = self._now + _RETRY
+                self._look_again(_RETRY)
                 self._tell(which, about, error.message)
 
     def _tell(self, which: str, about: Manifest, why: str) -> None:

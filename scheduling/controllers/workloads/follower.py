@@ -174,7 +174,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
 
 
 def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
-    """Work on one workload; what it cannot digest is set aside, and the others go on."""
+    """Work on one workload; one that fails is set aside for a while, and the others go on."""
     metadata = owner["metadata"]
     which = Which(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
     aside.each(
@@ -183,4 +183,5 @@ def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
         lambda some: work(control, some[0]),
         which=lambda one: which,
         now=control.now,
+        instead=lambda one: control.look_again(control.now + by_namespace.AGAIN),
     )
