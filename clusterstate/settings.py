@@ -447,7 +447,6 @@ CELERY_RESULT_SERIALIZER = "json"
 CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "celery"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Otherwise standard error is a thing that logs what it is given, and each line that the log hands
 # to it would be dropped.
 CELERY_WORKER_REDIRECT_STDOUTS = False
@@ -507,6 +506,7 @@ structlog.configure(
     wrapper_class=logs.Logger,
     cache_logger_on_first_use=True,
 )
+_NO_NEWS = "ERROR" if LOG_LEVEL == "ERROR" else "WARNING"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -534,10 +534,8 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"level": "ERROR"},  # a 404 is an answer, not news
-        "celery.worker.strategy": {"level": "WARNING"},  # one line for each task received
-        "celery.app.trace": {"level": "WARNING"},  # and one for each that succeeded
-        "celery.beat": {"level": "WARNING"},
-        "axes": {"level": "WARNING"},
+        "celery": {"level": _NO_NEWS},  # else a line for each task sent, received and done
+        "axes": {"level": _NO_NEWS},
     },
 }
 

@@ -43,7 +43,6 @@ def _worker(queue: str, name: str, threads: int | None) -> None:
         queues=[queue],
         pool_cls="threads" if threads else "solo",
         concurrency=threads or 1,
-        loglevel="WARNING",
         quiet=True,
         without_mingle=True,
         without_gossip=True,
@@ -55,7 +54,7 @@ def _worker(queue: str, name: str, threads: int | None) -> None:
 def _beat() -> None:
     from scheduling.celery import app
 
-    app.Beat(loglevel="WARNING", quiet=True).run()
+    app.Beat(quiet=True).run()
 
 
 if __name__ == "__main__":

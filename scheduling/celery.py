@@ -17,7 +17,13 @@ from typing import Any
 
 from celery import Celery, bootsteps
 from celery.platforms import SecurityWarning
-from celery.signals import beat_init, task_prerun, worker_init, worker_shutting_down
+from celery.signals import (
+    beat_init,
+    setup_logging,
+    task_prerun,
+    worker_init,
+    worker_shutting_down,
+)
 from django.conf import settings
 
 from clusterstate import shards
@@ -70,6 +76,14 @@ app.conf.beat_schedule = {
         "options": {"expires": 60},
     },
 }
+
+
+@setup_logging.connect
+def _keep_logging(**_: object) -> None:
+    """Leave logging as the settings have it; that this signal has a receiver is what does so.
+
+    Otherwise Celery sets the level of the root logger, and ``STOWAGE_LOG_LEVEL`` has no effect.
+    """
 
 
 @task_prerun.connect

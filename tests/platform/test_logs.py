@@ -49,6 +49,39 @@ def test_a_text_of_a_client_makes_no_line_and_moves_no_terminal(mark: str) -> No
     assert "forged" in told
 
 
+CELERY_STARTS = """
+import django, logging, sys
+django.setup()
+before = sys.stderr
+from scheduling.celery import app
+app.Worker(hostname="w", queues=["q"], pool_cls="solo", quiet=True).setup_logging()
+app.Beat(quiet=True).setup_logging()
+assert sys.stderr is before
+for level in ("debug", "info", "warning", "error"):
+    for name in ("scheduling.worker.binder", "celery.app.trace"):
+        getattr(logging.getLogger(name), level)("%s of %s", level, name)
+"""
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARNING", "ERROR"])
+def test_the_level_that_is_set_holds_in_processes_of_celery(level: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CELERY_STARTS],
+        cwd=ROOT,
+        env=os.environ
+        | {"DJANGO_SETTINGS_MODULE": "clusterstate.settings", "STOWAGE_LOG_LEVEL": level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    levels = ["debug", "info", "warning", "error"]
+    expected = levels[levels.index(level.lower()) :]
+    said = [line for line in levels if f"{line} of scheduling.worker.binder" in done.stderr]
+    assert said == expected
+    said = [line for line in levels if f"{line} of celery.app.trace" in done.stderr]
+    assert said == [line for line in expected if line in ("warning", "error")]
+
+
 @pytest.fixture(scope="module", params=["text", "json"])
 def lines(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
     done = subprocess.run(
