@@ -18,6 +18,7 @@ from clusterstate.admission import (
     priority,
     runtime_class,
     service_account,
+    storage_object_in_use_protection,
     taint_nodes_by_condition,
 )
 from clusterstate.admission.defaults import default_pod, set_defaults
@@ -170,6 +171,8 @@ def run_mutating(request: Request) -> None:
         default_classes.admit(request)
     elif kind in device_access.KINDS and not request.subresource:
         device_access.admit(request)
+    if kind in storage_object_in_use_protection.KINDS and not request.subresource:
+        storage_object_in_use_protection.admit(request)
     if kind in node_restriction.OTHER_KINDS and settings.node_restriction:
         node_restriction.admit(request)
     if kind == "CertificateSigningRequest":

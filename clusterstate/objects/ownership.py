@@ -19,6 +19,11 @@ from clusterstate.objects.meta import Manifest
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 _FINALIZERS: Final = (ORPHAN, FOREGROUND)
+PROTECTIONS: Final = {
+    "PersistentVolume": "kubernetes.io/pv-protection",
+    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
+}
+"""By kind: the finalizer that says that an object stays while it is used."""
 
 
 class Policy(StrEnum):

@@ -226,8 +226,7 @@ STORED_KINDS: Final = (
         short_names=("pv",),
         subresources=("status",),
         returns_deleted=True,
-        not_done="no controller here binds it to a claim or keeps it while it is bound,"
-        f" and {_VOLUMES}",
+        not_done=f"no controller here binds it to a claim, and {_VOLUMES}",
     ),
     Kind(
         name="PersistentVolumeClaim",
@@ -238,8 +237,7 @@ STORED_KINDS: Final = (
         short_names=("pvc",),
         subresources=("status",),
         returns_deleted=True,
-        not_done="no controller here binds it to a volume or keeps it while pods mount it,"
-        f" and {_VOLUMES}",
+        not_done=f"no controller here binds it to a volume, and {_VOLUMES}",
     ),
     Kind(
         name="StorageClass",

@@ -34,6 +34,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import (
     FOREGROUND,
     ORPHAN,
+    PROTECTIONS,
     Owner,
     Reference,
     State,
@@ -43,7 +44,7 @@ from clusterstate.objects.ownership import (
 )
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.objects import decode_object, find_object
-from clusterstate.queries.pods import is_claim_used, pod_manifests
+from clusterstate.queries.pods import claim_users, pod_manifests, present
 
 logger = structlog.get_logger(__name__)
 
@@ -75,6 +76,10 @@ class _Graph:
         """Owners that are gone, with more dependents than one pass looks at."""
         self.ending: set[Key] = set()
         """Objects that are being deleted and wait for this collector, or may."""
+        self.users: dict[Key, int] = {}
+        """Claims of ``ending`` that are used: the id of a pod that uses each."""
+        self.claims: dict[str, dict[str, int]] = {}
+        """By namespace what ``claim_users`` said in this pass."""
 
     def add(self, item: _Item, refs: Iterable[Reference]) -> set[Owner]:
         """Remember an item's owners in addition to those known; return them."""
@@ -170,6 +175,11 @@ def _pass(now: datetime) -> int:
         if known[owner] is State.ABSENT:
             which = Which(owner.kind, namespace=owner.namespace, name=owner.name)
             done += _alone(which, partial(_collect, graph, owner, known, now), now)
+    graph.claims = {}
+    there = present(graph.users.values())
+    graph.users = {
+        key: user for key, user in graph.users.items() if user in there and key in graph.ending
+    }
     for key in sorted(graph.ending):
         kind, namespace, name = key
         which = Which(kind, namespace=namespace, name=name)
@@ -358,7 +368,7 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     manifest = {"metadata": {}} if text is None else decode_object(text)
     metadata = manifest["metadata"]
     finalizers = metadata.get("finalizers") or ()
-    protection = _PROTECTIONS.get(key[0], "")
+    protection = PROTECTIONS.get(key[0], "")
     known = {ORPHAN, FOREGROUND, protection}
     if not metadata.get("deletionTimestamp") or not known & set(finalizers):
         graph.ending.discard(key)
@@ -366,7 +376,7 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     own = Owner(*key, metadata["uid"])
     done = 0
     try:
-        if protection in finalizers and not _is_used(manifest):
+        if protection in finalizers and not _is_used(graph, key, manifest):
             done += _let_go(own, protection, now)
         if ORPHAN in finalizers:
             freed = [
@@ -390,15 +400,22 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     return done
 
 
-def _is_used(manifest: Manifest) -> bool:
+def _is_used(graph: _Graph, key: Key, manifest: Manifest) -> bool:
     """Return whether a pod uses a claim, or a claim has a volume.
 
     Rules: pkg/controller/volume/pvcprotection and pvprotection, v1.36.
     """
-    metadata = manifest["metadata"]
-    if manifest["kind"] == "PersistentVolumeClaim":
-        return is_claim_used(metadata["namespace"], metadata["name"])
-    return (manifest.get("status") or {}).get("phase") == "Bound"
+    kind, namespace, name = key
+    if kind == "PersistentVolume":
+        return (manifest.get("status") or {}).get("phase") == "Bound"
+    if key in graph.users:
+        return True
+    if namespace not in graph.claims:
+        graph.claims[namespace] = claim_users(namespace)
+    user = graph.claims[namespace].get(name)
+    if user is not None:
+        graph.users[key] = user
+    return user is not None
 
 
 def _let_go(own: Owner, finalizer: str, now: datetime) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.ownership import PROTECTIONS
 from tests.api.bodies import body_of, collection, named, status_of
 from tests.api.conftest import APPLY, Api, grant
 
@@ -89,7 +90,8 @@ def test_dependents_follow_stay_or_go_first_as_the_kind_has_it(api, kind):
         assert ("propagationPolicy=Background" in answer.headers.get("Warning", "")) == warned
         left = api.get(path_of(kind, word)).ok()["metadata"]["finalizers"]
         added = [] if finalizer is None or kind.name in UNCOLLECTED else [finalizer]
-        assert left == [HELD, *added], word
+        protected = [PROTECTIONS[kind.name]] if kind.name in PROTECTIONS else []
+        assert left == [HELD, *protected, *added], word
 
 
 @each

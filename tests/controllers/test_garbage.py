@@ -16,6 +16,7 @@ from scheduling.controllers import garbage, manager
 from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest
 from tests.creating import create_pod
+from tests.roundtrips import counted
 
 pytestmark = pytest.mark.django_db
 
@@ -489,13 +490,11 @@ def test_a_label_that_says_foreground_is_no_finalizer():
 
 
 @pytest.mark.parametrize("volume", ["persistentVolumeClaim", "ephemeral"])
-def test_a_protected_claim_stays_while_a_pod_on_a_node_uses_it(volume):
-    """As manifests of another cluster have it; such a claim, and its namespace, stayed for ever."""
+def test_a_claim_stays_while_a_pod_on_a_node_uses_it(volume):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     protection = "kubernetes.io/pvc-protection"
     for name in ("p-data", "unused"):
-        metadata = {"name": name, "finalizers": [protection]}
-        claim = {"metadata": metadata, "spec": spec}
+        claim = {"metadata": {"name": name}, "spec": spec}
         objects.create("PersistentVolumeClaim", "default", claim, now=NOW)
     source = {"claimName": "p-data"} if volume != "ephemeral" else {
         "volumeClaimTemplate": {"spec": spec}
@@ -514,6 +513,41 @@ def test_a_protected_claim_stays_while_a_pod_on_a_node_uses_it(volume):
     delete("Pod", "p", gracePeriodSeconds=0)
     garbage.follow(NOW)
     assert names("PersistentVolumeClaim") == []
+
+
+def test_pods_are_not_asked_again_for_a_claim_that_is_used_until_one_of_them_leaves():
+    """Reading all pods with claims in each pass, for each claim, would cost more with each."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    make_node("n")
+    for name in ("a", "b", "c"):
+        claim = {"metadata": {"name": name}, "spec": spec}
+        objects.create("PersistentVolumeClaim", "default", claim, now=NOW)
+        for pod in (f"{name}-first", f"{name}-second"):
+            manifest = pod_manifest(pod)
+            manifest["spec"]["volumes"] = [
+                {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+            ]
+            create_pod(manifest, now=NOW)
+            bind_pod("default", pod, "n", now=NOW)
+
+    def follow() -> int:
+        with counted() as round_trips:
+            garbage.follow(NOW)
+        return round_trips.number
+
+    delete("PersistentVolumeClaim", "a")
+    follow()
+    alone = follow()
+    for name in ("b", "c"):
+        delete("PersistentVolumeClaim", name)
+    follow()
+    assert follow() - alone == 2 * 3  # a look at each claim, within a savepoint
+    delete("Pod", "a-second", gracePeriodSeconds=0)
+    follow()
+    assert names("PersistentVolumeClaim") == ["a", "b", "c"]
+    delete("Pod", "a-first", gracePeriodSeconds=0)
+    follow()
+    assert names("PersistentVolumeClaim") == ["b", "c"]
 
 
 def test_a_protected_volume_stays_while_a_claim_has_it():
