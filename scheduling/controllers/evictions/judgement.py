@@ -1,8 +1,9 @@
 """Which pods must leave their node, and by when: the rules applied to many pods at once.
 
-``plans_under`` and ``broken_under`` say so of taints and labels that are given: those of the rows
-for the timers, those that a change would bring for its plan (``scheduling.answers.plans``).
-The rules are applied once for each pair of node and scheduling class, not for each pod.
+``plans`` and ``broken`` judge by the taints and labels in the rows, for the timers; ``plans_under``
+and ``broken_under`` judge by those that are given, as a plan's changes would bring them
+(``scheduling.answers.plans``). The rules (``objects.eviction``) are applied once for each pair of
+node and scheduling class, not for each pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +18,8 @@ from clusterstate.objects import eviction
 from clusterstate.objects.eviction import Countdown, Rules
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
-from clusterstate.objects.remembered import remembered
 from clusterstate.queries.nodes import no_execute_taints, node_labels
-from clusterstate.queries.stays import (
-    Place,
-    Stay,
-    class_specs,
-)
+from clusterstate.queries.stays import Place, Stay, class_specs
 
 _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode
@@ -39,17 +35,13 @@ def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
     known = {id_: rules for id_ in wanted if (rules := _classes.get(id_)) is not None}
     missing = wanted - known.keys()
     if missing:
-        found = {id_: _rules_of(spec) for id_, spec in class_specs(sorted(missing)).items()}
+        specs = class_specs(sorted(missing))
+        found = {id_: eviction.rules_of(_decode_pod(spec)) for id_, spec in specs.items()}
         known |= found
         if len(_classes) > _CLASSES:
             _classes.clear()
         _classes.update(found)
     return known
-
-
-@remembered(4096, longest=16_384)
-def _rules_of(spec: str) -> Rules:
-    return eviction.rules_of(_decode_pod(spec))
 
 
 def plans(stays: Sequence[Stay]) -> list[Plan]:
