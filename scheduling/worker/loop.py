@@ -47,16 +47,23 @@ _LAST_NEWS = 1.0
 _TURN_EVERY = 0.1
 """Seconds between two tries of a standby to find the lock free."""
 
-_warm: dict[str, Scheduler] = {}
-_standing_by: dict[str, Standby] = {}
+
+class _Kept:
+    """What this process keeps between runs; ``standby`` only while another scheduler works."""
+
+    scheduler: Scheduler | None = None
+    standby: Standby | None = None
+
+
+_kept = _Kept()
 
 
 def _scheduler() -> Scheduler:
-    if "scheduler" not in _warm:
+    if _kept.scheduler is None:
         warming.begin()
         revision, configuration = profiles.in_force()
-        _warm["scheduler"] = Scheduler(configuration, _seed, revision=revision)
-    return _warm["scheduler"]
+        _kept.scheduler = Scheduler(configuration, _seed, revision=revision)
+    return _kept.scheduler
 
 
 def _seed() -> int:
@@ -66,8 +73,7 @@ def _seed() -> int:
 
 def discard() -> None:
     """Throw the warm state away; the next run loads it again."""
-    _standing_by.clear()
-    scheduler = _warm.pop("scheduler", None)
+    scheduler, _kept.scheduler, _kept.standby = _kept.scheduler, None, None
     if scheduler is not None:
         scheduler.binder.close()
         measuring.holds(0, 0, 0)
@@ -93,7 +99,8 @@ def run(
         with wake.Subscription(shards.channel(shards.FIRST)) as subscription:
             with heartbeats.patience(NAME, LOAD_SECONDS):
                 scheduler = _scheduler()
-                if (standby := _standing_by.pop("scheduler", None)) is not None:
+                standby, _kept.standby = _kept.standby, None
+                if standby is not None:
                     began = time.monotonic()
                     news = standby.take_over(clock())
                     scheduler.begin(clock())
@@ -164,10 +171,10 @@ def stand_by(
             if _is_free():
                 return True
             moment = time.monotonic()
-            if "scheduler" not in _standing_by:
+            if _kept.standby is None:
                 with heartbeats.patience(NAME, LOAD_SECONDS):
-                    standby = _standing_by["scheduler"] = Standby(_scheduler().mirror)
-                    standby.load(clock())
+                    _kept.standby = Standby(_scheduler().mirror)
+                    _kept.standby.load(clock())
                     collector.calm()
             elif moment - looked_at >= LOOK_EVERY:
                 looked_at = moment
@@ -175,7 +182,7 @@ def stand_by(
                     discard()
                     continue
             with heartbeats.patience(NAME, CYCLE_SECONDS):
-                _standing_by["scheduler"].follow(clock())
+                _kept.standby.follow(clock())
             heartbeats.beat(STANDBY)
             pause(_TURN_EVERY)
     except BaseException:
