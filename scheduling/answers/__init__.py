@@ -3,7 +3,7 @@
 ::
 
     advisor      asking: a question and its answer go through Redis, with a deadline
-    advising     what an advisor process does: follow the log, answer on threads
+    advising     the loop and the threads of an advisor process, which answers
     registry     the questions by name; a new one is a line there
     live         the world that a question gets: a mirror that follows the change log
     questions    simulations, headroom, landings of evicted pods, decisions, the configuration
@@ -16,7 +16,7 @@
     plans        what will happen if these changes are made: plan_nodes (what they become),
                  plan_leavers (who leaves), plan_brakes (what waits for approval), plan_queue
                  (where pods wait), plan_steps (what is done), plan_scaling (pods that come or go
-                 with replicas), plan_telling (the answer)
+                 with replicas), plan_answer (the answer)
     replay       a recorded decision made again, on the cluster as it was then
     effective    which plugins a configuration comes to, where each acts, and why
     comparing    the recent past (``recorded``) beside what other configurations would have made

@@ -1,4 +1,4 @@
-"""What an advisor does for all its life: follow the change log, and answer questions on threads.
+"""The loop and the threads of an advisor: it follows the change log and answers questions.
 
 ::
 
@@ -67,7 +67,7 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.s
         try:
             while not stopping():
                 heartbeats.beat(NAME)
-                _tell(presence)
+                _show_presence(presence)
                 began = time.monotonic()
                 live.follow()
                 took = time.monotonic() - began
@@ -81,7 +81,7 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.s
                 thread.join(2.0)
 
 
-def _tell(presence: advisor.Presence) -> None:
+def _show_presence(presence: advisor.Presence) -> None:
     try:
         presence.tell()
     except (redis.RedisError, OSError) as error:

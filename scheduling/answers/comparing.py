@@ -60,7 +60,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 class Stopwatch:
-    """Told of each call of a plugin: how often it failed, and the longest."""
+    """A ``Meter`` of plugins: counts each one's calls and failures, and keeps the longest call."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
@@ -79,10 +79,10 @@ class Stopwatch:
             self.failures[plugin] = self.failures.get(plugin, 0) + 1
 
     def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
-        """Nothing: plugins are what is looked at."""
+        """Note nothing: only single plugins are measured."""
 
-    def told(self) -> list[Manifest]:
-        """Return what each plugin took, those that failed first, then the slowest."""
+    def figures(self) -> list[Manifest]:
+        """Return the figures of each plugin, those that failed first, then the slowest."""
         order = sorted(
             self.calls, key=lambda name: (-self.failures.get(name, 0), -self.longest[name])
         )
@@ -140,7 +140,7 @@ def compared(
         TooLarge: it takes too long.
     """
     runs = 1 + len(chosen)
-    outcomes = [recorded.outcome(script, progress=_telling(world, "what happened", 0, runs))]
+    outcomes = [recorded.outcome(script, progress=_progress_of(world, "what happened", 0, runs))]
     watches: list[Stopwatch | None] = [None]
     for number, (title, configuration) in enumerate(chosen, 1):
         watch = Stopwatch()
@@ -151,7 +151,7 @@ def compared(
                     script,
                     configuration,
                     title=title,
-                    progress=_telling(world, title, number, runs),
+                    progress=_progress_of(world, title, number, runs),
                     meter=meter,
                 )
             )
@@ -175,8 +175,8 @@ def compared(
     return status
 
 
-def _telling(world: World, title: str, number: int, runs: int) -> Progress:
-    """Return what tells how far a run is, of so many, and ends one that takes too long."""
+def _progress_of(world: World, title: str, number: int, runs: int) -> Progress:
+    """Return a callback that reports the progress of run ``number`` and stops it when overdue."""
 
     def progress(_now: float, came: int, will_come: int) -> None:
         world.go_on()
@@ -190,7 +190,7 @@ def _run(outcome: Outcome, watch: Stopwatch | None) -> Manifest:
     if outcome.warnings:
         run["warnings"] = list(outcome.warnings)
     if watch is not None:
-        run["plugins"] = watch.told()
+        run["plugins"] = watch.figures()
         run["cycles"] = outcome.cycles
         run["errors"] = sum(fate.status == "error" for fate in outcome.fates)
     return run

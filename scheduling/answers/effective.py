@@ -132,7 +132,7 @@ def differences(
     old: Sequence[EffectiveProfile], new: Sequence[EffectiveProfile]
 ) -> list[tuple[str, str, str, str, str]]:
     """Return what acts otherwise: profile, plugin, point, how it was and how it is, each."""
-    before, after = _told(old), _told(new)
+    before, after = _acting(old), _acting(new)
     return [
         (*key, before.get(key, "-"), after.get(key, "-"))
         for key in dict.fromkeys([*after, *before])
@@ -140,7 +140,7 @@ def differences(
     ]
 
 
-def _told(profiles: Iterable[EffectiveProfile]) -> dict[tuple[str, str, str], str]:
+def _acting(profiles: Iterable[EffectiveProfile]) -> dict[tuple[str, str, str], str]:
     found = {}
     for profile in profiles:
         for row in profile.rows:

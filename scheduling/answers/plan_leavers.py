@@ -64,7 +64,7 @@ class Leavers:
         self.scalings: dict[str, Scaling] = {}
         """What changes of replicas do, by the path of the change."""
 
-    def of(self, nodes: Nodes) -> list[Leaver]:
+    def leaving(self, nodes: Nodes) -> list[Leaver]:
         """Return who leaves because of the plan, or anyway, in the order of leaving."""
         found: dict[int, Leaver] = {}
         for leaver in (

@@ -9,7 +9,7 @@
     places        where waiting pods stand in the queue          (plan_queue)
     Foresight     what then happens, who lands where             (simulation.foresight)
     steps         what carrying the plan out does                (plan_steps)
-    told          the answer, with the revision that it rests on (plan_telling)
+    with_status   the answer, with the revision that it rests on (plan_answer)
 
 Nothing here states a rule of its own: placements are decided by the live cycle's core.
 """
@@ -27,7 +27,7 @@ from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.queue import load_waiting
 from scheduling import simulation
-from scheduling.answers import plan_brakes, plan_queue, plan_telling
+from scheduling.answers import plan_answer, plan_brakes, plan_queue
 from scheduling.answers.live import LiveBase, World
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
@@ -79,7 +79,7 @@ class _Planning:
         base = LiveBase(self._world, snapshot)
         nodes = Nodes(self._asked.changes, self._now)
         self._raise(nodes.errors)
-        leavers = self._leavers.of(nodes)
+        leavers = self._leavers.leaving(nodes)
         future = self._future(snapshot, base)
         before = room(snapshot)
         future.gone(self._leavers.going())
@@ -92,7 +92,7 @@ class _Planning:
         future.run(horizon=self._asked.horizon)
         counted = [one for one in leavers if one.cause in COUNTED]
         brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
-        return plan_telling.told(
+        return plan_answer.with_status(
             self._asked,
             future,
             nodes,

@@ -113,12 +113,12 @@ _known: dict[int, HeldSteps] = {}
 memory.when_replaced(_known.clear)
 
 
-def of(plan_id: int) -> HeldSteps:
-    """Return what is known of the steps of an operation."""
+def of_operation(plan_id: int) -> HeldSteps:
+    """Return the held steps of an operation, none at first."""
     return _known.setdefault(plan_id, HeldSteps())
 
 
-def keep(plan_ids: Collection[int]) -> None:
-    """Forget the operations that are not among these."""
+def forget_others(plan_ids: Collection[int]) -> None:
+    """Forget every operation that is not among these."""
     for plan_id in [one for one in _known if one not in plan_ids]:
         _known.pop(plan_id, None)

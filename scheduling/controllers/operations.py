@@ -69,7 +69,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
         django.db.Error: the database failed; the others had their turn.
     """
     ids = plans.running()
-    held_steps.keep(ids)
+    held_steps.forget_others(ids)
     for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
         _steps.pop(name, None)  # paused, or ended by somebody
     if not ids:
@@ -105,7 +105,7 @@ def carry_out(plan_id: int, now: datetime) -> int:
     plan = plans.at_work(plan_id)
     if plan is None:
         return 0
-    held = held_steps.of(plan_id)
+    held = held_steps.of_operation(plan_id)
     numbers = _next(plan, held, now)
     steps = _steps_of(plan) if numbers else []
     looked = 0

@@ -129,8 +129,8 @@ def known(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:
             left_out[kind] += 1
 
 
-def told(left_out: Counter[str]) -> str:
-    """Return what was left out, as a sentence; empty if nothing was."""
+def left_out_text(left_out: Counter[str]) -> str:
+    """Return a sentence about the objects that were left out; empty if there were none."""
     if not left_out:
         return ""
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))

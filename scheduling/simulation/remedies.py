@@ -194,7 +194,7 @@ class Trial:
                 yield Remedy(
                     _ON_POD,
                     f"{edit.text}: {len(nomination.victims)} pods would make room",
-                    (_told(edit),),
+                    (_in_json(edit),),
                     opens=1,
                     tried=self._snapshot.node_count,
                     nodes=1,
@@ -220,7 +220,7 @@ class Trial:
         return Remedy(
             _ON_POD,
             " and ".join(edit.text for edit in way),
-            tuple(map(_told, way)),
+            tuple(map(_in_json, way)),
             opens=len(rows),
             tried=self._snapshot.node_count,
             nodes=len(rows),
@@ -263,7 +263,7 @@ class Trial:
         return Remedy(
             _ON_NODE,
             f"{' and '.join(step.text for step in steps)} {_any_of(count, names)}",
-            tuple(map(_told, steps)),
+            tuple(map(_in_json, steps)),
             opens=len(opened),
             tried=len(chosen),
             nodes=count,
@@ -434,7 +434,7 @@ def _set(snapshot: Snapshot, nodes: Sequence[Node]) -> None:
         snapshot.set_node(node)
 
 
-def _told(edit: Edit) -> Manifest:
+def _in_json(edit: Edit) -> Manifest:
     return {"action": edit.action, **edit.about}
 
 

@@ -191,7 +191,7 @@ class Binder:
         result = underway.result()
         came_back = 0
         while True:
-            came_back += self._take(batch, result, now)
+            came_back += self._apply_result(batch, result, now)
             if not result.held:
                 break
             held = set(result.held)
@@ -201,7 +201,7 @@ class Binder:
             result = self._bind(batch, *self._decided_at)
         return came_back
 
-    def _take(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
+    def _apply_result(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
         """Apply the result of a batch; return how many pods of it came back."""
         bound = batch
         if len(result.bound) < len(batch):
@@ -553,7 +553,7 @@ class Binder:
         if self._traced:
             traced = list(self._traced)
             self._traced.clear()
-            traces.tell(traced)
+            traces.send(traced)
         count = len(self._news) if most is None else min(most, len(self._news))
         news = [self._news.popleft() for _ in range(count)]
         moment = datetime.fromtimestamp(now, UTC)

@@ -69,7 +69,7 @@ class Standby:
             self._rows_at = min(self._rows_at, self._log_at)
         return self._log_at - ended
 
-    def _look(self, now: float, *, with_rows: bool, also: bool = False) -> int:
+    def _look(self, now: float, *, with_rows: bool, with_reserved: bool = False) -> int:
         """Return how many changes and rows were taken in."""
         mirror = self._mirror
         mirror.follow_reservations()
@@ -79,7 +79,7 @@ class Standby:
             ids, left = seen.since(self._seen)
             ids += [pod_id for pod_id in left if pod_id in mirror.queue]
             self._seen = seen
-        if also:
+        if with_reserved:
             ids = sorted({*ids, *mirror.reserved})
         rows = load_waiting(ids)
         # Read after the rows, so that the log has everything that they rest on.
@@ -99,6 +99,6 @@ class Standby:
 
         From now on this scheduler works: ``Scheduler.begin`` comes next.
         """
-        count = self._look(now, with_rows=True, also=True)
+        count = self._look(now, with_rows=True, with_reserved=True)
         self._mirror.take_over(now)
         return count

@@ -1,4 +1,4 @@
-"""What is told of traced pods when they are bound (``clusterstate.tracing``)."""
+"""Sends the spans of traced pods when the pods are bound (``clusterstate.tracing``)."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ class Times(msgspec.Struct, frozen=True):
     bound_at: float
 
 
-def tell(pods: Sequence[tuple[int, Times]]) -> None:
-    """Tell of those of the pods that carry a trace. Queries twice."""
+def send(pods: Sequence[tuple[int, Times]]) -> None:
+    """Send the spans of those pods that carry a trace. Queries twice."""
     carried = annotations_of([pod_id for pod_id, _ in pods], tracing.ANNOTATION)
     rows = pods_by_id(list(carried))
     for pod_id, times in pods:

@@ -196,9 +196,9 @@ class _Namespace:
                 if _is_ending(error):
                     return
                 self._look_again(_RETRY)
-                self._tell(which, about, error.message)
+                self._record_refusal(which, about, error.message)
 
-    def _tell(self, which: str, about: Manifest, why: str) -> None:
+    def _record_refusal(self, which: str, about: Manifest, why: str) -> None:
         plural = "Endpoints" if which == LEGACY else "EndpointSlices"
         metadata, kind = about["metadata"], about["kind"]
         news = Occurrence(

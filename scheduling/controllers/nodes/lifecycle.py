@@ -146,7 +146,7 @@ def _pass(now: datetime) -> int:
         done = aside.each(NAME, [name], write, which=aside.node, now=now)
         if any(done):
             written += 1
-            news += _tell(node, change, taints)
+            news += _events_of(node, change, taints)
     lost = sorted(set(result.unready) - set(kept.get("unready", ())))
     if lost:
         heartbeats.mark_pods_not_ready(lost, now=now)
@@ -301,7 +301,9 @@ def _taint_wire(taint: Taint) -> Manifest:
     return entry
 
 
-def _tell(node: Node, change: NodeChange, taints: tuple[Taint, ...] | None) -> list[Occurrence]:
+def _events_of(
+    node: Node, change: NodeChange, taints: tuple[Taint, ...] | None
+) -> list[Occurrence]:
     """Return the events of a node that was lost or came back."""
     name = node.metadata.name
     status = None

@@ -64,11 +64,11 @@ class Wanted(msgspec.Struct, frozen=True):
             labels.parse_selector(spec.get("labelSelector") or ""),
         )
 
-    def told(self, change: Change, events: Mapping[int, bytes]) -> list[Notice]:
-        """Return what is told of a change; ``events`` are the service's own, by id."""
+    def notices_of(self, change: Change, events: Mapping[int, bytes]) -> list[Notice]:
+        """Return the notices of a change that are wanted; ``events``: the service's own, by id."""
         own = events.get(change.object_id) if change.kind == "Event" else None
         if own is not None and change.text is None:
-            return self._of_own(change, msgspec.json.decode(own))
+            return self._notices_of_own(change, msgspec.json.decode(own))
         if self.namespace and change.namespace != self.namespace:
             return []
         if self.node and not change.concerns_node(self.node):
@@ -84,8 +84,8 @@ class Wanted(msgspec.Struct, frozen=True):
                 return []
         return notices.notices_of(change, types, lambda: _new(change), lambda: _old_text(change))
 
-    def _of_own(self, change: Change, event: Manifest) -> list[Notice]:
-        """Return what an Event of the service's own tells, and that it changed if that is wanted.
+    def _notices_of_own(self, change: Change, event: Manifest) -> list[Notice]:
+        """Return the notices of an Event of the service's own, a change of it among them if wanted.
 
         Plans and brakes are in no namespace, on no node, and have no labels.
         """
@@ -173,7 +173,7 @@ def _some(one: Webhook, now: datetime) -> int | None:
     parts = aside.each(
         NAME,
         read.items,
-        lambda items: [wanted.told(item, events) for item in items],
+        lambda items: [wanted.notices_of(item, events) for item in items],
         which=lambda item: Which(item.kind, item.object_id),
         now=now,
     )

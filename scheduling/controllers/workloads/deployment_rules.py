@@ -283,7 +283,7 @@ class _Planner:
             },
         }
         if new.replicas:
-            self._tell(new, 0)
+            self._record_scaling(new, 0)
         if has_deadline(self._deployment):
             text = f'Created new replica set "{new.name}"'
             self._set(PROGRESSING, "True", "NewReplicaSetCreated", text)
@@ -298,7 +298,7 @@ class _Planner:
         one.annotations |= sizes
         return True
 
-    def _tell(self, one: ReplicaSet, before: int) -> None:
+    def _record_scaling(self, one: ReplicaSet, before: int) -> None:
         way = "up" if one.replicas > before else "down"
         text = f"Scaled {way} replica set {one.name} from {before} to {one.replicas}"
         self._events.append(("Normal", "ScalingReplicaSet", text))
@@ -310,7 +310,7 @@ class _Planner:
         if before == replicas:
             return False
         if one.uid:
-            self._tell(one, before)
+            self._record_scaling(one, before)
         return True
 
     def _is_scaled(self) -> bool:

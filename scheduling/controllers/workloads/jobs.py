@@ -96,7 +96,7 @@ def _pod(job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int
             "spec": {
                 **spec,
                 "hostname": spec.get("hostname") or base[:63],
-                "containers": [_told(one) for one in spec.get("containers") or ()],
+                "containers": [_with_index_variable(one) for one in spec.get("containers") or ()],
             },
         }
     pod = pod_of(job, template, name=name, labels=labels, annotations=notes)
@@ -105,7 +105,7 @@ def _pod(job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int
     return pod
 
 
-def _told(container: Manifest) -> Manifest:
+def _with_index_variable(container: Manifest) -> Manifest:
     """Return a container that learns its completion index from its environment."""
     env = container.get("env") or []
     if any(one.get("name") == "JOB_COMPLETION_INDEX" for one in env):

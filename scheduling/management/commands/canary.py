@@ -70,19 +70,19 @@ class Command(BaseCommand):
         what, name = options["what"], options.get("name", "")
         if what == "list":
             for one in latest_canaries():
-                self._tell(one)
+                self._print(one)
         elif what == "create":
-            self._tell(_created(options, now))
+            self._print(_created(options, now))
         elif what == "switch":
-            self._tell(canaries.switch(name, by=_BY, now=now))
+            self._print(canaries.switch(name, by=_BY, now=now))
         elif what == "return":
-            self._tell(canaries.give_back(name, why="asked for", now=now, by=_BY))
+            self._print(canaries.give_back(name, why="asked for", now=now, by=_BY))
         elif what == "cancel":
-            self._tell(canaries.cancel(name, now=now))
+            self._print(canaries.cancel(name, now=now))
         else:
             self._report(find_canary(name), options, now)
 
-    def _tell(self, canary: StoredCanary) -> None:
+    def _print(self, canary: StoredCanary) -> None:
         until = "" if canary.guard_until is None else f" until {format_time(canary.guard_until)}"
         guarded = f", guarded{until}" if canary.state == "Switched" else ""
         why = f": {canary.message}" if canary.message else ""

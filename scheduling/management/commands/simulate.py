@@ -85,7 +85,7 @@ class Command(BaseCommand):
             )
         )
         collector.calm()
-        if text := files.told(left_out):
+        if text := files.left_out_text(left_out):
             self.stderr.write(text)
         script_documents = [one for one in given if _kind(one) == scenarios.KIND]
         others = [one for one in given if _kind(one) != scenarios.KIND]

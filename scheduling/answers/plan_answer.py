@@ -1,4 +1,4 @@
-"""A plan's future as its answer tells it: who leaves and lands, what is held back, what is done."""
+"""The answer to a plan: which pods leave and land, what is held back, which steps are done."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from scheduling.simulation.foresight import Foresight, Landed, Leaver, Left
 from scheduling.simulation.plan_document import KIND, Plan
 
 
-def told(
+def with_status(
     asked: Plan,
     future: Foresight,
     nodes: Nodes,
