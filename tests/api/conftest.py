@@ -50,6 +50,11 @@ class Answer:
         return self.json
 
 
+def names(answer):
+    """Return the names of the objects in a list, in its order."""
+    return [item["metadata"]["name"] for item in answer.ok()["items"]]
+
+
 class Api:
     def __init__(self, token):
         self.client = Client()

@@ -1,6 +1,5 @@
 """The audit log: every request that the policy names becomes a line, and no line holds a secret."""
 
-import io
 import json
 import stat
 import uuid
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from api.server import audit, audit_file
 from clusterstate import sql
@@ -22,6 +21,7 @@ from clusterstate.queries.audit_log import Search, search
 from tests.api.conftest import Api, make_token
 from tests.api.serve import Server
 from tests.clock import NOW
+from tests.clusterstate.support import verified
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -209,12 +209,6 @@ def test_a_full_log_drops_and_counts_or_refuses_as_it_was_told(
 def a_line(number: int) -> audit_log.Line:
     text = json.dumps({"n": number, "stageTimestamp": "2026-01-01T00:00:00.000000Z"})
     return audit_log.Line(NOW, uuid.UUID(int=number), "ann", "get", "pods", "", "", 200, text)
-
-
-def verified(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("auditlog", *arguments, stdout=out)
-    return out.getvalue()
 
 
 def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> None:

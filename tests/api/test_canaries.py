@@ -12,7 +12,7 @@ from clusterstate.actions import canaries as actions
 from clusterstate.queries.canaries import find_canary
 from scheduling.controllers import canaries as controller
 from scheduling.engine import deciding
-from tests.api.conftest import Api, Runner, make_token
+from tests.api.conftest import Api, Runner, make_token, names
 from tests.builders import make_node, make_pod
 from tests.clock import NOW
 from tests.plugins.extender_service import serving
@@ -213,7 +213,7 @@ def test_returned_by_hand_and_cancelled(api, runner):
     assert act(api, "cancel", "other").ok(201)["status"]["state"] == "Cancelled"
     for what in ("switch", "return", "cancel"):
         act(api, what, "other").fails(409, "Conflict")
-    assert [one["metadata"]["name"] for one in api.get(CANARIES).ok()["items"]] == ["other", "try"]
+    assert names(api.get(CANARIES)) == ["other", "try"]
 
 
 def test_one_is_guarded_at_a_time_and_one_in_force_cannot_be_tried(api, runner):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
-from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE
+from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE, names
 
 
 def test_a_created_pod_comes_back_with_what_the_server_sets(api):
@@ -99,10 +99,6 @@ def test_a_dry_run_shows_the_result_and_stores_nothing(api):
 
 
 # ------------------------------------------------------------------------------------- lists
-
-
-def names(answer):
-    return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
 def test_lists_are_of_their_kind_and_carry_a_version(api):

@@ -7,7 +7,7 @@ import pytest
 
 from clusterstate.actions.events import Occurrence, record_many
 from clusterstate.objects import event_names, protobuf
-from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token
+from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token, names
 from tests.clock import NOW
 
 CORE = "/api/v1/namespaces/ns/events"
@@ -85,7 +85,7 @@ def test_an_event_with_finalizers_stays_until_they_are_gone(api, path):
     assert api.delete(path).ok()
     first = api.patch(f"{path}/e", {"metadata": {"finalizers": ["example.org/copy"]}}).ok()
     assert first["metadata"]["deletionTimestamp"] == left["metadata"]["deletionTimestamp"]
-    assert [one["metadata"]["name"] for one in api.get(path).ok()["items"]] == ["e"]
+    assert names(api.get(path)) == ["e"]
     api.patch(f"{path}/e", {"metadata": {"finalizers": None}}).ok()
     assert api.get(path).ok()["items"] == []
 

@@ -14,7 +14,7 @@ from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.ownership import PROTECTIONS
 from scheduling.controllers import garbage
 from tests.api.bodies import body_of, collection, named, status_of
-from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC, TABLE, Api, make_token
+from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC, TABLE, Api, make_token, names
 from tests.clock import NOW
 
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
@@ -38,10 +38,6 @@ COLUMNS = {
 }  # fmt: skip
 
 each = pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.name)
-
-
-def names(answer: Any) -> list[str]:
-    return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
 def path_of(kind: Kind, word: str) -> str:

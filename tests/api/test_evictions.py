@@ -9,7 +9,7 @@ from clusterstate.queries.objects import find_object
 from clusterstate.queries.pods import find_pods
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
-from tests.api.conftest import TABLE
+from tests.api.conftest import TABLE, names
 from tests.clock import moment
 from tests.controllers.support import (
     NOW,
@@ -36,10 +36,6 @@ def waiting(api, monkeypatch):
     timers.follow(NOW)
     monkeypatch.setattr(clock, "now", lambda: after(10))
     return api
-
-
-def names(answer):
-    return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
 def test_the_list_is_ordered_by_due_time(waiting):

@@ -14,7 +14,7 @@ from clusterstate.actions import namespaces
 from clusterstate.objects import kinds, wire_types
 from clusterstate.objects.kind import Kind
 from clusterstate.queries.lists import list_at
-from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token
+from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token, names
 from tests.clock import NOW
 from tests.waiting import until
 
@@ -99,10 +99,9 @@ def registered():
 
 
 @pytest.fixture
-def api(registered, db):
-    caller = Api(make_token("operator", ["system:masters"]))
-    caller.post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
-    return caller
+def api(registered, api):
+    """The API with the kinds above."""
+    return api
 
 
 def gadget(name="g", color="red", **metadata):
@@ -110,10 +109,6 @@ def gadget(name="g", color="red", **metadata):
         "apiVersion": "example.org/v1", "kind": "Gadget",
         "metadata": {"name": name, **metadata}, "spec": {"size": 1, "color": color},
     }  # fmt: skip
-
-
-def names(answer):
-    return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
 def test_a_code_a_name_and_a_resource_belong_to_one_kind(registered):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.api.conftest import MERGE, Api, make_token
+from tests.api.conftest import MERGE, Api, make_token, names
 from tests.controllers.support import make_node, make_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -192,8 +192,8 @@ NAMED = {
 def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     base = "/api/v1/namespaces/default"
-    for resource, names in NAMED.items():
-        for name in [*names, "other", "i"]:
+    for resource, several in NAMED.items():
+        for name in [*several, "other", "i"]:
             body = {"metadata": {"name": name}}
             if resource == "persistentvolumeclaims":
                 body["spec"] = claim
@@ -205,15 +205,15 @@ def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
             spec = {**spec, "imagePullSecrets": [{"name": "other"}]}
         api.post(PODS, {"metadata": {"name": name}, "spec": spec}).ok(201)
 
-    for resource, names in NAMED.items():
-        for name in names:
+    for resource, several in NAMED.items():
+        for name in several:
             one = f"{base}/{resource}/{name}"
             assert node.get(one).ok()["metadata"]["name"] == name
             listed = node.get(f"{base}/{resource}?fieldSelector=metadata.name={name}")
             if resource == "persistentvolumeclaims":
                 listed.fails(403, "Forbidden")
             else:
-                assert [item["metadata"]["name"] for item in listed.ok()["items"]] == [name]
+                assert names(listed) == [name]
             node.patch(one, {"metadata": {"labels": {"a": "b"}}}).fails(403, "Forbidden")
             node.delete(one).fails(403, "Forbidden")
         # Another pod's, a part of the image's name, and one that is not there.
@@ -381,7 +381,7 @@ def test_device_claims_of_its_pods_and_its_own_slices(api, node):
     node.delete(slices).fails(403, "Forbidden")
     node.delete(f"{slices}?fieldSelector=spec.nodeName%3Dn2").fails(403, "Forbidden")
     node.delete(own).ok()
-    assert [one["metadata"]["name"] for one in api.get(slices).ok()["items"]] == ["s2"]
+    assert names(api.get(slices)) == ["s2"]
 
 
 def test_tokens_of_the_accounts_of_its_own_pods(api, node):

@@ -18,7 +18,7 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import live
 from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler
-from tests.api.conftest import TABLE
+from tests.api.conftest import TABLE, names
 from tests.builders import make_node, make_pod
 from tests.plugins.packages import OUTSIDE, install, on_path, write_guide
 from tests.rows import load_pending
@@ -146,10 +146,6 @@ def message_of(api, name):
     status = api.get(f"/api/v1/namespaces/ns/pods/{name}").ok()["status"]
     (condition,) = [one for one in status["conditions"] if one["type"] == "PodScheduled"]
     return condition["reason"], condition["message"]
-
-
-def names(answer):
-    return [item["metadata"]["name"] for item in answer.ok()["items"]]
 
 
 def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):

@@ -1,9 +1,11 @@
 """Short ways to make objects, and threads with a database connection of their own."""
 
+import io
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from django.core.management import call_command
 from django.db import connection
 
 from clusterstate import changes
@@ -18,6 +20,13 @@ from tests.clock import NOW, after
 from tests.creating import create_pod
 
 LATER = after(300)
+
+
+def verified(*arguments: str) -> str:
+    """Return what ``manage.py auditlog`` prints; it fails where a line or a seal was changed."""
+    out = io.StringIO()
+    call_command("auditlog", *arguments, stdout=out)
+    return out.getvalue()
 
 
 def pod(name: str = "", *, namespace: str = "default", **parts: Any) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The chain over decisions: what was changed, removed or put in is found, and old ones go."""
 
-import io
 import threading
 import uuid
 from datetime import datetime, timedelta
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection, transaction
 
 from clusterstate import sql
@@ -14,7 +13,7 @@ from clusterstate.actions import audit_log, decisions, seals
 from clusterstate.decisions import Turn
 from clusterstate.queries import seals as queries
 from tests.clock import NOW
-from tests.clusterstate.support import new_pod
+from tests.clusterstate.support import new_pod, verified
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,12 +32,6 @@ def decide(count: int, *, at: datetime = NOW) -> None:
         for number in range(count)
     ]  # fmt: skip
     assert decisions.record_many(made, Turn(0, 1, 1)) == count
-
-
-def verified(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("auditlog", *arguments, stdout=out)
-    return out.getvalue()
 
 
 def seal_digest(text: str) -> str:

@@ -10,10 +10,16 @@ from scheduling.controllers.evictions import timers
 from scheduling.controllers.workloads import daemon_sets, follower
 from scheduling.controllers.workloads.control import NamespaceControl
 from scheduling.controllers.workloads.world import World
-from scheduling.worker import profiles
-from scheduling.worker.scheduler import Scheduler
 from tests.controllers.agents import make_agent, pods, report
-from tests.controllers.support import NOW, evict, make_node, set_labels, set_taints, taint
+from tests.controllers.support import (
+    NOW,
+    evict,
+    make_node,
+    schedule,
+    set_labels,
+    set_taints,
+    taint,
+)
 from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db
@@ -51,20 +57,11 @@ def roll_to(image, name="ds"):
     objects.update("DaemonSet", "default", name, change, now=NOW)
 
 
-def schedule():
-    scheduler = Scheduler(profiles.default(), lambda: 7)
-    scheduler.load(NOW.timestamp())
-    while scheduler.cycle(NOW.timestamp()):
-        scheduler.binder.finish_batch(NOW.timestamp())
-    scheduler.binder.finish_batch(NOW.timestamp())
-    scheduler.binder.write_records(NOW.timestamp())
-
-
 def settle(rounds=12):
     """Let controller, scheduler and agents act in turn until all is quiet."""
     for _ in range(rounds):
         follower.follow(NOW)
-        schedule()
+        schedule(NOW)
         busy = False
         for pod in pods():
             name, metadata = pod["metadata"]["name"], pod["metadata"]

@@ -39,8 +39,6 @@ from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion
 from scheduling.controllers.webhooks import delivery
 from scheduling.processes import duties
-from scheduling.worker import profiles
-from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -85,16 +83,6 @@ def remember(now: datetime) -> None:
     while past.pack(now=now, until=changes.watermark()).changes:
         pass
     duties.trim()
-
-
-def schedule(now: datetime) -> None:
-    """Run the scheduler from a cold start until nothing is left to try."""
-    scheduler = Scheduler(profiles.default(), lambda: 7)
-    scheduler.load(now.timestamp())
-    while scheduler.cycle(now.timestamp()):
-        scheduler.binder.finish_batch(now.timestamp())
-    scheduler.binder.finish_batch(now.timestamp())
-    scheduler.binder.write_records(now.timestamp())
 
 
 def watch(cursor: int) -> int:

@@ -16,6 +16,7 @@ from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager
 from tests.admin.conftest import person
+from tests.controllers import support
 from tests.followers import everybody
 from tests.followers.test_extremes import TAINT, api, create, node, pod, tolerates
 from tests.forms import many
@@ -153,7 +154,7 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     began = clock.now()
     for seconds in (0, 6):
         everybody.follow(began + timedelta(seconds=seconds))
-    everybody.schedule(began + timedelta(seconds=7))
+    support.schedule(began + timedelta(seconds=7))
     everybody.watch(0)
     neighbour = decode_object(find_object("Pod", "default", "neighbour"))
     assert "deletionTimestamp" in neighbour["metadata"], let_in

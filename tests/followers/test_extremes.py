@@ -71,7 +71,7 @@ def served(api: Api, administrator: Client) -> None:
     neighbour = find_object("Pod", "default", "neighbour")
     assert neighbour is not None
     assert "deletionTimestamp" in decode_object(neighbour)["metadata"], "not evicted"
-    everybody.schedule(began + timedelta(seconds=7))
+    support.schedule(began + timedelta(seconds=7))
     everybody.watch(0)
     assert everybody.read_everything(api.client, api.token) == []
     assert everybody.open_every_page(administrator) == []

@@ -1,12 +1,11 @@
 """What becomes of decisions: bound, refused, or back in the queue."""
 
-from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 import pytest
 
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.lists import list_page
@@ -18,15 +17,6 @@ from tests.rows import load_pending
 from tests.worker.worker import SECONDS, Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    bootstrap.add_missing(now=NOW)
-    make_node("n1")
-    made = Worker()
-    yield made
-    made.binder.close()
 
 
 def make_priority(name: str, value: int, **more: str) -> None:

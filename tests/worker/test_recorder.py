@@ -1,29 +1,17 @@
 """Decision records wait in memory, in their order, until there is time to write them."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from clusterstate import decisions
-from clusterstate.actions import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.decisions import Record
 from clusterstate.queries.pods import find_pod_id
 from scheduling.worker import recorder
 from tests.clock import NOW
-from tests.controllers.support import make_node, pod_manifest
+from tests.controllers.support import pod_manifest
 from tests.worker.worker import Worker
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def worker(db: None) -> Iterator[Worker]:
-    bootstrap.add_missing(now=NOW)
-    make_node("n1")
-    made = Worker()
-    yield made
-    made.binder.close()
 
 
 def create(*names: str, **spec: object) -> None:
