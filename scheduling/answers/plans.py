@@ -34,7 +34,7 @@ from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import ConfigurationError
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import PodInfo, digest_of
 from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import GROUP, Given
@@ -133,7 +133,7 @@ class _Planning:
             if snapshot.pod(one.key) is None:
                 assert isinstance(one.key, int)
                 pod = self._leavers.pods[one.key]
-                info = snapshot.known_class(pod.class_id.to_bytes(8, "big"))
+                info = snapshot.known_class(digest_of(pod.class_id))
                 future.without_room(one.key, info, pod.node_name)
                 away.add(one.key)
         return away
@@ -155,7 +155,7 @@ class _Planning:
         )
         for row in rows:
             pod, place = self._leavers.pods.get(row.id), places.get(row.id)
-            info = cluster.snapshot.known_class(row.class_id.to_bytes(8, "big"))
+            info = cluster.snapshot.known_class(digest_of(row.class_id))
             if pod is None or place is None or info is None:
                 continue
             yield Waiter(

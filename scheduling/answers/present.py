@@ -16,10 +16,10 @@ from clusterstate.queries.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.queue.pending import aged_sort
-from scheduling.engine.requirements import from_class
+from scheduling.engine.requirements import from_stored_class
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import PodInfo, digest_of
 from scheduling.plugins.catalogue import build_framework
 from scheduling.worker import profiles
 
@@ -44,14 +44,13 @@ class Present:
         Raises:
             NotFound: there is no such class any more.
         """
-        digest = class_id.to_bytes(8, "big")
-        known = self.snapshot.known_class(digest)
+        known = self.snapshot.known_class(digest_of(class_id))
         if known is not None:
             return known
         rows = load_classes([class_id])
         if not rows:
             raise NotFound(f"the scheduling class {class_id} is no longer kept")
-        return self.snapshot.intern(from_class(digest, rows[0].spec))
+        return self.snapshot.intern(from_stored_class(class_id, rows[0].spec))
 
     def framework(self, scheduler_name: str) -> Framework | None:
         """Return a profile in force, ready to run; ``None`` if no profile has the name."""

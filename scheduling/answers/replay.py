@@ -32,7 +32,7 @@ from clusterstate.queries.objects import decode_object, find_object
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.record import unpack, unpack_table
-from scheduling.engine.requirements import from_class
+from scheduling.engine.requirements import from_stored_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import TooManyResources
 from scheduling.framework.runtime import Framework
@@ -233,7 +233,7 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     infos: dict[int, PodInfo] = {}
     for row in load_classes(class_ids):
         with suppress(TooManyResources):
-            infos[row.id] = snapshot.intern(from_class(row.id.to_bytes(8, "big"), row.spec))
+            infos[row.id] = snapshot.intern(from_stored_class(row.id, row.spec))
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
     placed = decisions.placed_before(record)

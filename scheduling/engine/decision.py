@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.outcomes import Filtered, ScoreTable
 from scheduling.framework.status import SUCCESS, Status
-from scheduling.framework.types import Nomination, PodInfo
+from scheduling.framework.types import Nomination, PodInfo, PodRecord
 
 SCHEDULED = "scheduled"
 UNSCHEDULABLE = "unschedulable"
@@ -179,6 +179,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def scheduled(self) -> bool:
         """Whether a node was chosen."""
         return self.outcome == SCHEDULED
+
+    @property
+    def victims(self) -> tuple[PodRecord, ...]:
+        """The pods that are to leave so that this one fits; empty where none are."""
+        return () if self.nomination is None else self.nomination.victims
 
 
 @runtime_checkable

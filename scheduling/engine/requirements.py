@@ -38,14 +38,19 @@ from clusterstate.objects.resources import (
     pod_request_ints,
     pod_requests,
 )
-from scheduling.framework.types import AffinityTerm, HostPort, PodInfo
+from scheduling.framework.types import AffinityTerm, HostPort, PodInfo, digest_of
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(Pod).decode
 
 
+def from_stored_class(class_id: int, spec: str | bytes) -> PodInfo:
+    """Return the requirements of a stored scheduling class: ``from_class``, by the class's id."""
+    return from_class(digest_of(class_id), spec)
+
+
 def from_class(digest: bytes, spec: str | bytes) -> PodInfo:
-    """Return the requirements of a stored scheduling class.
+    """Return the requirements of a scheduling class.
 
     Args:
         digest: the class's digest.

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 from clusterstate.objects.footprint import Counter, Footprint, counter_id
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import AffinityTerm, PodInfo
+from scheduling.framework.types import AffinityTerm, PodInfo, class_id_of
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ def footprint_of(info: PodInfo, framework: Framework, snapshot: NodeTable) -> Fo
         if isinstance(plugin, Counting):
             reads |= plugin.counters_read(info, snapshot)
     return Footprint(
-        class_id=int.from_bytes(info.digest, "big"),
+        class_id=class_id_of(info.digest),
         amounts=tuple(sorted(info.requests.items())),
         reads=frozenset(reads),
         bears=frozenset(term_counter(term, bearers=True) for term in info.anti_affinity),

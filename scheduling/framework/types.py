@@ -50,6 +50,16 @@ class AffinityTerm(msgspec.Struct, frozen=True):
         return self.selector.matches(info.labels)
 
 
+def digest_of(class_id: int) -> bytes:
+    """Return the digest under which a stored scheduling class is known to a snapshot."""
+    return class_id.to_bytes(8, "big")
+
+
+def class_id_of(digest: bytes) -> int:
+    """Return the id of a stored scheduling class by its digest (``digest_of``)."""
+    return int.from_bytes(digest, "big")
+
+
 class PodInfo:
     """A scheduling class, parsed. Identity is object identity; ``digest`` is its content.
 

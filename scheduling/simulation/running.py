@@ -266,11 +266,11 @@ class _Run:
         """Let the victims leave, and decide again, as the live scheduler does once they left."""
         nomination = decision.nomination
         assert nomination is not None
-        told = self._preemption(decision)
+        described = self._preemption(decision)
         snapshot = self._world.snapshot
         for key in snapshot.nominated_below(nomination.node_name, ready.info.priority):
             snapshot.unnominate(key)
-        for victim, title in zip(nomination.victims, told["victims"], strict=True):
+        for victim, title in zip(decision.victims, described["victims"], strict=True):
             leave(snapshot, victim)
             self._world.note_left(title)
             self.evictions.append(
@@ -281,12 +281,12 @@ class _Run:
         pod = PodToPlace(ready.title, ready.info, nomination.node_name)
         (again,) = self._schedule(ready.framework, [pod], number, None)
         self._note_decision(number, ready, again)
-        self._results[number]["preemption"] = told
+        self._results[number]["preemption"] = described
 
     def _note_run(self, waiting: list[tuple[int, Ready]], run: Run) -> None:
         """Note what compiled loops decided, from their columns: all of these pods are placed."""
         names, evaluated = run.node_names(), run.evaluated.tolist()
-        for (number, ready), node_name, told, nodes in zip(
+        for (number, ready), node_name, figures, nodes in zip(
             waiting, names, run.figures.tolist(), evaluated, strict=True
         ):
             title = ready.title
@@ -298,12 +298,12 @@ class _Run:
                 "nodeName": node_name,
                 "message": "",
                 "errors": [],
-                "total": told[1],
+                "total": figures[1],
                 "nodes": {
                     "known": run.node_count,
                     "evaluated": nodes,
-                    "feasible": told[5],
-                    "best": told[2],
+                    "feasible": figures[5],
+                    "best": figures[2],
                 },
             }
             if ready.warnings:
@@ -365,7 +365,7 @@ class _Run:
         if nomination is None:
             return {"nominatedNode": "", "victims": [], "candidates": {}}
         candidates = nomination.candidates
-        keys = {v.key for c in candidates for v in c.victims} | {v.key for v in nomination.victims}
+        keys = {v.key for c in candidates for v in c.victims} | {v.key for v in decision.victims}
         names = self._world.full_names(keys)
 
         def listed(victims: Iterable[PodRecord]) -> list[str]:
@@ -379,14 +379,14 @@ class _Run:
 
         return {
             "nominatedNode": nomination.node_name,
-            "victims": listed(nomination.victims),
+            "victims": listed(decision.victims),
             "candidates": {c.node_name: described(c) for c in candidates},
         }
 
 
 def _makes_room(decision: Decision) -> bool:
     """Return whether a pod would be placed if others left its node."""
-    return decision.nomination is not None and bool(decision.nomination.victims)
+    return bool(decision.victims)
 
 
 def explain_table(decision: Decision, *, scores: bool) -> Manifest:

@@ -434,7 +434,7 @@ class Binder:
             self._mirror.wrote_nominations(set_unschedulable(at_once, now=now_))
             queue.mark_written(item.pod_id for item in at_once)
             for decision in refused:
-                if decision.nomination is not None and decision.nomination.victims:
+                if decision.victims:
                     self._displace(decision, now_)
                     self._preempt(decision, now_)
 
@@ -466,17 +466,17 @@ class Binder:
         A preemption may rest on a pod that was assumed and came back, and then its victims would be
         deleted for nothing.
         """
-        if any(_preempts(decision) for decision in refused):
+        if any(decision.victims for decision in refused):
             self.finish_batch(now)
         came_back, self._came_back = self._came_back, False
         if not came_back:
             return refused
         for decision in refused:
-            if _preempts(decision):
+            if decision.victims:
                 pod_id = cast(int, decision.key)
                 self._mirror.take_back_nomination(pod_id)
                 self._mirror.queue.requeue_stale(pod_id, now)
-        return [decision for decision in refused if not _preempts(decision)]
+        return [decision for decision in refused if not decision.victims]
 
     def _displace(self, decision: Decision, now: datetime) -> None:
         """End the nominations of pods of lower priority for the node where room is made.
@@ -503,9 +503,8 @@ class Binder:
         because the readers of a victim may not be allowed to know the preemptor's namespace
         (preemption.go, v1.36). The trail of a victim names the preemptor to who may get that pod.
         """
-        assert decision.nomination is not None
         preemptor = cast(int, decision.key)
-        victims = [cast(int, record.key) for record in decision.nomination.victims]
+        victims = [cast(int, record.key) for record in decision.victims]
         rows = pods_by_id([preemptor, *victims])
         if preemptor not in rows:
             return
@@ -586,7 +585,3 @@ class Binder:
     def has_news(self) -> bool:
         """Whether ``write_records`` has something to write."""
         return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
-
-
-def _preempts(decision: Decision) -> bool:
-    return decision.nomination is not None and bool(decision.nomination.victims)

@@ -24,7 +24,7 @@ from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.objects.errors import StatusError
 from clusterstate.queries.loading import load_classes
 from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
-from scheduling.engine.requirements import from_class
+from scheduling.engine.requirements import from_stored_class
 from scheduling.framework.interface import CycleState
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
@@ -170,7 +170,7 @@ memory.when_replaced(_framework.cache_clear)
 @lru_cache(maxsize=4096)
 def _info(class_id: int) -> PodInfo:
     (row,) = load_classes([class_id])
-    return from_class(row.id.to_bytes(8, "big"), row.spec)
+    return from_stored_class(row.id, row.spec)
 
 
 memory.when_replaced(_info.cache_clear)

@@ -105,8 +105,8 @@ def refused(decisions: Sequence[Decision], seconds: float) -> None:
         if not failed:
             scheduler.preemptions.of().add(count)
     for decision in decisions:
-        if decision.nomination is not None and decision.nomination.victims:
-            scheduler.victims.of().observe(len(decision.nomination.victims))
+        if decision.victims:
+            scheduler.victims.of().observe(len(decision.victims))
 
 
 def came(incoming: dict[tuple[str, str], int]) -> None:

@@ -26,6 +26,7 @@ from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decis
 from scheduling.engine.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import Filtered
+from scheduling.framework.types import class_id_of
 
 logger = structlog.get_logger(__name__)
 
@@ -186,7 +187,7 @@ def _identities(part: Decision | Run) -> Iterator[_Identity]:
 def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Identity]) -> MadeMany:
     count, nodes = len(run.keys), run.node_count
     figures = run.figures
-    class_ids = {id(info): int.from_bytes(info.digest, "big") for info in run.infos}
+    class_ids = {id(info): class_id_of(info.digest) for info in run.infos}
     outcomes: Sequence[str] = [SCHEDULED] * count
     if stale:
         outcomes = [STALE if one in stale else SCHEDULED for one in _identities(run)]
@@ -230,7 +231,7 @@ def _made(
     return Made(
         pod_id=cast(int, decision.key),
         at=moment,
-        class_id=int.from_bytes(decision.class_digest, "big"),
+        class_id=class_id_of(decision.class_digest),
         snapshot_revision=decision.snapshot_revision,
         profile=decision.profile,
         profile_revision=profile_revision,

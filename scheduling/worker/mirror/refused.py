@@ -25,6 +25,7 @@ from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.waking import Standing
 from scheduling.framework.events import Action, Resource
+from scheduling.framework.types import digest_of
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
@@ -183,7 +184,7 @@ class _Asked(RefusedPods):
     def learn(self, snapshot: Snapshot, pods: Iterable[WaitingPod]) -> None:
         self.snapshot = snapshot
         for class_id in {row.class_id for row in pods}:
-            info = snapshot.known_class(class_id.to_bytes(8, "big"))
+            info = snapshot.known_class(digest_of(class_id))
             if info is not None:
                 self._classes[class_id] = info
         self._learn_classes({row.class_id for row in pods})

@@ -30,7 +30,7 @@ from scheduling.engine.queue.pending import (
     scheduling_gates,
 )
 from scheduling.engine.queue.waiting import Registrations
-from scheduling.engine.requirements import from_class
+from scheduling.engine.requirements import from_stored_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.types import PodInfo
@@ -145,7 +145,7 @@ class WarmState(Waking):
             return
         for row in load_classes(unknown):
             try:
-                info = from_class(row.id.to_bytes(8, "big"), row.spec)
+                info = from_stored_class(row.id, row.spec)
                 self._classes[row.id] = self.snapshot.intern(info)
             except Exception as error:  # noqa: BLE001  # reported for each pod that has this class
                 self._unread[row.id] = error
