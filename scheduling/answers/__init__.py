@@ -10,7 +10,8 @@
     why          every filter on every node, the scores, and what would let a pod in
     waiting_groups  waiting pods by what stands in their way
     zones        how the zones were at a moment of the past
-    room_left    how many more pods of the usual shapes fit, and what blocks the next
+    room_left    headroom for ``/metrics``: how many more pods of the usual shapes fit, and what
+                 blocks the next (``simulation.headroom`` computes it)
     node_advice  which nodes to add for the pods that wait
     present      the cluster as it is now with the pods that wait
     plans        what will happen if these changes are made: plan_nodes (what they become),
@@ -20,6 +21,7 @@
     replay       a recorded decision made again, on the cluster as it was then
     effective    which plugins a configuration comes to, where each acts, and why
     comparing    the recent past (``recorded``) beside what other configurations would have made
+                 of it
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)
 that an advisor keeps up with the change log; a question about the past is answered on a snapshot

@@ -111,7 +111,7 @@ _asker: ContextVar[str] = ContextVar("asker", default="")
 
 
 def asking(name: str) -> None:
-    """Say on whose behalf this thread asks from now on; who asks long questions takes turns."""
+    """Set the asker of this thread's questions; the long questions of askers take turns."""
     _asker.set(name)
 
 
@@ -251,9 +251,9 @@ def progress(name: str, document: object) -> Progress | None:
 
 
 def teller(name: str, document: object) -> Callable[[str, float], None]:
-    """Return what tells askers how far a question is, four times a second at most.
+    """Return a function that publishes how far a question is, four times a second at most.
 
-    What cannot be told is left out: an answer never fails for it.
+    An answer never fails because its progress cannot be published.
     """
     key = _progress_key(name, document)
     told_at = float("-inf")
@@ -390,7 +390,7 @@ class Desk:
         return "" if id_ is None else id_.decode()
 
     def done(self) -> None:
-        """Say that the question that was taken is worked on no more."""
+        """Note that the question that was taken is no longer worked on."""
         if self._asker is not None:
             self._turns.end(self._asker)
             self._asker = None
@@ -438,7 +438,7 @@ class Presence:
         self._told_at = time.monotonic()
 
     def end(self) -> None:
-        """Say that it ends; others say by themselves that they are there."""
+        """Remove this advisor's sign of life; other advisors renew the common one."""
         pipeline = client().pipeline(transaction=False)
         pipeline.delete(_ADVISOR + self.name)
         pipeline.execute()

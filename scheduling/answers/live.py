@@ -80,7 +80,7 @@ class Live:
             return mirror.cursor
 
     def settled(self) -> int:
-        """Bring the mirror up to whatever was acknowledged to anyone; return its revision.
+        """Bring the mirror up to every write that was acknowledged; return its revision.
 
         Raises:
             TooManyRequests: some of that cannot be read yet, because an earlier transaction is
@@ -93,7 +93,7 @@ class Live:
         return self.follow(mark=known.mark)
 
     def look(self, use: Callable[[Mirror, int], Known]) -> Known:
-        """Return what ``use`` makes of the settled mirror and its version, alone with it."""
+        """Return ``use(mirror, version)`` of the settled mirror, while no other thread uses it."""
         self.settled()
         with self._lock:
             if self._mirror is None:  # another thread's look failed meanwhile
@@ -146,7 +146,7 @@ class World:
             raise TooLarge("the answer takes too long: ask about fewer objects")
 
     def tell(self, doing: str, share: float) -> None:
-        """Say what is being done, and which share of all is done (0 to 1), to whoever waits."""
+        """Publish what is being done, and which share of all is done (0 to 1), for the asker."""
         if self._tell is not None:
             self._tell(doing, share)
 
@@ -155,9 +155,9 @@ class World:
         return self.look(lambda mirror: copy_snapshot(mirror.snapshot))
 
     def look(self, use: Callable[[Mirror], Known]) -> Known:
-        """Return what ``use`` makes of the mirror, its queue included; all others wait meanwhile.
+        """Return ``use(mirror)``; other questions wait meanwhile.
 
-        It must be quick, and neither change nor keep anything of the mirror.
+        ``use`` must be quick, and neither change nor keep anything of the mirror.
         """
 
         def looked(mirror: Mirror, version: int) -> Known:

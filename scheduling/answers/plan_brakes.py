@@ -27,7 +27,7 @@ from scheduling.simulation.foresight import Leaver
 def ahead(
     leavers: Sequence[Leaver], pods: Mapping[int, StayingPod], now: datetime
 ) -> list[Manifest]:
-    """Return the brakes that hold some of these evictions, with what would leave within a minute.
+    """Return the brakes that will hold some of these evictions, with how many leave in a minute.
 
     Args:
         leavers: the evictions that are counted: for taints and labels, and by steps.
@@ -69,10 +69,10 @@ def _names(pod: StayingPod, zone: str) -> Iterable[tuple[str, str]]:
 
 
 def in_turn(leavers: Sequence[Leaver], counted: Iterable[str]) -> list[Leaver]:
-    """Return who leaves when it is their zone's turn, in order; as they are without a rate.
+    """Return the leavers, each due when the rate of its zone lets it go, in that order.
 
-    ``counted``: the causes that the rate is for. The buckets are taken to be full when the plan
-    begins. Queries once.
+    Without a rate they are returned as they are. ``counted``: the causes that the rate is for. The
+    zones' buckets are assumed to be full when the plan begins. Queries once.
     """
     rate = settings.ZONE_EVICTION_RATE
     if not rate:

@@ -1,4 +1,4 @@
-"""Who leaves because of a plan, or anyway: when, for how long it keeps its room, by which rule.
+"""Which pods leave because of a plan, or anyway: when, by which rule, and how long they hold room.
 
 Nothing here states a rule of its own: taints and labels are judged by what the eviction controller
 asks, drains by kubectl's rules.
@@ -37,13 +37,13 @@ RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
 EVICTED: Final = "Eviction"
 SCALED: Final = "ScaledDown"
 BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
-"""Causes of those who leave by a step of the operation, not by a loop that looks at nodes."""
+"""Causes of pods that leave by a step of the operation, and not by a controller."""
 COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
-"""Causes that brakes and the zones' rate are for."""
+"""Causes to which brakes and the zones' rate apply."""
 _AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 _ENDED: Final = ("Succeeded", "Failed")
 _MOST_BACKGROUND: Final = 20_000
-"""Pods on nodes that evict already, and leaving ones, which are taken into account."""
+"""The most pods that leave anyway, on nodes that evict already, that an answer considers."""
 
 
 class Leavers:
@@ -65,7 +65,7 @@ class Leavers:
         """What changes of replicas do, by the path of the change."""
 
     def leaving(self, nodes: Nodes) -> list[Leaver]:
-        """Return who leaves because of the plan, or anyway, in the order of leaving."""
+        """Return the pods that leave because of the plan, or anyway, in the order of leaving."""
         found: dict[int, Leaver] = {}
         for leaver in (
             *self._named(),
@@ -156,7 +156,7 @@ class Leavers:
             yield self._leaver(pod, due=quarantine, cause=DELETED, rule=rule, grace=0.0)
 
     def _tainted(self, nodes: Nodes) -> Iterable[Leaver]:
-        """Yield who leaves for NoExecute taints, also for those that are there already."""
+        """Yield the pods that leave because of NoExecute taints, new ones and present ones."""
         changed = {
             name: evicting(new)
             for name, old, new in nodes.changed()
@@ -263,7 +263,7 @@ class Leavers:
                 )
 
     def details(self, record: PodRecord) -> tuple[str, float, str]:
-        """Return what is to be known of a pod that another one's coming sends away."""
+        """Return title, grace seconds and return of a pod that is preempted (``Details``)."""
         key = record.key
         if not isinstance(key, int):
             return str(key).partition("#")[0], float(DEFAULT_GRACE_SECONDS), NEVER
@@ -275,7 +275,7 @@ class Leavers:
         return pod.title, self.grace(pod), comes_again(pod)
 
     def grace(self, pod: StayingPod, *, anywhere: bool = False) -> float:
-        """Return how long a pod holds its room at most: where no agent stops it, not at all."""
+        """Return for how long a leaving pod holds its room at most; 0 where no agent stops it."""
         if not self._agents or (pod.node_name not in self._agents and not anywhere):
             return 0.0
         return _grace(pod.grace_seconds)
@@ -295,7 +295,7 @@ def _grace(seconds: int | None) -> float:
 
 
 def stays_when_drained(pod: StayingPod, change: Change) -> str:
-    """Return why a drain leaves a pod where it is, empty if it does not (kubectl's rules)."""
+    """Return why a drain does not evict a pod, empty if it does (kubectl's rules)."""
     if pod.is_mirror:
         return "a static pod: its node's agent would make it again"
     if pod.owner_kind == "DaemonSet":
@@ -310,7 +310,8 @@ def stays_when_drained(pod: StayingPod, change: Change) -> str:
 def comes_again(pod: StayingPod) -> str:
     """Return whether and when the pod's controller makes another one in its place.
 
-    In the place of one that has ended it did so already; only a StatefulSet's keeps the name.
+    A pod that has ended was replaced already, unless a StatefulSet owns it, which waits for its
+    name.
     """
     again = made_again(pod.owner_kind)
     return NEVER if again == AT_ONCE and pod.phase in _ENDED else again

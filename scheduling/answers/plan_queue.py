@@ -1,9 +1,8 @@
 """Where pods wait in the queue of the scheduler that works, as of a question's revision.
 
 The rows say which pods were refused, by whom, when, and until when they wait; what the log brought
-since moves them as it moved them there (``worker.mirror.waiting_as_of``). A pod that still waits
-after that need not be looked at from its refusal on the next time: up to which revision it was
-looked at is kept.
+since moves them as it moved them there (``worker.mirror.waiting_as_of``). The revision up to which
+a pod was found still waiting is kept, so that the next question reads only what came after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from scheduling.worker.mirror import waiting_as_of
 
 _MOST_KEPT = 100_000
 _looked_at: dict[int, tuple[int, int]] = {}
-"""By pod: the revision of its refusal, and up to which one it is known that nothing helped it."""
+"""By pod: the revision of its refusal, and the last one up to which nothing helped it."""
 memory.when_replaced(_looked_at.clear)
 
 
@@ -66,7 +65,7 @@ def places(
 
 
 def _known(row: WaitingPod) -> WaitingPod:
-    """Return the row as if the pod had been refused at the last look, if it waited all the time."""
+    """Return the row with the refusal moved to the last look, if nothing had helped it by then."""
     refused, until = _looked_at.get(row.id, (0, 0))
     if refused != row.refused_revision or until <= refused:
         return row

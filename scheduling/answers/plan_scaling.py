@@ -1,6 +1,7 @@
 """Which pods come or go when a workload's replicas change, by the controllers' own rules.
 
-A Deployment scales its newest ReplicaSet; one in the middle of a rollout is told, not foretold.
+A Deployment scales its newest ReplicaSet. In the middle of a rollout nothing is foretold, and a
+warning says so.
 """
 
 from collections.abc import Sequence

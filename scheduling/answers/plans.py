@@ -11,7 +11,9 @@
     steps         what carrying the plan out does                (plan_steps)
     with_status   the answer, with the revision that it rests on (plan_answer)
 
-Nothing here states a rule of its own: placements are decided by the live cycle's core.
+Nothing here states a rule of its own: placements are decided by the live cycle's core. A plan that
+a client then applies becomes an operation (``clusterstate.actions.plans``), whose steps
+``controllers.operations`` does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +58,7 @@ def plan(world: World, document: object) -> Manifest:
 
 
 class _Planning:
-    """One plan: gathers what the future begins with, plays it, and tells it."""
+    """One plan: gathers what the future begins with, plays it, and makes the answer of it."""
 
     def __init__(self, world: World, asked: Plan) -> None:
         self._world, self._asked = world, asked
@@ -126,7 +128,7 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """State who of those that leave waits or has ended; return their ids."""
+        """Note in the future which leavers hold no room: they wait or ended. Return their ids."""
         away: set[object] = set()
         snapshot = future.cluster.snapshot
         for one in leavers:
@@ -167,7 +169,7 @@ class _Planning:
             )
 
     def _add_objects(self, base: LiveBase, future: Foresight) -> None:
-        """Let the objects of the plan come, as admission lets them."""
+        """Admit the objects that the plan adds, and let them come; its pods wait for a node."""
         world = simulation.World(base, admission=True)
         added = [
             Given(manifest, place)
@@ -201,7 +203,7 @@ class _Planning:
                 found = self._leavers.scalings[change.path]
                 for count, manifest in enumerate(found.new):
                     named = {**manifest["metadata"]}
-                    # Its controller draws the name; here it is told whose and which one it is.
+                    # The controller will draw a name at random; this one says whose pod it is.
                     name = named.pop("generateName", None)
                     if name is not None:
                         named["name"] = f"{name}new-{count + 1}"

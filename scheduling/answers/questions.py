@@ -40,7 +40,7 @@ from scheduling import simulation
 from scheduling.answers import advisor, replay
 from scheduling.answers.live import LiveBase, World, empty_base
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.documents import parse
+from scheduling.framework.documents import default_configuration, parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
@@ -295,7 +295,7 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
     stored = decisions.configuration() if at is None else decisions.configuration_at(at)
     metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}
     if stored is None:
-        return _as_configuration(profiles.default().document, metadata)
+        return _as_configuration(default_configuration().document, metadata)
     metadata["resourceVersion"] = str(stored.revision)
     metadata["creationTimestamp"] = format_time(stored.at)
     if stored.by:

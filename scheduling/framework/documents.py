@@ -20,6 +20,7 @@ a warning (R170, C18). ``minFeasibleNodesToFind`` (default 50, R175) and
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -78,8 +79,9 @@ def load(
     return configuration
 
 
+@cache
 def default_configuration() -> KubeSchedulerConfiguration:
-    """Return what an empty document means: one profile, ``default-scheduler``."""
+    """Return what an empty document means: one profile, ``default-scheduler``; never changed."""
     return load({"apiVersion": API_VERSION, "kind": KIND})
 
 

@@ -21,15 +21,15 @@ class Left(StrEnum):
 
 
 MOVED = frozenset({Left.PREEMPTED, Left.EVICTED, Left.LOST})
-"""Ends that nobody wanted."""
+"""Ends that neither the pod nor its script asked for."""
 
 
 class Fate(msgspec.Struct, gc=False):
     """A pod's way: seconds from the beginning, ``None`` for never.
 
-    ``status``: of one that was not placed, why not. ``by``: the pod that took its place, or the
-    taint or node that made it leave. ``given``: nothing decided where it is: it was on its node at
-    the beginning, or its spec names the node.
+    ``status``: why it was not placed, if it was not. ``by``: the pod that took its place, or the
+    taint or node that made it leave. ``given``: its node was not decided here, because the pod was
+    there at the beginning or its spec names the node.
     """
 
     pod: str

@@ -82,8 +82,8 @@ class Script(msgspec.Struct, frozen=True):
     configuration: KubeSchedulerConfiguration | None = None
     scored: tuple[str, ...] = ("cpu", "memory")
     is_typed: bool = False
-    """A person wrote it, and not a record: what it means to change and is not there is told, and
-    owners replace the pods that they lose. In a record those came as they came."""
+    """Whether a person wrote it. Then a change of an object that is not there is a warning, and
+    owners replace the pods that they lose. In a record the replacements are arrivals themselves."""
 
     @property
     def pod_count(self) -> int:

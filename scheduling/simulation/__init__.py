@@ -14,7 +14,6 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     groups           waiting pods by what stands in their way
     node_advice      which nodes to add for the pods that wait
     checks           whether what a plugin says about itself is true, for tests of plugins
-    simulate         all of it, on an empty world
     plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
     cluster          a cluster in virtual time: the live queue, hints and batches
     foresight        the future of a snapshot, from moment to moment
@@ -24,7 +23,6 @@ which then belongs to the run, and the lookups of admission. ``Base`` itself is 
 live one is made by ``scheduling.answers.questions``.
 """
 
-from clusterstate.objects.meta import Manifest
 from scheduling.simulation.document import Given, Simulation, read
 from scheduling.simulation.headroom import Headroom, read_headroom, run_headroom
 from scheduling.simulation.running import described_error, explain_table, refused, run
@@ -43,15 +41,4 @@ __all__ = [
     "refused",
     "run",
     "run_headroom",
-    "simulate",
 ]
-
-
-def simulate(document: object, base: Base | None = None) -> Manifest:
-    """Return the answer to a document in an empty world, or in ``base``.
-
-    Raises:
-        Invalid: with every wrong field of the document.
-        BadRequest: the document is nested too deeply.
-    """
-    return run(read(document, default_base="empty"), base or Base())

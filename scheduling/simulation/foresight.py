@@ -10,9 +10,9 @@ its victims leave as in the live system, and it is decided again when they are g
 Pure: no clock, no database. Times are seconds since the moment at which the future begins, but for
 those of places in the queue, which are seconds since the epoch.
 
-It knows nothing of what nobody can know: programs that end by themselves, pods that are posted
-meanwhile, agents that are slower than they should be. Where nothing changes, refused pods are tried
-again some thousand times, no more: the answer would be the same.
+It does not foresee programs that end by themselves, pods that clients create meanwhile, or agents
+that are slow. Where nothing changes, refused pods are tried again some thousand times and no more,
+because the answer would be the same.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""A pod leaves its node because another one takes its place: what a snapshot must follow.
+"""What a snapshot must follow when a pod is preempted: its room, and its disruption budgets.
 
 In the live system the victim's row goes, and the controller of budgets works out anew how many
 pods may still leave. Here both happen at once.

@@ -8,7 +8,6 @@ every pod on a node counting as healthy.
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -88,7 +87,7 @@ class Base:
 
     def configuration(self) -> KubeSchedulerConfiguration:
         """Return the configuration of documents that give none."""
-        return self._configuration or _defaults()
+        return self._configuration or default_configuration()
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the world, or ``None``."""
@@ -116,11 +115,6 @@ class Base:
     def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
         """Return ``namespace/name`` of pods on nodes by key."""
         return {}
-
-
-@lru_cache(maxsize=1)
-def _defaults() -> KubeSchedulerConfiguration:
-    return default_configuration()
 
 
 def name_of(manifest: Manifest) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from scheduling.plugins.catalogue import load_configuration
 logger = structlog.get_logger(__name__)
 
 DEFAULT_REVISION = 0
-"""Names the default configuration in decisions."""
+"""Names the default configuration, in force where none is stored, in decisions."""
 
 
 def in_force() -> tuple[int, KubeSchedulerConfiguration]:
@@ -33,13 +33,7 @@ def at(revision: int) -> KubeSchedulerConfiguration:
     Raises:
         Expired: there is no such revision any more.
     """
-    return default() if revision == DEFAULT_REVISION else _at(revision)
-
-
-@lru_cache(maxsize=1)
-def default() -> KubeSchedulerConfiguration:
-    """Return the configuration of a cluster where none is stored."""
-    return default_configuration()
+    return default_configuration() if revision == DEFAULT_REVISION else _at(revision)
 
 
 @lru_cache(maxsize=16)
@@ -61,4 +55,4 @@ def parsed(stored: StoredConfiguration) -> KubeSchedulerConfiguration:
         logger.error(  # noqa: TRY400  # the message says it all
             "configuration_unusable", revision=stored.revision, error=error.message
         )
-        return default()
+        return default_configuration()

@@ -41,6 +41,7 @@ from scheduling.engine.queue.pending import (
     scheduling_gates,
 )
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import Plugin
@@ -153,7 +154,7 @@ class Scheduler:
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._revision, self._passed_over = profiles.DEFAULT_REVISION, revision
-            self._profiles = _Profiles(profiles.default(), self._make)
+            self._profiles = _Profiles(default_configuration(), self._make)
         self.mirror = Mirror(
             self._profiles.events,
             self._profiles.backoff,

@@ -10,7 +10,7 @@ from clusterstate.queries.objects import decode_object
 from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import advisor
 from scheduling.controllers.workloads import follower as workloads
-from scheduling.worker import profiles
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.controllers.support import (
@@ -328,7 +328,7 @@ def test_a_pod_that_was_refused_is_told_with_who_refused_it_though_nothing_helps
     """The scheduler that works let it wait; the plan's change is of no use to it."""
     make_node("n1")
     make_pod("large", **asking("100"))
-    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler = Scheduler(default_configuration(), lambda: 0)
     scheduler.load(NOW.timestamp())
     while scheduler.cycle(after(1).timestamp()):
         pass
@@ -348,7 +348,7 @@ def test_a_nominated_pod_that_waits_and_is_deleted_gives_its_room_to_who_was_ref
         now=NOW, subresource="status",
     )  # fmt: skip
     make_pod("low", **asking("10"))
-    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler = Scheduler(default_configuration(), lambda: 0)
     scheduler.load(NOW.timestamp())
     while scheduler.cycle(after(1).timestamp()):
         pass

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from clusterstate import tracing
 from clusterstate.actions import bootstrap
-from scheduling.worker import profiles
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.api.conftest import make_token
 from tests.api.serve import Server
@@ -91,7 +91,7 @@ def post(server: Server, name: str, **headers: str) -> dict:
 def schedule() -> None:
     """Run the scheduler at a moment after the pod came, however slow the machine is."""
     now = NOW.timestamp() + 3600
-    scheduler = Scheduler(profiles.default(), lambda: 7)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
     scheduler.load(now)
     while scheduler.cycle(now):
         scheduler.binder.finish_batch(now)

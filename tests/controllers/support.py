@@ -13,7 +13,7 @@ from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.answers import questions
 from scheduling.controllers.evictions import firing, timers
-from scheduling.worker import profiles
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.creating import create_pod
@@ -21,7 +21,7 @@ from tests.creating import create_pod
 
 def schedule(now: dt.datetime) -> None:
     """Run the scheduler from a cold start until nothing is left to try."""
-    scheduler = Scheduler(profiles.default(), lambda: 7)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
     scheduler.load(now.timestamp())
     while scheduler.cycle(now.timestamp()):
         scheduler.binder.finish_batch(now.timestamp())

@@ -6,7 +6,7 @@ import pytest
 
 from clusterstate.actions import bootstrap, objects
 from clusterstate.metrics import families
-from scheduling.worker import profiles
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod
@@ -18,7 +18,7 @@ class Run:
     """A scheduler that follows the rows, and what it counted."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(profiles.default(), lambda: 7)
+        self.scheduler = Scheduler(default_configuration(), lambda: 7)
         self.scheduler.load(NOW.timestamp())
         self.counted: dict[str, dict[str, list[float]]] = {}
 

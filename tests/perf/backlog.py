@@ -13,7 +13,7 @@ from clusterstate import collector, sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
 from scheduling.engine import deciding
-from scheduling.worker import profiles
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.perf import rehearsal
 from tests.perf.catalogue import by_name
@@ -41,7 +41,7 @@ def run(
                 objects.create("Service", "default", workload.service(number), now=_now())
     rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
     deciding.warm()
-    scheduler = Scheduler(profiles.default(), lambda: _SEED)
+    scheduler = Scheduler(default_configuration(), lambda: _SEED)
     try:
         return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]
     finally:

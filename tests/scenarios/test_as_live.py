@@ -15,12 +15,12 @@ from clusterstate.objects.node import Node
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.decision import Decision
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.types import PodRecord
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.preparing import Preparer, Ready
 from scheduling.simulation.running import build_frameworks
 from scheduling.simulation.world import Base, World
-from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.creating import create_pod
@@ -114,7 +114,7 @@ class Live:
     """The real one: rows in PostgreSQL, the scheduler's cycle, and an agent that ends victims."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(profiles.default(), lambda: SEED)
+        self.scheduler = Scheduler(default_configuration(), lambda: SEED)
         self.loaded = False
 
     def do(self, happenings: Sequence[Happening], step: int) -> None:
@@ -160,10 +160,10 @@ class Virtual:
             policy = {"preemptionPolicy": "PreemptLowerPriority"}
             self.world.put("PriorityClass", {"metadata": {"name": name}, "value": value, **policy})
         self.cluster = VirtualCluster(
-            self.world.snapshot, profiles.default(), seeds=lambda: SEED, observer=self,
+            self.world.snapshot, default_configuration(), seeds=lambda: SEED, observer=self,
             now=NOW.timestamp(),
         )  # fmt: skip
-        self.preparer = Preparer(self.world, build_frameworks(profiles.default()))
+        self.preparer = Preparer(self.world, build_frameworks(default_configuration()))
         self.ids: dict[str, int] = {}
         self.names: dict[int, str] = {}
         self.where: dict[str, str] = {}

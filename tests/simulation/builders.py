@@ -3,7 +3,7 @@
 from typing import Any
 
 from clusterstate.objects.meta import Manifest
-from scheduling.simulation import simulate
+from scheduling.simulation import Base, read, run
 from tests.builders import NodeBuilder, PodBuilder
 
 KATA_FC: Manifest = {
@@ -13,6 +13,11 @@ KATA_FC: Manifest = {
     "handler": "kata-fc",
     "overhead": {"podFixed": {"memory": "120Mi", "cpu": "250m"}},
 }
+
+
+def simulate(document: object) -> Manifest:
+    """Return the answer to a document, on the empty world unless it says otherwise."""
+    return run(read(document, default_base="empty"), Base())
 
 
 def manifest_of(thing: NodeBuilder | PodBuilder | Manifest) -> Manifest:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.simulation import simulate
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
-from tests.simulation.builders import document, result, results
+from tests.simulation.builders import document, result, results, simulate
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -7,9 +7,9 @@ import pytest
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.simulation.cluster import VirtualCluster
-from scheduling.worker import profiles
 from tests.builders import PodBuilder, make_node, make_pod
 
 NOMINATED, LOW, HIGH = 1, 2, 3
@@ -29,7 +29,7 @@ class Cluster:
         self.node = make_node("n1").offers(cpu="4", memory="8Gi", pods="10")
         self.snapshot.set_node(self.node.labelled(disk="ssd").build())
         self.cluster = VirtualCluster(
-            self.snapshot, profiles.default(), seeds=lambda: 0, observer=self, now=0.0
+            self.snapshot, default_configuration(), seeds=lambda: 0, observer=self, now=0.0
         )
         wanted = self.info(make_pod("nominated").asks(cpu="3").selects(disk="ssd").priority(5))
         self.snapshot.nominate(NOMINATED, wanted, "n1")

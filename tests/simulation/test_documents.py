@@ -6,9 +6,8 @@ import pytest
 
 from clusterstate.objects.errors import Invalid
 from clusterstate.objects.meta import Manifest
-from scheduling.simulation import simulate
 from tests.builders import make_node, make_pod
-from tests.simulation.builders import document, result, results
+from tests.simulation.builders import document, result, results, simulate
 
 PRIORITY = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
 

@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 
-from scheduling.simulation import simulate
 from tests.builders import make_node, make_pod
-from tests.simulation.builders import KATA_FC, document, result, results
+from tests.simulation.builders import KATA_FC, document, result, results, simulate
 
 HOSTNAME = "kubernetes.io/hostname"
 

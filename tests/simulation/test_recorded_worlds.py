@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from scheduling.simulation import simulate
 from tests.conformance.manifests import difference
 from tests.conformance.runner import files, folder, missing
+from tests.simulation.builders import simulate
 
 CASES = 250
 KINDS = {

@@ -14,9 +14,9 @@ from scheduling.engine.decision import Decision
 from scheduling.engine.queue.pending import PendingPod, Stage
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.simulation.cluster import VirtualCluster
-from scheduling.worker import profiles
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 
@@ -29,7 +29,7 @@ class World:
         for one in nodes:
             self.snapshot.set_node(one.build())
         self.cluster = VirtualCluster(
-            self.snapshot, profiles.default(), seeds=lambda: 0, observer=self, now=0.0
+            self.snapshot, default_configuration(), seeds=lambda: 0, observer=self, now=0.0
         )
         self.waiting: dict[str, int] = {}
         for number, builder in enumerate(pods, 1):

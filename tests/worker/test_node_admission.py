@@ -9,9 +9,10 @@ from clusterstate.actions.pods.bind import Binding, Refused, bind_pod, bind_pods
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.engine.queue.pending import Backoff
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
-from scheduling.worker import node_admission, profiles
+from scheduling.worker import node_admission
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
@@ -318,14 +319,14 @@ def test_who_is_refused_beside_a_pod_that_its_node_refused_is_not_woken_by_that_
     """The decision was made without that pod, whether the scheduler goes on or begins again."""
     make_node("n1")
     come("placed", "64")
-    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler = Scheduler(default_configuration(), lambda: 0)
     scheduler.load(NOW.timestamp())
     come("too-much", "64")
     create_pod(pod_manifest("waits", containers=asks("64")), now=NOW)
     while scheduler.cycle(NOW.timestamp()):
         pass
     scheduler.binder.close()
-    again = Scheduler(profiles.default(), lambda: 0)
+    again = Scheduler(default_configuration(), lambda: 0)
     again.load(NOW.timestamp())
     again.binder.close()
     assert failures() == {"too-much": "OutOfcpu"}

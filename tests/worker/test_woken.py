@@ -15,8 +15,8 @@ from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, Stage
+from scheduling.framework.documents import default_configuration
 from scheduling.plugins.queueing_hints import registrations
-from scheduling.worker import profiles
 from scheduling.worker.mirror import Mirror
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod, set_labels
@@ -163,7 +163,7 @@ def test_a_change_of_a_waiting_pod_wakes_it_if_it_matters_to_who_rejected_it(
     """Each change that made it another class was an attempt."""
     bootstrap.add_missing(now=NOW)
     make_pod("waiting")
-    profile = profiles.default().profiles[0]
+    profile = default_configuration().profiles[0]
     mirror = Mirror({"default-scheduler": registrations(profile)}, Backoff())
     mirror.load(SECONDS)
     (pod,) = mirror.queue.pop_batch(SECONDS, 1)

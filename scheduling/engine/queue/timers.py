@@ -1,4 +1,7 @@
-"""When backoffs end, and when unschedulable pods are tried in any case."""
+"""Which backoffs are over, and which unschedulable pods are tried in any case.
+
+How long a backoff lasts is ``pending.Backoff.after``.
+"""
 
 import heapq
 
