@@ -83,6 +83,21 @@ class Verdict(msgspec.Struct, frozen=True):
 KEEP: Final = Verdict()
 
 
+def controller_of(manifest: Manifest) -> Manifest | None:
+    """Return the reference to the owner that manages an object, ``None`` without one.
+
+    Rule: ``GetControllerOf``, apimachinery ``meta/v1/controller_ref.go``, v1.36.
+    """
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return next((one for one in owners if one.get("controller")), None)
+
+
+def is_controlled_by(manifest: Manifest, uid: str) -> bool:
+    """Return whether the owner that manages an object has this uid (``IsControlledBy``)."""
+    manager = controller_of(manifest)
+    return manager is not None and manager.get("uid") == uid
+
+
 def references(kind: str, manifest: Manifest) -> list[Reference] | None:
     """Return who owns an object; ``None`` if one of them is of an unknown kind.
 

@@ -13,6 +13,7 @@ import msgspec
 from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.numbers import natural
+from clusterstate.objects.ownership import is_controlled_by
 from scheduling.controllers.workloads.control import pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 from scheduling.controllers.workloads.world import World
@@ -75,14 +76,7 @@ def _named(owners: Sequence[Manifest], name: str) -> Manifest | None:
 def _sets_of(world: World, deployment: Manifest) -> list[Manifest]:
     """Return the ReplicaSets of a Deployment, the newest first."""
     uid = deployment["metadata"]["uid"]
-    mine = [
-        one
-        for one in world.owners["ReplicaSet"]
-        if any(
-            ref.get("controller") and ref.get("uid") == uid
-            for ref in one["metadata"].get("ownerReferences") or ()
-        )
-    ]
+    mine = [one for one in world.owners["ReplicaSet"] if is_controlled_by(one, uid)]
     return sorted(mine, key=_revision, reverse=True)
 
 

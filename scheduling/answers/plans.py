@@ -27,6 +27,7 @@ from clusterstate.objects import eviction
 from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import controller_of
 from clusterstate.queries.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue
@@ -221,13 +222,12 @@ class _Planning:
             Invalid: admission does not let it in.
         """
         if isinstance(ready, Ready):
-            owners = manifest["metadata"].get("ownerReferences") or ()
-            kinds = [one.get("kind") or "" for one in owners if one.get("controller")]
+            manager = controller_of(manifest) or {}
             seconds = manifest["spec"].get("terminationGracePeriodSeconds")
             waiter = Waiter(
                 title=ready.title,
                 info=ready.info,
-                comes_again=made_again(kinds[0] if kinds else ""),
+                comes_again=made_again(manager.get("kind") or ""),
                 grace_seconds=self._leavers.grace_of_new(seconds),
             )
             future.wait([waiter])

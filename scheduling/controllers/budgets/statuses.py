@@ -20,6 +20,7 @@ from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
+from clusterstate.objects.ownership import controller_of
 from clusterstate.objects.pod import LabelSelector, Pod
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.namespaces import budget_namespaces
@@ -150,9 +151,7 @@ def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
         if owner.uid and metadata.get("uid") != owner.uid:
             return None
         if owner.kind == "ReplicaSet":
-            above = next(
-                (o for o in metadata.get("ownerReferences") or () if o.get("controller")), None
-            )
+            above = controller_of(manifest)
             if above is not None and above.get("kind") == "Deployment":
                 return scale_of(msgspec.convert(above, OwnerReference))
         replicas = (manifest.get("spec") or {}).get("replicas")

@@ -5,6 +5,7 @@ that its pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, 
 """
 
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import controller_of
 from scheduling.controllers.workloads.control import NamespaceControl, reference
 from scheduling.controllers.workloads.world import selector_of
 
@@ -16,9 +17,7 @@ def claim(control: NamespaceControl, owner: Manifest, kind: str) -> list[Manifes
     claimed = []
     may_adopt: bool | None = None
     for one in list(control.world.owners[kind]):
-        metadata = one["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        manager = next((it for it in owners if it.get("controller")), None)
+        metadata, manager = one["metadata"], controller_of(one)
         matches = selector.matches(metadata.get("labels") or {})
         if manager is not None and manager.get("uid") == uid:
             if matches:
@@ -49,10 +48,10 @@ def _release(control: NamespaceControl, one: Manifest, uid: str) -> None:
 
 def _adopt(control: NamespaceControl, one: Manifest, owner: Manifest) -> Manifest | None:
     def adopted(manifest: Manifest) -> Manifest:
+        if controller_of(manifest) is not None:
+            return manifest
         metadata = manifest["metadata"]
         owners = metadata.get("ownerReferences") or []
-        if any(it.get("controller") for it in owners):
-            return manifest
         return {**manifest, "metadata": {**metadata, "ownerReferences": [*owners, mine]}}
 
     mine = reference(owner)

@@ -8,6 +8,7 @@ from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import is_controlled_by
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import cron_job_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, reference
@@ -29,14 +30,7 @@ memory.when_replaced(_told.clear)
 def sync(control: NamespaceControl, cron_job: Manifest) -> None:
     """Start a CronJob's Job if it is time, forget old ones, and say how it goes."""
     uid = cron_job["metadata"]["uid"]
-    jobs = [
-        one
-        for one in control.world.owners[_JOB]
-        if any(
-            owner.get("uid") == uid and owner.get("controller")
-            for owner in one["metadata"].get("ownerReferences") or ()
-        )
-    ]
+    jobs = [one for one in control.world.owners[_JOB] if is_controlled_by(one, uid)]
     plan = rules.plan(cron_job, jobs, now=control.now)
     told = _told.pop(uid, frozenset())
     news = [event for occasion, event in plan.standing.items() if occasion not in told]

@@ -3,6 +3,7 @@
 from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import is_controlled_by
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
@@ -74,10 +75,7 @@ def _is_made(deployment: Manifest, wanted: Manifest) -> bool:
     if text is None:
         return True  # gone meanwhile, and created by the next step
     found = decode_object(text)
-    mine = any(
-        one.get("controller") and one.get("uid") == deployment["metadata"]["uid"]
-        for one in found["metadata"].get("ownerReferences") or ()
-    )
+    mine = is_controlled_by(found, deployment["metadata"]["uid"])
     return mine and records.same_template(found["spec"]["template"], wanted["spec"]["template"])
 
 

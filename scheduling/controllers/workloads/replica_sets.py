@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import controller_of, is_controlled_by
 from scheduling.controllers.workloads import replica_set_rules as rules
 from scheduling.controllers.workloads.control import NOTHING_MADE, NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
@@ -46,17 +47,12 @@ def _standing_error(owner: Manifest) -> str:
 
 def _related(world: World, owner: Manifest) -> Iterable[OwnedPod]:
     """Return the pods of all ReplicaSets that have the same managing owner, or of this one."""
-    mine = _controller(owner)
-    if not mine:
+    manager = controller_of(owner)
+    if manager is None:
         return world.pods_of(owner)
     return [
         pod
         for one in world.owners.get("ReplicaSet", ())
-        if _controller(one) == mine
+        if is_controlled_by(one, manager["uid"])
         for pod in world.pods_of(one)
     ]
-
-
-def _controller(manifest: Manifest) -> str:
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    return next((one.get("uid", "") for one in owners if one.get("controller")), "")

@@ -17,6 +17,7 @@ from clusterstate.objects import document
 from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.node import Node
+from clusterstate.objects.ownership import controller_of
 from clusterstate.objects.pod import LabelSelector
 from clusterstate.queries.stays import class_specs
 from clusterstate.queries.workloads import (
@@ -268,10 +269,7 @@ def _read_classes(class_ids: Collection[int]) -> dict[int, _Class]:
     for class_id, spec in class_specs(list(class_ids)).items():
         manifest = msgspec.json.decode(spec)
         metadata = manifest["metadata"]
-        kind = next(
-            (one["kind"] for one in metadata.get("ownerReferences") or () if one.get("controller")),
-            "",
-        )
+        kind = (controller_of(manifest) or {}).get("kind", "")
         labels = metadata.get("labels") or {}
         found[class_id] = _Class(kind, labels, _target(manifest.get("spec") or {}))
     return found
