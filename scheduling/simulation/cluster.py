@@ -13,22 +13,13 @@ from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, Decision, Decisions
 from scheduling.engine.queue import PriorityQueue
-from scheduling.engine.queue.pending import (
-    Backoff,
-    PendingPod,
-    QueuePlace,
-    Stage,
-    aged_sort,
-    by_profile,
-    priority_sort,
-    scheduling_gates,
-)
+from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
+from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import Action, Registration, Resource
-from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.plugins.catalogue import build_plugins
@@ -98,16 +89,13 @@ class VirtualCluster(Waking):
             self.registrations[profile.scheduler_name] = registrations(profile, plugins)
         self._deciders: dict[str, Decider] = {}
         self._starts: dict[str, int] = {}
-        self.backoff = Backoff(
-            initial=configuration.pod_initial_backoff_seconds,
-            longest=configuration.pod_max_backoff_seconds,
-            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
-        )
+        self.backoff = Backoff.of(configuration)
+        queue_plugins = QueuePlugins(self.frameworks, lambda index: snapshot.classes[index])
         self.queue = PriorityQueue(
             registrations=self.registrations,
             backoff=self.backoff,
-            sort_key=self._sort_key,
-            pre_enqueue=self._pre_enqueue,
+            sort_key=queue_plugins.sort_key,
+            pre_enqueue=queue_plugins.held_by,
             is_nominated=lambda pod_id: bool(snapshot.nominated_node_of(pod_id)),
         )
 
@@ -273,23 +261,3 @@ class VirtualCluster(Waking):
             self.snapshot.unnominate(key)
             before = Standing(pod=info.pod, nominated=node_name)
             self.pod_changed(before, Standing(pod=info.pod), self.now)
-
-    def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
-        framework = next(iter(self.frameworks.values()))
-        if framework.sorts_by_itself:
-            try:
-                return framework.sort_key(self.snapshot.classes[pod.class_id], queued_at)
-            except PluginFailed:
-                pass
-        if points := framework.age_points_per_minute:
-            return aged_sort(pod.priority, queued_at, since, points)
-        return priority_sort(pod, queued_at, since)
-
-    def _pre_enqueue(self, pod: PendingPod) -> str:
-        framework = self.frameworks[pod.spec.spec.scheduler_name]
-        if framework.only_gates:
-            return scheduling_gates(pod)
-        try:
-            return framework.pre_enqueue(self.snapshot.classes[pod.class_id]).plugin
-        except PluginFailed as failure:
-            return failure.status.plugin

@@ -32,14 +32,8 @@ from scheduling.engine.cycle import (
 )
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.queue.pending import (
-    Backoff,
-    PendingPod,
-    aged_sort,
-    by_profile,
-    priority_sort,
-    scheduling_gates,
-)
+from scheduling.engine.queue.pending import Backoff, PendingPod, by_profile
+from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.documents import default_configuration
 from scheduling.framework.events import Registration
@@ -122,11 +116,7 @@ class _Profiles:
             framework, plugins = make(profile)
             self.frameworks[profile.scheduler_name] = framework
             self.events[profile.scheduler_name] = registrations(profile, plugins)
-        self.backoff = Backoff(
-            initial=configuration.pod_initial_backoff_seconds,
-            longest=configuration.pod_max_backoff_seconds,
-            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
-        )
+        self.backoff = Backoff.of(configuration)
 
 
 class Scheduler:
@@ -155,11 +145,16 @@ class Scheduler:
             self._unusable(revision, error)
             self._revision, self._passed_over = profiles.DEFAULT_REVISION, revision
             self._profiles = _Profiles(default_configuration(), self._make)
+        self._queue_plugins = QueuePlugins(
+            self._profiles.frameworks,
+            lambda class_id: self.mirror.info(class_id),  # noqa: PLW0108  # made below
+            self._plugin_failed,
+        )
         self.mirror = Mirror(
             self._profiles.events,
             self._profiles.backoff,
-            sort_key=self._sort_key,
-            pre_enqueue=self._pre_enqueue,
+            sort_key=self._queue_plugins.sort_key,
+            pre_enqueue=self._queue_plugins.held_by,
         )
         self.mirror.configuration = self._revision
         self.binder = Binder(self.mirror, self._framework_of)
@@ -252,6 +247,7 @@ class Scheduler:
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
+        self._queue_plugins.frameworks = made.frameworks
         self._starts, self._deciders, self._footprints = {}, {}, {}
         self._guard.begin(revision)
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
@@ -275,28 +271,9 @@ class Scheduler:
         self.reservations.load(now)
         collector.calm()  # what it replaces was frozen, and would stay for ever
 
-    def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
-        """Return the pod's place among the active ones: QueueSort, the same in all profiles."""
-        framework = next(iter(self._profiles.frameworks.values()))
-        if framework.sorts_by_itself:
-            try:
-                return framework.sort_key(self.mirror.info(pod.class_id), queued_at)
-            except PluginFailed as failure:
-                logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
-        if points := framework.age_points_per_minute:
-            return aged_sort(pod.priority, queued_at, since, points)
-        return priority_sort(pod, queued_at, since)
-
-    def _pre_enqueue(self, pod: PendingPod) -> str:
-        """Return the plugin that does not let the pod in yet, empty if it may be tried."""
-        framework = self._profiles.frameworks.get(pod.spec.spec.scheduler_name)
-        if framework is None or framework.only_gates:
-            return scheduling_gates(pod)
-        try:
-            return framework.pre_enqueue(self.mirror.info(pod.class_id)).plugin
-        except PluginFailed as failure:
-            logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
-            return failure.status.plugin
+    @staticmethod
+    def _plugin_failed(failure: PluginFailed) -> None:
+        logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
 
     # --- the cycle -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ A pod is in one of five stages:
     timers      Timers: whose backoff is over, and who is tried in any case
     allowance   Allowance: how many attempts may come before a backoff is over
     pending     a pod, its place in the queue, how long it backs off, and how heaps name it
+    plugins     QueuePlugins: QueueSort and PreEnqueue of the profiles, as the queue asks them
 
 *Active* pods come out by the sort key (priority, then time queued; where the configuration asks for
 ageing, priority grows with the time since a pod came, ``pending.aged_sort``), which the pod's id

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.pod import Pod
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 
 SCHEDULING_GATES = "SchedulingGates"
 _MICROSECONDS_PER_MINUTE = 60_000_000
@@ -60,6 +61,15 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     initial: float = 1.0
     longest: float = 10.0
     flush_after: float = 300.0
+
+    @classmethod
+    def of(cls, configuration: KubeSchedulerConfiguration) -> "Backoff":
+        """Return what a configuration says."""
+        return cls(
+            initial=configuration.pod_initial_backoff_seconds,
+            longest=configuration.pod_max_backoff_seconds,
+            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
+        )
 
     def after(self, attempts: int) -> float:
         """Return the wait after so many failed attempts: doubling, at most ``longest``."""

@@ -1,0 +1,65 @@
+"""QueueSort and PreEnqueue: the plugins of the profiles, as a queue asks them.
+
+A scheduler and a cluster in virtual time ask them alike. All profiles have the same QueueSort.
+Where it fails, the pod has its place by priority; where PreEnqueue fails, the pod is held back.
+Rule: backend/queue/scheduling_queue.go (``runPreEnqueuePlugins``), v1.36 (R151, R152).
+"""
+
+from collections.abc import Callable, Mapping
+
+from scheduling.engine.queue.pending import (
+    PendingPod,
+    aged_sort,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+
+
+def ignore(failure: PluginFailed) -> None:
+    """Take no notice of a plugin's failure."""
+
+
+class QueuePlugins:
+    """Answers for a queue (``pending.SortKey``, ``pending.HeldBy``).
+
+    Args:
+        frameworks: the profiles in force, by scheduler name; may be replaced later.
+        info: returns a class's requirements by its id.
+        failed: told of a plugin that failed.
+    """
+
+    def __init__(
+        self,
+        frameworks: Mapping[str, Framework],
+        info: Callable[[int], PodInfo],
+        failed: Callable[[PluginFailed], None] = ignore,
+    ) -> None:
+        self.frameworks = frameworks
+        self._info = info
+        self._failed = failed
+
+    def sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
+        """Return the pod's place among the active ones; lower goes first."""
+        framework = next(iter(self.frameworks.values()))
+        if framework.sorts_by_itself:
+            try:
+                return framework.sort_key(self._info(pod.class_id), queued_at)
+            except PluginFailed as failure:
+                self._failed(failure)
+        if points := framework.age_points_per_minute:
+            return aged_sort(pod.priority, queued_at, since, points)
+        return priority_sort(pod, queued_at, since)
+
+    def held_by(self, pod: PendingPod) -> str:
+        """Return the plugin that does not let the pod in yet, empty if it may be tried."""
+        framework = self.frameworks.get(pod.spec.spec.scheduler_name)
+        if framework is None or framework.only_gates:
+            return scheduling_gates(pod)
+        try:
+            return framework.pre_enqueue(self._info(pod.class_id)).plugin
+        except PluginFailed as failure:
+            self._failed(failure)
+            return failure.status.plugin
