@@ -196,6 +196,18 @@ def test_a_label_selector_is_shown_in_one_order_however_it_was_written():
     assert not spec_diff(*specs)
 
 
+def test_an_amount_is_shown_in_its_usual_form_and_an_empty_list_as_one():
+    def spec(limit):
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+        volume = {"name": "v", "emptyDir": {"sizeLimit": limit}}
+        return {"volumes": [volume], "affinity": {"nodeAffinity": terms}}
+
+    assert not spec_diff(spec("1024Mi"), spec("1Gi"))
+    lines = spec_diff(spec("1Gi"), {"volumes": spec("2048Mi")["volumes"]}).split("\n")
+    assert '+    "SizeLimit": "2Gi"' in lines
+    assert '-    "NodeSelectorTerms": []' in lines
+
+
 # Members of later versions, and those that the internal form has elsewhere or not at all.
 ELSEWHERE = {
     "PodSpec": {"hostIPC", "hostNetwork", "hostPID", "hostUsers", "serviceAccount",

@@ -14,9 +14,9 @@ from clusterstate.objects.meta import Manifest
 
 # type -> its fields in order, each ``GoName[=jsonName]:type``. The JSON name is the Go name with a
 # lower first letter unless stated. Scalar types: s text, b bool, i number, p pointer to a scalar,
-# j as it stands; q quantity, r resource list, m map; ``[]X`` list of X, ``*X`` pointer to struct X,
-# ``X`` struct by value, ``X&`` the fields of X inline, ``member>X`` those of the member's X inline;
-# ``?`` before a type: left out where empty.
+# j number or text; q quantity, *q pointer to one, r resource list, m map; ``[]X`` list of X, ``*X``
+# pointer to struct X, ``X`` struct by value, ``X&`` the fields of X inline, ``member>X`` those of
+# the member's X inline; ``?`` before a type: left out where empty.
 # The types of ``meta/v1`` have no internal form: their fields are written as on the wire.
 _TYPES: Final[dict[str, str]] = {
     "PodSpec": (
@@ -226,7 +226,7 @@ _TYPES: Final[dict[str, str]] = {
     "ImageVolume": "Reference:s PullPolicy:s",
     "LabelSelector": "matchLabels:?m matchExpressions:?[]SelectorRequirement",
     "SelectorRequirement": "key:s operator:s values:?[]s",
-    "EmptyDir": "Medium:s SizeLimit:p",
+    "EmptyDir": "Medium:s SizeLimit:*q",
 }
 # The internal form keeps the pod's host namespaces in its security context.
 _IN_SECURITY_CONTEXT: Final = (
@@ -236,7 +236,7 @@ _IN_SECURITY_CONTEXT: Final = (
     "shareProcessNamespace",
     "hostUsers",
 )
-_EMPTY: Final[dict[str, Any]] = {"s": "", "b": False, "i": 0, "q": "0"}
+_EMPTY: Final[dict[str, Any]] = {"s": "", "b": False, "i": 0, "j": 0, "q": "0"}
 
 
 def spec_diff(old: Manifest, new: Manifest) -> str:
@@ -305,15 +305,17 @@ def _struct(name: str, value: Manifest) -> dict[str, Any]:
 
 def _value(type_: str, value: Any) -> Any:
     if type_.startswith("[]"):
-        return [_value(type_[2:], item) for item in value] if value else None
+        return None if value is None else [_value(type_[2:], item) for item in value]
+    if type_ == "*q":
+        return None if value is None else _quantity(value)
     if type_.startswith("*"):
         return None if value is None else _struct(type_[1:], value)
     if type_ in _TYPES:
         return _struct(type_, value or {})
     if type_ == "r":
-        return {k: _quantity(value[k]) for k in sorted(value)} if value else None
+        return None if value is None else {k: _quantity(value[k]) for k in sorted(value)}
     if type_ == "m":
-        return {k: value[k] for k in sorted(value)} if value else None
+        return None if value is None else {k: value[k] for k in sorted(value)}
     if type_ == "q":
         return "0" if value is None else _quantity(value)
     if value is None:
