@@ -115,23 +115,16 @@ def _pod_create(request: Request, node: str) -> None:
             f'node "{node}" can only create pods with spec.nodeName set to itself'
         )
     _owner(request, node, meta.get("ownerReferences") or [])
-    prefix = f'node "{node}" can not create pods that reference'
-    if spec.get("serviceAccountName"):
-        raise request.forbidden(f"{prefix} a service account")
-    if any(_secret_names(spec)):
-        raise request.forbidden(f"{prefix} secrets")
-    if any(_config_map_names(spec)):
-        raise request.forbidden(f"{prefix} configmaps")
-    volumes = spec.get("volumes") or []
-    for volume in volumes:
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if "clusterTrustBundle" in source:
-                raise request.forbidden(f"{prefix} clustertrustbundles")
-    for volume in volumes:
-        if "persistentVolumeClaim" in volume:
-            raise request.forbidden(f"{prefix} persistentvolumeclaims")
-    if spec.get("resourceClaims"):
-        raise request.forbidden(f"{prefix} resourceclaims")
+    _refuse_references(request, node, spec)
+
+
+def _refuse_references(request: Request, node: str, spec: Manifest) -> None:
+    try:
+        resource = api_object_reference(spec)
+    except ValueError as error:
+        raise request.forbidden(f"error checking mirror pod for API references: {error}") from error
+    if resource is not None:
+        raise request.forbidden(f'node "{node}" can not create pods that reference {resource}')
 
 
 def _owner(request: Request, node: str, owners: list[Manifest]) -> None:
@@ -179,6 +172,9 @@ def _pod_status(request: Request, node: str) -> None:
     new_claims = (request.manifest.get("status") or {}).get("resourceClaimStatuses") or []
     if old_claims != new_claims:
         raise request.forbidden(f'node "{node}" cannot update resource claim statues')
+    field = "extendedResourceClaimStatus"
+    if (old.get("status") or {}).get(field) != (request.manifest.get("status") or {}).get(field):
+        raise request.forbidden(f'node "{node}" cannot update extended resource claim status')
 
 
 def _pod_eviction(request: Request, node: str) -> None:
@@ -265,17 +261,21 @@ def _lease(request: Request, node: str) -> None:
         raise request.forbidden(
             f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
         )
-    name = request.name
-    if request.operation == CREATE:
-        name = (request.manifest.get("metadata") or {}).get("name", "")
-    if name != node:
+    if _written_name(request) != node:
         raise request.forbidden(
             "can only access node lease with the same name as the requesting node"
         )
 
 
+def _written_name(request: Request) -> str:
+    """Return the name that the object has or is to have."""
+    if request.operation == CREATE:
+        return str((request.manifest.get("metadata") or {}).get("name") or "")
+    return request.name
+
+
 def _csi_node(request: Request, node: str) -> None:
-    if request.name != node:
+    if _written_name(request) != node:
         raise request.forbidden("can only access CSINode with the same name as the requesting node")
 
 
@@ -302,7 +302,7 @@ def _claim(request: Request, node: str) -> None:
         raise request.forbidden(f'unexpected operation "{request.operation}"')
     if _rest_of_claim(request.manifest) != _rest_of_claim(request.old or {}):
         raise request.forbidden(
-            f'node "{node}" is not allowed to update fields other than status.capacity and'
+            f'node "{node}" is not allowed to update fields other than status.quantity and'
             " status.conditions"
         )
 
@@ -344,6 +344,92 @@ def admit_token(request: Request) -> None:
         )
     if _bound_to(pod) != node:
         raise request.forbidden("node requested token bound to a pod scheduled on a different node")
+
+
+_OF_NO_OBJECT = frozenset(
+    {
+        "awsElasticBlockStore",
+        "azureDisk",
+        "cephfs",
+        "cinder",
+        "downwardAPI",
+        "emptyDir",
+        "fc",
+        "flexVolume",
+        "flocker",
+        "gcePersistentDisk",
+        "gitRepo",
+        "hostPath",
+        "image",
+        "iscsi",
+        "nfs",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "quobyte",
+        "rbd",
+        "scaleIO",
+        "storageos",
+        "vsphereVolume",
+    }
+)
+_OF_AN_OBJECT = {
+    "configMap": "configmaps (via configmap volumes)",
+    "secret": "secrets (via secret volumes)",
+    "csi": "csidrivers (via CSI volumes)",
+    "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims",
+    "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}
+_PROJECTED = {
+    "configMap": "configmaps (via projected volumes)",
+    "secret": "secrets (via projected volumes)",
+    "serviceAccountToken": "serviceaccounts (via projected volumes)",
+    "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}
+
+
+def api_object_reference(spec: Manifest) -> str | None:
+    """Return the first kind of object that a pod needs from the API, ``None`` if it needs none.
+
+    Rule: pkg/api/pod/util.go HasAPIObjectReference.
+
+    Raises:
+        ValueError: a volume of a kind that is not known.
+    """
+    if spec.get("serviceAccountName"):
+        return "serviceaccounts"
+    if any(_secret_names(spec)):
+        return "secrets"
+    if any(_config_map_names(spec)):
+        return "configmaps"
+    if spec.get("resourceClaims"):
+        return "resourceclaims"
+    for volume in spec.get("volumes") or ():
+        resource = _volume_reference(volume)
+        if resource is not None:
+            return resource
+    return None
+
+
+def _volume_reference(volume: Manifest) -> str | None:
+    name = volume.get("name") or ""
+    stated = [kind for kind in volume if kind != "name" and volume[kind] is not None]
+    if not _OF_NO_OBJECT.isdisjoint(stated):
+        return None
+    for kind, resource in _OF_AN_OBJECT.items():
+        if kind in stated:
+            return resource
+    if "projected" not in stated:
+        raise ValueError(f'unknown volume type for volume  "{name}"')
+    for source in volume["projected"].get("sources") or ():
+        for kind, resource in _PROJECTED.items():
+            if source.get(kind) is not None:
+                return resource
+        if source.get("downwardAPI") is None:
+            raise ValueError(f'unknown source for projected volume "{name}"')
+    return None
 
 
 def _containers(spec: Manifest) -> Iterator[Manifest]:

@@ -226,7 +226,7 @@ def test_what_its_own_pods_refer_to_and_nothing_else(api, node):
 
 
 def test_a_mirror_pod_gives_its_agent_nothing_to_read(api, node):
-    """The agent makes it, and would choose."""
+    """The agent makes such pods, and would choose. One that needs objects it may not make."""
     base = "/api/v1/namespaces/default"
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     name = "mirrored-data"
@@ -243,7 +243,9 @@ def test_a_mirror_pod_gives_its_agent_nothing_to_read(api, node):
     spec = {
         "nodeName": "n1", "containers": [{"name": "c", "image": "i"}], "volumes": [volume],
     }  # fmt: skip
-    node.post(PODS, {"metadata": metadata, "spec": spec}).ok(201)
+    status = node.post(PODS, {"metadata": metadata, "spec": spec}).fails(403, "Forbidden")
+    assert "reference persistentvolumeclaims (via ephemeral volumes)" in status["message"]
+    api.post(PODS, {"metadata": metadata, "spec": spec}).ok(201)
     node.get(f"{base}/persistentvolumeclaims/{name}").fails(403, "Forbidden")
 
 
