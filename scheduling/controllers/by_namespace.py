@@ -5,11 +5,19 @@ something changed since the last pass, and in those in which a time has come. A 
 is set aside, and the others go on; it is looked at again after a while, since the failure may have
 had nothing to do with it. The cursor, and when to look again where nothing but the time passes, are
 kept in the follower's row.
+
+Some of them depend on objects without a namespace, too: on which nodes there are. A node changes
+far more often than what matters of it, so that a digest of what matters is kept in a row of its own
+(`Around`). It is written when the namespaces have been brought up to date with it. A memory of the
+process would not do: another worker's pass may have been the last one, and a pass may fail.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+import msgspec
 
 from clusterstate import changes
 from clusterstate.actions import aside, controller_state
@@ -22,11 +30,28 @@ AGAIN: Final = timedelta(minutes=1)
 """After so long what was set aside is looked at again, also if it did not change."""
 _CLUSTER: Final = ""
 """The namespace, in the log, of objects that have none."""
+_AROUND, _DIGEST = "-around", "digest"
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Around(msgspec.Struct, frozen=True):
+    """What namespaces depend on besides what is in them.
+
+    ``read`` returns all of it that matters, as JSON can have it; ``namespaces`` those that depend
+    on it.
+    """
+
+    read: Callable[[], object]
+    namespaces: Callable[[], set[str]]
 
 
 def is_due(name: str, seen: PendingWork, now: datetime) -> bool:
     """Return whether a time has come for which a follower waits."""
     return bool(_due(seen.states.get(name, {}), now))
+
+
+def _digest(of: object) -> str:
+    return hashlib.blake2b(_encode(of), digest_size=16).hexdigest()
 
 
 def _due(kept: Mapping[str, str], now: datetime) -> list[str]:
@@ -39,15 +64,15 @@ def follow(
     *,
     kinds: Iterable[str],
     present: Callable[[int | None, int], set[str]],
-    moved: Callable[[], set[str]],
     sync: Callable[[str], datetime | None],
+    around: Around | None = None,
 ) -> int:
     """Look at the namespaces that need it; return how many.
 
     ``kinds``: of what changes are followed. ``present``: the namespaces that may need work, by the
-    cursor, which is ``None`` in the first pass, and the revision up to which is looked. ``moved``:
-    those that need work because of objects without a namespace; asked when such objects changed.
-    ``sync`` brings one up to date, and returns when to look again though nothing changed.
+    cursor, which is ``None`` in the first pass, and the revision up to which is looked. ``sync``
+    brings one up to date, and returns when to look again though nothing changed. ``around``: what
+    they depend on besides.
     """
     cursor = controller_state.cursor(name)
     kept: dict[str, Any] = stored_state(name)
@@ -56,8 +81,13 @@ def follow(
     found = None if cursor is None else changed_namespaces(cursor, mark, tuple(kinds))
     everywhere = present(cursor, mark)
     chosen = everywhere if found is None else everywhere & {*found, *_due(kept, now)}
-    if found is None or _CLUSTER in found:
-        chosen = chosen | moved()
+    digest = ""
+    if around is not None and (found is None or _CLUSTER in found):
+        digest = _digest(around.read())
+        if digest == stored_state(f"{name}{_AROUND}").get(_DIGEST):
+            digest = ""
+        else:
+            chosen = chosen | around.namespaces()
     for namespace in sorted(chosen):
         done = aside.each(
             name,
@@ -73,6 +103,8 @@ def follow(
     kept = {namespace: at for namespace, at in kept.items() if namespace in everywhere}
     if kept != before:
         controller_state.set_state(name, kept)
+    if digest:
+        controller_state.set_state(f"{name}{_AROUND}", {_DIGEST: digest})
     if cursor is None or mark > cursor:
         controller_state.set_cursor(name, mark)
     return len(chosen)

@@ -116,10 +116,19 @@ def main() -> None:
     def run(statement: str) -> Any:
         return sql.fetch(statement)
 
+    def controllers() -> None:
+        """Make a pass of the controllers that look at nodes, as another worker does."""
+        from scheduling.controllers.endpoints import follower as endpoints
+        from scheduling.controllers.workloads import follower as workloads
+
+        workloads.follow(NOW)
+        endpoints.follow(NOW)
+
     commands = {
-        "create": create, "create_slowly": create_slowly, "keep_mark": changes.keep_mark,
-        "listed": listed, "mark": changes.watermark, "prepare": prepare, "read": read,
-        "since": since, "sql": run, "undo": undo, "undo_classes": undo_classes,
+        "controllers": controllers, "create": create, "create_slowly": create_slowly,
+        "keep_mark": changes.keep_mark, "listed": listed, "mark": changes.watermark,
+        "prepare": prepare, "read": read, "since": since, "sql": run, "undo": undo,
+        "undo_classes": undo_classes,
     }  # fmt: skip
     assert settings.configured
     for line in sys.stdin:

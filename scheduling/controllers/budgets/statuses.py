@@ -54,7 +54,6 @@ def follow(now: datetime) -> int:
                 now,
                 kinds=FOLLOWED,
                 present=lambda cursor, mark: set(budget_namespaces()),
-                moved=set,  # every kind that is followed has a namespace
                 sync=bring_up_to_date,
             )
     return written

@@ -9,7 +9,7 @@ pkg/controller/endpoint/endpoints_controller.go and
 pkg/controller/endpointslicemirroring/endpointslicemirroring_controller.go, v1.36.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -54,9 +54,6 @@ _AT_ONCE: Final = 2_000
 _resting: dict[str, datetime] = {}
 """Until when large namespaces are left alone."""
 memory.when_replaced(_resting.clear)
-_zones: list[dict[str, str]] = []
-"""The zones of nodes as the Services have seen them: none, or one mapping."""
-memory.when_replaced(_zones.clear)
 
 
 def is_on() -> bool:
@@ -79,20 +76,23 @@ def follow(now: datetime) -> int:
 
 def _pass(now: datetime) -> int:
     written = 0
+    read: list[dict[str, str]] = []
+
+    def zones() -> dict[str, str]:
+        if not read:
+            read.append({one.name: one.labels.get(ZONE, "") for one in daemon_nodes()})
+        return read[0]
 
     def present(cursor: int | None, mark: int) -> set[str]:
         del cursor, mark
         return set(namespaces_with([_SERVICE, _ENDPOINTS]))
-
-    def moved() -> set[str]:
-        return set(namespaces_with([_SERVICE])) if _are_zones_others() else set()
 
     def sync(namespace: str) -> datetime | None:
         nonlocal written
         until = _resting.get(namespace)
         if until is not None and now < until <= now + _LONGEST_REST:
             return until
-        one = _Namespace(namespace, now)
+        one = _Namespace(namespace, zones(), now)
         one.sync()
         written += one.written
         return one.due_at
@@ -102,33 +102,23 @@ def _pass(now: datetime) -> int:
         now,
         kinds=("Pod", "Node", _SERVICE, _SLICE, _ENDPOINTS),
         present=present,
-        moved=moved,
         sync=sync,
+        around=by_namespace.Around(zones, lambda: set(namespaces_with([_SERVICE]))),
     )
     return written
-
-
-def _are_zones_others() -> bool:
-    """Return whether nodes came, went or moved, since this process last asked."""
-    found = {one.name: one.labels.get(ZONE, "") for one in daemon_nodes()}
-    if _zones == [found]:
-        return False
-    _zones[:] = [found]
-    return True
 
 
 class _Namespace:
     """A namespace whose endpoints are brought up to date.
 
-    ``written``: how many objects were. ``due_at``: when to try again what was refused.
+    ``zones`` are those of the nodes, by name, empty for none. ``written``: how many objects were.
+    ``due_at``: when to try again what was refused.
     """
 
-    def __init__(self, name: str, now: datetime) -> None:
-        self._name, self._now = name, now
+    def __init__(self, name: str, zones: Mapping[str, str], now: datetime) -> None:
+        self._name, self._zones, self._now = name, zones, now
         self.written = 0
         self.due_at: datetime | None = None
-        if not _zones:
-            _are_zones_others()
 
     def sync(self) -> None:
         """Bring all endpoints here up to date."""
@@ -222,7 +212,7 @@ class _Namespace:
         mine = [one for one in present if slices.is_mine(one)]
         wanted = families(service)
         for family in wanted:
-            plan = slices.plan(service, mine, targets, _zones[0], family)
+            plan = slices.plan(service, mine, targets, self._zones, family)
             self._carry_out(plan, slices.marks_of(service), family)
         for one in mine:
             if one.get("addressType") not in wanted:
@@ -254,7 +244,7 @@ class _Namespace:
 
     def _legacy(self, service: Manifest, there: Manifest | None, targets: Sequence[Target]) -> None:
         name = service["metadata"]["name"]
-        subsets, too_many = legacy.subsets(service, targets, _zones[0])
+        subsets, too_many = legacy.subsets(service, targets, self._zones)
         labels = legacy.labels_of(service)
 
         def changed(old: Manifest) -> Manifest:

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import locks, memory
+from clusterstate import locks
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
 from clusterstate.objects.actor import acting, controller
@@ -26,7 +26,6 @@ from scheduling.controllers.workloads import (
     stateful_sets,
 )
 from scheduling.controllers.workloads.control import NamespaceControl
-from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.world import World, daemon_nodes
 
 logger = structlog.get_logger(__name__)
@@ -95,9 +94,8 @@ _STEPS: Final = (
 """In the order in which they work."""
 _DAEMONS: Final = "DaemonSet"
 
-_known_nodes: list[list[DaemonNode]] = []
-"""The nodes as the DaemonSets have seen them: none, or one list."""
-memory.when_replaced(_known_nodes.clear)
+_NODES: Final = by_namespace.Around(daemon_nodes, lambda: set(namespaces_with([_DAEMONS])))
+"""What matters of nodes to DaemonSets."""
 
 
 def must_look_again(seen: PendingWork, now: datetime) -> bool:
@@ -129,27 +127,14 @@ def _pass(now: datetime) -> int:
             found |= namespaces_of_pods_of("Job", cursor, mark)
         return found
 
-    def moved() -> set[str]:
-        others = _DAEMONS in kinds and _are_nodes_others()
-        return set(namespaces_with([_DAEMONS])) if others else set()
-
     return by_namespace.follow(
         NAME,
         now,
         kinds=("Pod", "Node", *dict.fromkeys([*kinds, "ReplicaSet"])),
         present=present,
-        moved=moved,
         sync=lambda namespace: sync(namespace, now),
+        around=_NODES if _DAEMONS in kinds else None,
     )
-
-
-def _are_nodes_others() -> bool:
-    """Return whether nodes came, went or changed in what matters to daemons, since last asked."""
-    found = daemon_nodes()
-    if _known_nodes == [found]:
-        return False
-    _known_nodes[:] = [found]
-    return True
 
 
 def sync(namespace: str, now: datetime) -> datetime | None:
