@@ -20,6 +20,7 @@ from scheduling.engine.snapshot.nodes import (
     ZONE_LABELS,
     TooManyResources,
 )
+from scheduling.framework.reach import Reach
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -364,6 +365,30 @@ def test_pods_leave_room_for_the_resources_of_nodes() -> None:
     other = make_node("m").offers(**{"example.com/more": "1"}).manifest
     with pytest.raises(TooManyResources):
         snapshot.set_node(msgspec.convert(other, Node))
+
+
+def test_ten_thousand_deployments_keep_their_counters() -> None:
+    """Each has one of its own; were all forgotten now and then, every class were compiled again."""
+    snapshot = Snapshot(capacity=4)
+    snapshot.set_node(make_node("n").build())
+    infos = [
+        snapshot.intern(from_pod(make_pod("p").labelled(app=f"a{number}").build()))
+        for number in range(10_000)
+    ]
+    for number, info in enumerate(infos[:50]):
+        snapshot.add_pod(f"default/p{number}", info, "n")
+    version = snapshot.peer_version
+    counters = [
+        snapshot.counter(
+            info.peer_key,
+            lambda other, app=info.labels["app"]: int(other.labels["app"] == app),
+            live_only=True,
+            reach=Reach((("default", "app", info.labels["app"]),)),
+        )
+        for info in infos
+    ]
+    assert snapshot.peer_version == version
+    assert [counter.total for counter in counters] == [1] * 50 + [0] * 9_950
 
 
 def test_hundreds_of_resources_make_the_columns_wider_a_few_times() -> None:

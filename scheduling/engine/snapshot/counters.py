@@ -13,7 +13,7 @@ from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter
 from scheduling.framework.types import PodInfo
 
-_COUNTER_LIMIT = 8192
+_COUNTER_LIMIT = 32_768
 
 
 class PodCounters(ManyPods):
@@ -52,17 +52,16 @@ class PodCounters(ManyPods):
             return
         by_peer = np.zeros(len(self._peers.infos), np.int64)
         by_peer[list(weight_of)] = list(weight_of.values())
-        peer_of_class = np.array([info.peer for info in self.classes], np.int64)
-        used = len(self._keys)
-        where = self._pod_row[:used]
-        counted = where >= 0
+        by_class = by_peer[self._class_peer[: len(self.classes)]]
+        weights = by_class[self._pod_class[: len(self._keys)]]
+        slots = np.flatnonzero(weights)
+        rows = self._pod_row[slots]
+        counted = rows >= 0
         if counter.live_only:
-            counted = counted & ~self._pod_terminating[:used]
+            counted &= ~self._pod_terminating[slots]
         if self._detached:
-            counted[list(self._detached)] = False
-        weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
-        weighed = np.flatnonzero(weights)
-        counter.fill(where[counted][weighed], weights[weighed])
+            counted &= ~np.isin(slots, list(self._detached))
+        counter.fill(rows[counted], weights[slots[counted]])
         for info, row in self._counted_nominated:
             counter.bump(row, int(by_peer[info.peer]))
 
