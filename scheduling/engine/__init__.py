@@ -5,7 +5,10 @@
     cycle                     the reference path: every plugin is asked about every node
     deciding                  which of the two ways a pod is decided
     fast_lane                 the other way: runs of pods in one compiled loop
-    compiling                 a class becomes a plan, a program and a request (plans, programs)
+    compiling                 a class becomes a plan, a program and a request
+    lane_profile              what of a profile takes part in the fast lane
+    plans                     what plugins say of nodes alone; it follows nodes row by row
+    programs                  rules about other pods, as numbers for the loop
     requests                  what classes ask for, as the numbers that lines say
     statements                what plugins state about other pods, as terms
     program_forms             what the programs of classes with alike terms share

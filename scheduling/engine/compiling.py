@@ -12,15 +12,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from clusterstate.objects.pod import Pod
+from scheduling.engine.lane_profile import Profile
 from scheduling.engine.lines import Lines
-from scheduling.engine.plans import Plan, Plans, Profile
+from scheduling.engine.plans import Plan, Plans
 from scheduling.engine.programs import Program, Programs
 from scheduling.engine.requests import Requests
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FILTERING, Alike, Stated
 from scheduling.framework.arrays import Mask
-from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
+from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.node_table import Rows
 from scheduling.framework.types import PodInfo
 
@@ -69,7 +70,7 @@ class _OfOneForm(NamedTuple):
 
 
 class Compiler:
-    """Compiles the classes of one profile over one snapshot, until its nodes change.
+    """Compiles the classes of one profile over one snapshot.
 
     Args:
         snapshot: the cluster.
@@ -96,14 +97,13 @@ class Compiler:
         self._versions = versions
         self._requests = Requests(snapshot, profile, lines)
         self._held: dict[Hashable, Mask] = {}
-        framework = profile.framework
-        self._static = [
-            plugin
-            for plugin in (() if framework is None else framework.filter_plugins)
-            if looks_at_nodes(plugin)
-        ]
+        self.nodes_changed()
+
+    def nodes_changed(self) -> None:
+        """Forget which rows can hold what, and how many nodes there are."""
+        self._held.clear()
         self.pin_plan = Plan(-1, None)
-        self.pin_plan.absent = snapshot.node_count - 1
+        self.pin_plan.absent = self._snapshot.node_count - 1
 
     def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled:
         """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
@@ -143,7 +143,7 @@ class Compiler:
             plan = self._plans.of(info, tuple(aspects), stated.keys)
             if plan is None or plan.keyed == 0:
                 return made
-            shut_first = profile.shuts_first(plan, wanting)
+            shut_first = profile.shuts_first(plan.shut, wanting)
             if shut_first is None:
                 return made
             made.program = self._programs.make(info, stated, plan, shut_first=shut_first)
@@ -254,7 +254,7 @@ class Compiler:
         plan = self._plans.known(aspects, stated.keys)
         if plan is None or plan.keyed == 0:
             return None
-        shut_first = profile.shuts_first(plan, wanting)
+        shut_first = profile.shuts_first(plan.shut, wanting)
         return None if shut_first is None else (info, stated, plan, shut_first)
 
     def _only_row(
@@ -287,7 +287,9 @@ class Compiler:
     def _judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Rows:
         """Return which of the rows filters that look at nodes alone leave."""
         framework = self._profile.framework
-        left: Rows = framework.filter_some(self._static, state, info, self._snapshot, rows).feasible
+        left: Rows = framework.filter_some(
+            self._profile.static, state, info, self._snapshot, rows
+        ).feasible
         return left
 
     def _named_row(self, info: PodInfo, aspects: Sequence[Hashable]) -> tuple[int | None, bool]:

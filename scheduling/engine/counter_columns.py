@@ -2,8 +2,8 @@
 
 A copy is of a counter by row, or of a table by label value; its number stands in programs. Copies
 are brought up to date before a run (by row only what was touched, which the snapshot's log tells),
-the loop bumps them, and after the run the snapshot bumps the originals. Numbers hold for one pair
-of snapshot versions.
+the loop bumps them, and after the run the snapshot bumps the originals. Numbers hold until the
+snapshot makes its counters anew, or a label gets more values than copies have room for.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from scheduling.engine.compiled import arguments, layout
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int64
-from scheduling.framework.tables import Counter, Table
+from scheduling.framework.tables import Counter, LabelColumn, Table
 from scheduling.framework.terms import Kind, Term
 from scheduling.framework.types import PodInfo
 
@@ -53,12 +53,15 @@ class CounterColumns:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         capacity = snapshot.capacity
-        self.versions = (snapshot.node_version, snapshot.peer_version)
+        self.version = snapshot.peer_version
         self._copies: list[_Copy] = []
         self._number_of: dict[tuple[int, int], int] = {}
         self._shapes: dict[Hashable, int] = {}
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
+        self._tables: list[tuple[Table | None, bool]] = []
+        # Of labels by whose values copies count: how many values there is room for.
+        self._sizes: dict[str, tuple[LabelColumn, int]] = {}
         self._filled = 0
         self.most_values = 1
         """How many values the label has at most by which a copy counts."""
@@ -76,14 +79,37 @@ class CounterColumns:
         )
 
     def clear(self) -> None:
-        """Forget all counters: the snapshot's versions changed."""
-        self.versions = (self._snapshot.node_version, self._snapshot.peer_version)
+        """Forget all counters."""
+        self.version = self._snapshot.peer_version
         self._copies.clear()
         self._number_of.clear()
         self._shapes.clear()
         self._of_counter.clear()
         self._place_of.clear()
+        self._tables.clear()
+        self._sizes.clear()
         self._filled = 0
+
+    def nodes_changed(self, rows: Sequence[int]) -> bool:
+        """Take over what changed of nodes; False: some label has more values than there is room.
+
+        ``rows``: those of the nodes.
+        """
+        if any(len(column.values) > size for column, size in self._sizes.values()):
+            return False
+        version = self._snapshot.node_version
+        for place, (table, whole) in enumerate(self._tables):
+            if table is not None:
+                table.follow(version)
+                self._write_place(place, table, whole=whole)
+        # Counts by value are other ones only if a node moved to another value with pods on it.
+        with_pods = bool(self._snapshot.pod_count[rows].any())
+        for number, copy in enumerate(self._copies):
+            if copy.kind is Kind.HARD:
+                self._note_present(number)
+            if with_pods or copy.kind is Kind.HARD:
+                copy.seen = -1
+        return True
 
     # --- making ----------------------------------------------------------------------------------
 
@@ -106,7 +132,7 @@ class CounterColumns:
         place, size, first = self._place(table, whole=term.whole), table.size, self._filled
         if place < 0 or not self._room(len(counters) * size):
             return None
-        self.most_values = max(self.most_values, size)
+        self._note_size(table)
         shape = self._shape(table, term.whole, False, None)
         numbers = []
         for counter in counters:
@@ -159,7 +185,7 @@ class CounterColumns:
         size = self._snapshot.capacity
         if not by_row and table is not None:
             size = table.size
-            self.most_values = max(self.most_values, size)
+            self._note_size(table)
         place = self._place(table, whole=whole)
         if place < 0 or not self._room(size):
             return -1
@@ -169,17 +195,28 @@ class CounterColumns:
         self._reserve(number + 1)
         # OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST and LENGTH.
         self.arrays.counters[number] = (self._filled, by_row, place, 0, 0, 0, size)
-        span = slice(self._filled, self._filled + size)
         self._filled += size
-        present = self.arrays.present[span]
-        present[:] = False
-        if table is None or kind is not Kind.HARD:
-            pass
-        elif by_row:
-            present[:] = self.arrays.where[place] >= 0
-        else:
-            present[table.present] = True
+        self._note_present(number)
         return number
+
+    def _note_present(self, number: int) -> None:
+        """Note which values, or rows, some node that counts for a hard constraint has."""
+        copy, line = self._copies[number], self.arrays.counters[number]
+        present = self.arrays.present[copy.first : copy.first + line[layout.LENGTH]]
+        present[:] = False
+        if copy.table is None or copy.kind is not Kind.HARD:
+            return
+        if copy.by_row:
+            present[:] = self.arrays.where[line[layout.PLACES]] >= 0
+        else:
+            copy.table.follow(self._snapshot.node_version)
+            present[copy.table.present] = True
+
+    def _note_size(self, table: Table) -> None:
+        self.most_values = max(self.most_values, table.size)
+        known = self._sizes.get(table.column.key)
+        if known is None or table.size < known[1]:
+            self._sizes[table.column.key] = table.column, table.size
 
     def _room(self, size: int) -> bool:
         needed = self._filled + size
@@ -214,14 +251,18 @@ class CounterColumns:
             more = np.zeros((2 * number, capacity), np.int32)
             more[:number] = self.arrays.where
             self.arrays = self.arrays._replace(where=more)
-        line = self.arrays.where[number]
+        self._tables.append((table, whole))
         if table is None:
-            line[:] = 0
-            return number
+            self.arrays.where[number] = 0
+        else:
+            self._write_place(number, table, whole=whole)
+        return number
+
+    def _write_place(self, place: int, table: Table, *, whole: bool) -> None:
+        line = self.arrays.where[place]
         line[:] = table.column.ids
         if not whole and table.eligible is not None:
             line[~table.eligible] = -1
-        return number
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -268,6 +309,7 @@ class CounterColumns:
             copy.cursor = snapshot.log_end
         else:
             assert table is not None
+            table.follow(snapshot.node_version)
             counts = self.arrays.counts[first : first + table.size]
             is_its_own = table.counter is copy.counter
             counts[:] = table.counts if is_its_own else table.sums_of(copy.counter)

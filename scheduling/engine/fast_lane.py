@@ -41,20 +41,24 @@ from scheduling.engine.compiled.layout import (
 )
 from scheduling.engine.compiling import Compiled, Compiler
 from scheduling.engine.cycle import Options, PodToPlace, draws
+from scheduling.engine.lane_profile import Profile
 from scheduling.engine.lines import FIRST, PARTS, SHORTEST, Lines
 from scheduling.engine.nominations import NO_PRIORITY
-from scheduling.engine.plans import Plan, Plans, Profile
+from scheduling.engine.plans import Plan, Plans
 from scheduling.engine.programs import Program, Programs
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int32, Mask
 from scheduling.framework.formulas import LEAST
+from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import Strategy
 from scheduling.framework.types import PodInfo
 
 _LONGEST = ONCE
+_MOST_CHANGED = 8
+"""Where more than one in so many rows changed, to make all anew is not dearer."""
 _TRIES = 3
 _NO_RANK: Int32 = np.zeros(0, np.int32)
 _instances = itertools.count()
@@ -141,10 +145,10 @@ class FastLane:
         self._clear()
 
     def _clear(self) -> None:
-        """Forget everything: the nodes changed."""
+        """Forget everything."""
         snapshot = self._snapshot
         self._generation = next(_instances)
-        self._plans = Plans(snapshot, self._profile)
+        self._plans = Plans(snapshot, self._profile, self._rows_moved)
         self._lines = Lines(snapshot, self._plans.rows, self._profile.more_scored)
         self._programs = Programs(snapshot, self._profile.framework)
         self._compiler = Compiler(
@@ -161,6 +165,30 @@ class FastLane:
     def _now(self) -> tuple[int, ...]:
         snapshot = self._snapshot
         return (snapshot.node_version, snapshot.capacity, snapshot.requested.shape[1])
+
+    def _follows_nodes(self) -> bool:
+        """Take over what changed of nodes, row by row; False where all must be made anew.
+
+        Of plugins of other packages nothing is taken over: what they look at in a pod may depend on
+        all nodes.
+        """
+        now, snapshot = self._now(), self._snapshot
+        if now == self._stamp:
+            return True
+        if now[1:] != self._stamp[1:] or snapshot.reads_whole_nodes:
+            return False
+        rows = snapshot.changed_since(self._stamp[0])
+        if rows is None or len(rows) > snapshot.capacity // _MOST_CHANGED:
+            return False
+        if not self._programs.nodes_changed(rows, self._plans.plans):
+            return False
+        self._plans.nodes_changed()
+        self._compiler.nodes_changed()
+        self._stamp = now
+        return True
+
+    def _rows_moved(self, plan: Plan, rows: Rows) -> None:
+        self._lines.move_rows(plan, rows)
 
     # --- lines -----------------------------------------------------------------------------------
 
@@ -228,7 +256,7 @@ class FastLane:
         resources = rest[:, lines.width :].reshape(len(made), *lines.scored.shape[1:])
         numbers_of, at = np.unique(plan_of[:, 0], return_inverse=True)
         plans = [self._plans.plans[number] for number in numbers_of.tolist()]
-        masks = [0 if plan.keyed else (1 << len(plan.group_rows)) - 1 for plan in plans]
+        masks = [plan.mask for plan in plans]
         bases = [self._plans.base(plan, mask) for plan, mask in zip(plans, masks, strict=True)]
         least = 0 if profile.least is None else profile.least[2]
         balanced = 0 if profile.balanced is None else profile.balanced[2]
@@ -305,7 +333,7 @@ class FastLane:
         assert _loops is not None
         self.nowhere = False
         snapshot = self._snapshot
-        if self._stamp != self._now() or self._plans.full or self._programs.full:
+        if self._plans.full or self._programs.full or not self._follows_nodes():
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
         ahead = _Ahead()
@@ -391,15 +419,30 @@ class FastLane:
             who.append(place)
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
-        """Return what a class came to, ``None`` where it must be compiled."""
+        """Return what a class came to, ``None`` where it must be compiled.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
         compiled = info.memo.get(self._memo_key)
         if (
-            isinstance(compiled, Compiled)
-            and compiled.stamp == stamp
-            and compiled.peer_stamp == self._snapshot.peer_stamp(info)
+            not isinstance(compiled, Compiled)
+            or compiled.peer_stamp != self._snapshot.peer_stamp(info)
+            or (compiled.stamp != stamp and not self._follows(compiled, stamp))
         ):
-            return compiled
-        return None
+            return None
+        return compiled
+
+    def _follows(self, compiled: Compiled, stamp: tuple[int, ...]) -> bool:
+        """Bring what a class came to up to date if it is out of date because of nodes alone."""
+        if compiled.plan is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
+            return False
+        program = compiled.program
+        plan = self._plans.current(compiled.plan)
+        if plan is None or (program is not None and not program.form.holds):
+            return False
+        compiled.plan, compiled.stamp = plan, stamp
+        return True
 
     def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
         """Compile together the classes of a run that are not, as far as they are like others.
@@ -491,7 +534,7 @@ class FastLane:
         )
 
     def _versions(self) -> tuple[int, ...]:
-        """Return what the kind of a class holds for."""
+        """Return what a compiled class holds for: that of nodes first, which it may follow."""
         snapshot = self._snapshot
         return (snapshot.node_version, snapshot.peer_version, self._generation)
 

@@ -8,6 +8,7 @@ from scheduling.engine.compiled.layout import BLOCK, KINDS, ONCE, SCORED_COLUMNS
 from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
+from scheduling.framework.node_table import Rows
 
 CHECKS = 8
 """So many amounts are compared at most."""
@@ -110,6 +111,15 @@ class Lines:
             self._met.clear()
         self._met.add(number)
         return False
+
+    def move_rows(self, plan: Plan, rows: Rows) -> None:
+        """Have the lines of a plan scored anew, as it says something else of these rows now."""
+        kept = np.fromiter(self.of_key.values(), np.intp, len(self.of_key))
+        kept = kept[self.plan_of[kept] == plan.number]
+        self.cursor[kept] = -1
+        self.witness[kept] = -1
+        if plan.keyed and self.group.shape[1]:
+            self.group[(kept - ONCE + TOGETHER)[:, None], rows] = plan.group[rows]
 
     def reserve_groups(self, count: int) -> None:
         """Make room for groups of rows, so many in each line."""

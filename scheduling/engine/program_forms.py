@@ -19,12 +19,30 @@ from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.interface import CycleState, Plugin, Score
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Status
-from scheduling.framework.terms import ScaledScore
+from scheduling.framework.terms import Kind, ScaledScore, Term
 from scheduling.framework.types import PodInfo
 
 
+class Supposed(msgspec.Struct, frozen=True):
+    """What a statement takes for granted of the nodes' labels.
+
+    ``single``: no two nodes share a value; ``everywhere``: all nodes have one; ``from_zero``: there
+    are fewer domains than a hard constraint asks for.
+    """
+
+    term: Term
+    single: bool
+    everywhere: bool
+    from_zero: bool
+
+
 class Form(msgspec.Struct, kw_only=True, eq=False):
-    """The numbers, by rule, group and plugin; ``scored``: how many plugins score by group."""
+    """The numbers, by rule, group and plugin; ``scored``: how many plugins score by group.
+
+    ``number``: of the plan. ``holds``: what is ``supposed`` still is so.
+    """
+
+    number: int
 
     names: tuple[str, ...]
     sources: list[int]
@@ -36,10 +54,12 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
     plan: Int64
     raw: Int64
     base: Int64
+    supposed: list[Supposed]
+    holds: bool = True
 
 
 class Forms:
-    """The forms of one profile over one snapshot, until its nodes change."""
+    """The forms of one profile over one snapshot, as long as what they suppose of nodes is so."""
 
     def __init__(
         self, snapshot: Snapshot, framework: Framework | None, statements: Statements
@@ -73,7 +93,7 @@ class Forms:
         ]  # fmt: skip
         key = (
             plan.number, shut_first, stated.affinity_first, tuple(stated.scoring), tuple(rules),
-            tuple([term.table.column.key for term in stated.terms]),
+            tuple([_looked_at(term) for term in stated.terms]),
         )  # fmt: skip
         form = self._forms.get(key)
         if form is None:
@@ -111,7 +131,8 @@ class Forms:
         form[layout.SHUT_FIRST] = shut_first
         place = np.zeros((len(rules), bases), np.int32)
         for at, (term, rule) in enumerate(zip(stated.terms, rules, strict=True)):
-            ids = term.table.column.ids[plan.group_rows]
+            rows = plan.group_rows
+            ids = np.where(rows >= 0, term.table.column.ids[rows], -1)
             place[at] = np.minimum(ids, 0) if rule[layout.WATCH] >= 0 else ids
         sourced = np.zeros((len(dynamic), 3), np.int64)
         raw = np.zeros((len(dynamic), bases), np.int64)
@@ -122,6 +143,7 @@ class Forms:
         refusals = stated.refusals.copy()
         refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
         return Form(
+            number=plan.number,
             names=tuple(names),
             sources=sources,
             refusals=refusals,
@@ -132,7 +154,26 @@ class Forms:
             plan=sourced,
             raw=raw,
             base=np.arange(bases),
+            supposed=[self._supposed(term) for term in stated.terms],
         )
+
+    def nodes_changed(self, plans: Sequence[Plan]) -> None:
+        """Find out which forms still hold, and forget the others; ``plans``: by number."""
+        version = self._snapshot.node_version
+        for key, form in list(self._forms.items()):
+            for one in form.supposed:
+                one.term.table.follow(version)
+            if any(self._supposed(one.term) != one for one in form.supposed):
+                form.holds = False
+            if not (form.holds and plans[form.number].holds):
+                del self._forms[key]
+
+    def _supposed(self, term: Term) -> Supposed:
+        """Return what is so of the nodes now."""
+        snapshot, column = self._snapshot, term.table.column
+        version = snapshot.node_version
+        everywhere = column.everywhere(snapshot.rows(), version)
+        return Supposed(term, column.single(version), everywhere, term.from_zero)
 
     def _source(self, plugin: Plugin) -> int:
         """Return where a plugin's scores come from."""
@@ -144,9 +185,16 @@ class Forms:
         """Return a plugin's scores of a plan's groups, not normalised."""
         raw = plan.raw.get(plugin.name)
         if raw is None:
-            is_open = plan.shut_groups == 0
+            is_open = (plan.shut_groups == 0) & (plan.group_rows >= 0)
             raw = plan.raw[plugin.name] = np.zeros(len(is_open), np.int64)
             rows = plan.group_rows[is_open]
             scored = self._framework.score_one(plugin, CycleState(), info, self._snapshot, rows)
             raw[is_open] = scored[0]
         return raw
+
+
+def _looked_at(term: Term) -> Hashable:
+    """Return what of nodes decides how a term counts, beside what their labels are now."""
+    if term.kind is Kind.HARD:
+        return term.table.column.key, term.table.eligible_key, term.min_domains
+    return term.table.column.key

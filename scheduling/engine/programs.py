@@ -87,6 +87,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
 
     number: int
     info: PodInfo
+    form: Form
     names: tuple[str, ...]
     sources: list[int]
     refusals: list[Status]
@@ -122,7 +123,7 @@ class _Written(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Programs:
-    """The programs of one profile over one snapshot, until its nodes change."""
+    """The programs of one profile over one snapshot."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework | None) -> None:
         self._snapshot = snapshot
@@ -133,6 +134,8 @@ class Programs:
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
         self._private_count = 0
+        # How often nodes with pods changed: whether something is counted by label may be otherwise.
+        self._moves = 0
         self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
         self._arrays: dict[str, Any] = {}
         self._allocate(0)
@@ -262,6 +265,7 @@ class Programs:
             program = self._programs[numbers[at]] = Program(
                 number=numbers[at],
                 info=info,
+                form=form,
                 names=form.names,
                 sources=form.sources,
                 refusals=form.refusals,
@@ -284,8 +288,7 @@ class Programs:
         return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:
-        snapshot = self._snapshot
-        if self.counters.versions != (snapshot.node_version, snapshot.peer_version):
+        if self.counters.version != self._snapshot.peer_version:
             self.counters.clear()
 
     def _make(
@@ -387,6 +390,7 @@ class Programs:
         program = self._programs[number] = Program(
             number=number,
             info=info,
+            form=form,
             names=form.names,
             sources=form.sources,
             refusals=form.refusals,
@@ -394,7 +398,7 @@ class Programs:
             watches=[] if private else stated.watches,
             seen=-1,
             asked_again=asked_again,
-            asked_at=_changes(asked_again),
+            asked_at=self._moves + _changes(asked_again),
             filtered_by=filtered_by,
             scoring=stated.scoring,
             private=private,
@@ -452,11 +456,26 @@ class Programs:
 
     # --- following -------------------------------------------------------------------------------
 
+    def nodes_changed(self, rows: Sequence[int], plans: Sequence[Plan]) -> bool:
+        """Take over what changed of nodes; False: all programs must be made again.
+
+        Those whose ``form`` holds no longer must be in any case.
+
+        Args:
+            rows: those of the nodes.
+            plans: the plans by number.
+        """
+        if not self.counters.nodes_changed(rows):
+            return False
+        self._forms.nodes_changed(plans)
+        self._moves += bool(self._snapshot.pod_count[rows].any())
+        return True
+
     def holds(self, program: Program) -> bool:
         """Return whether a program still says which plugins score; it does while none is made."""
         if not program.asked_again:
             return True
-        now = _changes(program.asked_again)
+        now = self._moves + _changes(program.asked_again)
         if now == program.asked_at:
             return True
         scoring = {name for name in program.scoring if self._statements.is_affinity(name)}

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from scheduling.engine.compiled.layout import AMOUNT, SCORED_COLUMNS
+from scheduling.engine.lane_profile import Profile
 from scheduling.engine.lines import CHECKS, Lines
-from scheduling.engine.plans import Profile
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64
 from scheduling.framework.types import PodInfo

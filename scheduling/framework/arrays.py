@@ -29,3 +29,10 @@ def numbered(values: _Integers) -> tuple[Int64, Int64]:
     there = np.zeros(top + 1, np.bool_)
     there[values] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+
+
+def first_places(numbers: Int64, count: int) -> Int64:
+    """Return where each number below ``count`` stands first, int64 (count,); each must be there."""
+    first = np.zeros(count, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
+    return first

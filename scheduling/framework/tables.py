@@ -6,6 +6,7 @@ it, 0 if not, for instance). ``Table`` sums a counter by the values of a label, 
 All three change in place as pods come and go: O(1) per pod and table.
 """
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
@@ -22,6 +23,8 @@ _SPARSE = 16
 _FEW_ROWS = 8
 """So few pods are counted one by one sooner than as arrays."""
 _NOTHING: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+_NO_ROWS: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+_numbers = itertools.count()
 
 
 class LabelColumn:
@@ -78,9 +81,16 @@ class LabelColumn:
             if len(self._domains) > _MOST_DOMAINS:
                 self._domains.clear()
             eligible = None if make_eligible is None else make_eligible()
-            ids = self.ids if eligible is None else np.where(eligible, self.ids, np.int32(-1))
+            ids = self.ids.copy()
+            if eligible is not None:
+                ids[~eligible] = -1
             nodes = np.bincount(ids[ids >= 0], minlength=len(self.values))
-            found = Domains(eligible, ids, nodes, np.flatnonzero(nodes), version)
+            follows, moved = -1, _NO_ROWS
+            if found is not None and len(found.ids) == len(ids):
+                follows, moved = found.number, np.flatnonzero(found.ids != ids)
+            found = Domains(
+                eligible, ids, nodes, np.flatnonzero(nodes), version, next(_numbers), follows, moved
+            )
             self._domains[eligible_key] = found
         return found
 
@@ -124,7 +134,8 @@ class Domains(msgspec.Struct, frozen=True):
 
     ``eligible`` bool (rows,), ``None`` for all nodes. ``ids`` int32 (rows,): as the column's, -1
     also where a node is not eligible. ``nodes`` int64 (values,): eligible nodes with the value.
-    ``present``: ids of values with at least one. ``version``: of the nodes.
+    ``present``: ids of values with at least one. ``version``: of the nodes. ``moved``: the rows
+    whose ids differ from those before, which had the number ``follows``.
     """
 
     eligible: Mask | None
@@ -132,6 +143,9 @@ class Domains(msgspec.Struct, frozen=True):
     nodes: npt.NDArray[np.int64]
     present: npt.NDArray[np.intp]
     version: int
+    number: int
+    follows: int
+    moved: npt.NDArray[np.intp]
 
 
 class Table:
@@ -139,12 +153,15 @@ class Table:
 
     ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
     values with at least one. ``eligible_key``: names the content of ``eligible``, ``None`` for all
-    nodes. A table that nodes changed under is rebuilt when it is next asked for; it sums when it is
-    first read, for some are only asked which nodes take part.
+    nodes. A table that nodes changed under follows them when it is next asked for: until then pods
+    are counted by what the nodes were. It sums when it is first read, for some are only asked which
+    nodes take part.
     """
 
     __slots__ = (
         "_counts",
+        "_ids",
+        "_number",
         "column",
         "counter",
         "eligible",
@@ -169,18 +186,47 @@ class Table:
         self.make_eligible = make_eligible
         self.eligible: Mask | None = None
         self._counts: npt.NDArray[np.int64] | None = None
+        self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._number = -1
         self.size = 0
         self.nodes: npt.NDArray[np.int64] = _NOTHING
         self.present: npt.NDArray[np.intp] = _NOTHING
         self.version = -1
 
-    def rebuild(self, version: int) -> None:
-        """Look at the nodes again, and sum again when next read."""
+    def follow(self, version: int) -> None:
+        """Look at the nodes again if they changed; ``version``: the snapshot's."""
+        if self.version == version and self.size == len(self.column.values):
+            return
         domains = self.column.domains(version, self.eligible_key, self.make_eligible)
-        self.eligible, self.nodes, self.present = domains.eligible, domains.nodes, domains.present
-        self.size = len(self.column.values)
+        counts, before = self._counts, self._ids
         self._counts = None
+        if counts is not None and domains.follows == self._number and self.version >= 0:
+            self._counts = self._moved(counts, before, domains)
+        self.eligible, self.nodes, self.present = domains.eligible, domains.nodes, domains.present
+        self._ids, self._number = domains.ids, domains.number
+        self.size = len(domains.nodes)
         self.version = version
+
+    def _moved(
+        self,
+        counts: npt.NDArray[np.int64],
+        before: npt.NDArray[np.int32],
+        domains: Domains,
+    ) -> npt.NDArray[np.int64] | None:
+        """Return the sums after some rows moved to other values, ``None`` if they are many."""
+        if len(domains.moved) > _FEW_ROWS:
+            return None
+        if len(domains.nodes) > len(counts):
+            counts = np.concatenate((counts, np.zeros(len(domains.nodes) - len(counts), np.int64)))
+        for row in domains.moved.tolist():
+            weight = self.counter.at(row)
+            if weight:
+                old, new = before.item(row), domains.ids.item(row)
+                if old >= 0:
+                    counts[old] -= weight
+                if new >= 0:
+                    counts[new] += weight
+        return counts
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
@@ -194,10 +240,8 @@ class Table:
         counts = np.zeros(self.size, np.int64)
         if counter.changes:
             busy, weights = counter.busy()
-            ids = self.column.ids[busy]
-            counted = (ids >= 0) & (ids < self.size)
-            if self.eligible is not None:
-                counted &= self.eligible[busy]
+            ids = self._ids[busy]
+            counted = ids >= 0
             np.add.at(counts, ids[counted], weights[counted])
         return counts
 
@@ -219,20 +263,16 @@ class Table:
         counts = self._counts
         if self.version < 0 or counts is None:
             return
-        value = self.column.ids.item(row)
-        # A value that is newer than the table is counted by the rebuild that its node caused.
-        if 0 <= value < self.size and (self.eligible is None or self.eligible[row]):
+        value = self._ids.item(row)
+        if value >= 0:
             counts[value] += weight
 
     def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
         """Add ``weight`` for a pod on each of ``rows``."""
         if self.version < 0 or self._counts is None:
             return
-        if self.eligible is not None:
-            rows = rows[self.eligible[rows]]
-        values = self.column.ids[rows]
-        known = (values >= 0) & (values < self.size)
-        np.add.at(self._counts, values[known], weight)
+        values = self._ids[rows]
+        np.add.at(self._counts, values[values >= 0], weight)
 
 
 class Counter:
@@ -293,6 +333,10 @@ class Counter:
             self._few = {}
         return rows
 
+    def at(self, row: int) -> int:
+        """Return the count of a row."""
+        return self._few.get(row, 0) if self._rows is None else self._rows.item(row)
+
     def busy(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the rows with a count other than 0, ascending, and their counts."""
         if self._rows is not None:
@@ -318,8 +362,7 @@ class Counter:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = Table(self, column, eligible_key, make_eligible)
-        if table.version != version or table.size != len(column.values):
-            table.rebuild(version)
+        table.follow(version)
         return table
 
     def grow(self, capacity: int) -> None:

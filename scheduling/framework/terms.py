@@ -47,10 +47,10 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
     ``single``: no two nodes share a topology value, so that counts are by node. ``whole`` with it:
     counts are ``table.counter.rows``, also on nodes that are not eligible. ``matches_self``: the
-    pod itself is meant. ``from_zero``: there are fewer domains than asked for, the lowest count is
-    0. ``by_size``: SOFT weights the term by the number of nodes, not of values. ``all_keys``: nodes
-    that lack the label of any such SOFT term are not scored. ``taken``: what a pod weighs that
-    preemption takes off its node, where that is not what it weighs in the counter.
+    pod itself is meant. ``min_domains``: so many domains HARD asks for. ``by_size``: SOFT weights
+    the term by the number of nodes, not of values. ``all_keys``: nodes that lack the label of any
+    such SOFT term are not scored. ``taken``: what a pod weighs that preemption takes off its node,
+    where that is not what it weighs in the counter.
     """
 
     kind: Kind
@@ -59,10 +59,15 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     matches_self: bool = False
     max_skew: int = 0
-    from_zero: bool = False
+    min_domains: int = 0
     by_size: bool = False
     all_keys: bool = False
     taken: Callable[[PodInfo], int] | None = None
+
+    @property
+    def from_zero(self) -> bool:
+        """Whether there are fewer domains than asked for: the lowest count is 0 then."""
+        return len(self.table.present) < self.min_domains
 
 
 @runtime_checkable

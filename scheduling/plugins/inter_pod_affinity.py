@@ -58,9 +58,10 @@ class InterPodAffinity:
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return the tables of a class, up to date."""
-        versions = (snapshot.node_version, snapshot.peer_version, snapshot.peer_stamp(pod))
+        versions = (snapshot.peer_version, snapshot.peer_stamp(pod))
         found = pod.memo.get(self._memo_key)
         if isinstance(found, _Tables) and found.versions == versions and found.snapshot is snapshot:
+            found.follow()
             return found
         tables = _Tables(
             versions,
@@ -336,11 +337,11 @@ class InterPodAffinity:
 
 
 class _Tables:
-    """The tables of a class, valid for some versions of the snapshot."""
+    """The tables of a class, valid for some versions of the snapshot; they follow its nodes."""
 
     def __init__(
         self,
-        versions: tuple[int, int, int],
+        versions: tuple[int, int],
         snapshot: NodeTable,
         near: list[Table],
         anti: list[Table],
@@ -353,6 +354,15 @@ class _Tables:
         self.anti = anti
         self.existing = existing
         self.scored = scored
+        self._node_version = snapshot.node_version
+
+    def follow(self) -> None:
+        """Bring the tables up to date after nodes changed."""
+        version = self.snapshot.node_version
+        if self._node_version != version:
+            for table in (*self.near, *self.anti, *self.existing, *self.scored):
+                table.follow(version)
+            self._node_version = version
 
 
 def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:

@@ -298,21 +298,21 @@ class PodTopologySpread:
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return counters and tables of all constraints, up to date."""
         wanted = self._constraints(pod, snapshot)
-        versions = (snapshot.node_version, snapshot.peer_version)
         found = pod.memo.get(self._tables_key)
         if (
             isinstance(found, _Tables)
-            and found.versions == versions
+            and found.version == snapshot.peer_version
             and found.wanted is wanted
             and found.snapshot is snapshot
         ):
+            found.follow()
             return found
         # Default constraints count by one selector: its counter is looked up once.
         counters: dict[int, Counter] = {}
         hard = self._counted(wanted.hard_counted(), _keys(wanted.hard), pod, snapshot, counters)
         soft_keys = _keys(wanted.soft) if wanted.all_keys else ()
         soft = self._counted(wanted.soft_counted(), soft_keys, pod, snapshot, counters)
-        tables = _Tables(versions, snapshot, wanted, hard, soft)
+        tables = _Tables(snapshot, wanted, hard, soft)
         pod.memo[self._tables_key] = tables
         return tables
 
@@ -505,7 +505,7 @@ class PodTopologySpread:
                     single=self._by_count(constraint, snapshot, soft=False),
                     matches_self=constraint.matches_self,
                     max_skew=constraint.max_skew,
-                    from_zero=len(table.present) < constraint.min_domains,
+                    min_domains=constraint.min_domains,
                     taken=_taken(selector, pod.namespace),
                 )
             )
@@ -566,21 +566,32 @@ _CODES = np.array([Code.SUCCESS, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRE
 
 
 class _Tables:
-    """Counters and tables of a class's constraints, valid for a pair of snapshot versions."""
+    """Counters and tables of a class's constraints; the tables follow the nodes.
+
+    ``version``: for which ``peer_version`` they are valid.
+    """
 
     def __init__(
         self,
-        versions: tuple[int, int],
         snapshot: NodeTable,
         wanted: Constraints,
         hard: list[tuple[Counter, Table]],
         soft: list[tuple[Counter, Table]],
     ) -> None:
-        self.versions = versions
+        self.version = snapshot.peer_version
         self.snapshot = snapshot
         self.wanted = wanted
         self.hard = hard
         self.soft = soft
+        self._node_version = snapshot.node_version
+
+    def follow(self) -> None:
+        """Bring the tables up to date after nodes changed."""
+        version = self.snapshot.node_version
+        if self._node_version != version:
+            for _, table in (*self.hard, *self.soft):
+                table.follow(version)
+            self._node_version = version
 
 
 class _Quirks:

@@ -77,7 +77,8 @@ steps = strategies.happenings(
     st.lists(st.integers(0, 6), min_size=1, max_size=30),
     st.lists(st.integers(0, 4), min_size=10, max_size=60),
     fewest=2, most=10,
-    remove=30, replace_node=12, remove_node=180, new_kind=4, nominate=20, unnominate=20,
+    remove=30, replace_node=12, remove_node=180, join_node=180, new_kind=4,
+    nominate=20, unnominate=20,
 )  # fmt: skip
 
 
@@ -168,6 +169,9 @@ def test_a_run_of_plain_pods_decides_as_the_reference_path(
         elif what == "remove node":
             for snapshot in worlds:
                 snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
+        elif what == "join node":
+            for snapshot in worlds:
+                snapshot.set_node(more_node(which))
         elif what == "nominate":
             name = f"more-{which}" if which % 2 else f"node-{which % 4}"
             for snapshot, classes in zip(worlds, infos, strict=True):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.pod import Pod
 from scheduling.engine import requests
+from scheduling.engine.lane_profile import Profile
 from scheduling.engine.lines import Lines
-from scheduling.engine.plans import Profile
 from scheduling.engine.requests import Requests
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot

@@ -27,9 +27,10 @@ remembers things by node name extends ``_node_came`` and ``_node_leaves``.
 
 What changed is told to caches by numbers: the log holds the rows whose pods or capacity changed,
 ``node_version`` counts changes of taints, of labels that a rule looked at (``label_column``) and of
-the set of nodes, ``peer_version`` what makes all counters obsolete, ``peer_stamp`` what became
-known that terms of others say of a class, and what services and controllers select with it,
-``nomination_version`` changes of nominations, ``budget_version`` those of disruption budgets.
+the set of nodes, and ``changed_since`` tells of which rows, ``peer_version`` what makes all
+counters obsolete, ``peer_stamp`` what became known that terms of others say of a class, and what
+services and controllers select with it, ``nomination_version`` changes of nominations,
+``budget_version`` those of disruption budgets.
 Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 

@@ -4,7 +4,7 @@ A row keeps its number while its node lives; freed rows are used again. Label co
 and the order of rows are made on first use and kept up to date, or made again, after that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ valid; it would take minutes and gigabytes of every scheduler, and of each that 
 KEPT_FOR_NODES = 64
 """So many of them only nodes bring. What a pod asks for and no node has, it does not get anyway:
 whoever may create pods must not be able to have the nodes set aside that come later."""
+
+_MOST_CHANGES = 8192
 
 
 class TooManyResources(QuantityError):
@@ -64,6 +66,12 @@ class NodeColumns(TouchedRows):
         self._image_nodes: dict[str, dict[int, int]] = {}
         self._image_columns: dict[tuple[str, ...], tuple[int, Int64]] = {}
         self.node_version = 0
+        # The rows that ``node_version`` counted changes of, the first for the version after
+        # ``_changes_after``.
+        self._changes: list[int] = []
+        self._changes_after = 0
+        self.image_version = 0
+        """Changes of which nodes have images, and of what share of all nodes they are."""
         self.reads_whole_nodes = False
         """Whether ``node_version`` counts every change of a node's labels and spec."""
         self._names_version = 0
@@ -148,6 +156,28 @@ class NodeColumns(TouchedRows):
             self._order_version = self.node_version
         return self._order
 
+    def changed_since(self, version: int) -> Sequence[int] | None:
+        """Return the rows of which ``node_version`` counted changes since, with repeats.
+
+        ``None``: the changes concern all rows, or are too many. Not to be written to.
+        """
+        begin = version - self._changes_after
+        return None if begin < 0 else self._changes[begin:]
+
+    def _node_changed(self, row: int) -> None:
+        """Count a change of what rules see of one row's node."""
+        self.node_version += 1
+        if len(self._changes) >= _MOST_CHANGES:
+            del self._changes[: _MOST_CHANGES // 2]
+            self._changes_after += _MOST_CHANGES // 2
+        self._changes.append(row)
+
+    def _all_changed(self) -> None:
+        """Count a change that concerns all rows."""
+        self.node_version += 1
+        self._changes_after = self.node_version
+        self._changes = []
+
     # --- nodes that come, change and go ----------------------------------------------------------
 
     def set_node(self, node: Node) -> int:
@@ -173,7 +203,8 @@ class NodeColumns(TouchedRows):
             self.names[row] = name
             self.alive[row] = True
             self._names_version += 1
-            self.node_version += 1
+            self._node_changed(row)
+            self._share_changed()
         else:
             before = self._nodes[row]
         self._nodes[row] = node
@@ -198,7 +229,8 @@ class NodeColumns(TouchedRows):
             changed = [column.set(row, labels.get(column.key)) for column in self._columns.values()]
             moved = self._place_in_zone(name, _zone_key(labels))
             looked_at = looked_at or self.reads_whole_nodes or moved or any(changed)
-        self.node_version += looked_at
+        if looked_at:
+            self._node_changed(row)
         old_images = () if before is None else before.status.images
         if old_images != node.status.images:
             self._set_images(row, before, node)
@@ -214,7 +246,8 @@ class NodeColumns(TouchedRows):
             return
         self._node_leaves(name, row)
         node = self.node(row)
-        self._set_images(row, node, None)
+        if node.status.images:
+            self._set_images(row, node, None)
         for column in self._columns.values():
             column.set(row, None)
         del self._row_of[name]
@@ -228,7 +261,8 @@ class NodeColumns(TouchedRows):
         self.allowed_pods[row] = 0
         self.taint_set[row] = 0
         self._free.append(row)
-        self.node_version += 1
+        self._node_changed(row)
+        self._share_changed()
         self._touch(row)
 
     def _node_came(self, name: str, row: int) -> None:
@@ -255,7 +289,7 @@ class NodeColumns(TouchedRows):
         for column in self._columns.values():
             column.grow(new)
         self._image_columns.clear()
-        self.node_version += 1
+        self._all_changed()
 
     def _place_in_zone(self, name: str, zone: str | None) -> bool:
         """Note the zone of a node. Return whether the node moved."""
@@ -276,19 +310,28 @@ class NodeColumns(TouchedRows):
     # --- images ----------------------------------------------------------------------------------
 
     def _set_images(self, row: int, before: Node | None, after: Node | None) -> None:
-        for node, present in ((before, False), (after, True)):
-            if node is None:
-                continue
-            for image in node.status.images:
-                for name in image.names:
-                    if present:
-                        self._image_nodes.setdefault(name, {})[row] = image.size_bytes
-                    else:
-                        holders = self._image_nodes.get(name, {})
-                        holders.pop(row, None)
-                        if not holders:
-                            self._image_nodes.pop(name, None)
-        self.node_version += 1
+        """Note which images the node of a row has now."""
+        held, gone, now = self._image_nodes, _sizes(before), _sizes(after)
+        same_names = True
+        for name in gone.keys() - now.keys():
+            holders = held.get(name, {})
+            holders.pop(row, None)
+            if not holders:
+                held.pop(name, None)
+                same_names = False
+        for name, size in now.items():
+            same_names = same_names and name in held
+            held.setdefault(name, {})[row] = size
+        self.image_version += 1
+        if same_names:
+            self._node_changed(row)
+        else:
+            self._all_changed()  # ``has_any_image`` may say something else about any class
+
+    def _share_changed(self) -> None:
+        """Note that there are more nodes, or fewer: each image is on another share of them."""
+        if self._image_nodes:
+            self.image_version += 1
 
     def has_any_image(self, images: tuple[str, ...]) -> bool:
         """Return whether some node has one of the images."""
@@ -340,7 +383,7 @@ class NodeColumns(TouchedRows):
         if number >= width:
             # By half, so that hundreds of names do not copy everything hundreds of times.
             self._grow_resources(max(number + 1, width + max(2, width // 2)))
-            self.node_version += 1
+            self._all_changed()
         return number
 
     def require_resources(self, names: Iterable[str], most: int = MOST_RESOURCES) -> None:
@@ -360,6 +403,12 @@ class NodeColumns(TouchedRows):
         """Make room for ``width`` resources wherever amounts are kept by resource."""
         self.allocatable = widen(self.allocatable, width)
         self.requested = widen(self.requested, width)
+
+
+def _sizes(node: Node | None) -> dict[str, int]:
+    """Return the size of each image that a node has, in bytes, by each of its names."""
+    images = () if node is None else node.status.images
+    return {name: image.size_bytes for image in images for name in image.names}
 
 
 def _zone_key(labels: Mapping[str, str]) -> str:
