@@ -93,14 +93,6 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
 other things; the caller passes the last two to `lineage.reserve`. On a replica the last number is
 NULL, since none is given out there."""
 
-# MATERIALIZED, so that the locks are read once: the mark that is kept for the next statement must
-# be the very one that is answered. The setting ends with the transaction that both statements are.
-_MARK = f"""
-WITH m AS MATERIALIZED ({WATERMARK})
-SELECT mark, set_config('stowage.mark', mark::text, true), last, ceiling FROM m
-"""
-"""The watermark, kept for the statement that is sent together with this one."""
-
 _SETTLED = f"""
 SELECT m.mark, m.last, m.ceiling,
        (SELECT max(c.revision) FROM change c
@@ -206,16 +198,13 @@ _FIELDS = Change.__struct_fields__[:-2]
 _COLUMNS = ", ".join(_FIELDS)
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
 
-
-# The subquery hides the cursor from the planner: seen, it makes a plan for each cursor anew.
-def _read_statement(until: str) -> str:
-    """Return the statement that reads the changes after a cursor up to ``until``."""
-    return f"""
+# The subqueries hide the numbers from the planner: seen, it makes a plan for each cursor anew.
+_READ = f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
        d.text, p.text
 FROM (SELECT 1) one
 LEFT JOIN (SELECT {_COLUMNS} FROM change
-           WHERE revision > (SELECT %s::bigint) AND revision <= {until}
+           WHERE revision > (SELECT %s::bigint) AND revision <= (SELECT %s::bigint)
              AND kind = ANY(%s)
            ORDER BY revision LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)
@@ -223,10 +212,6 @@ LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)
                     AND p.id IS DISTINCT FROM c.document_id
 ORDER BY c.revision
 """
-
-
-_READ = _read_statement("current_setting('stowage.mark')::bigint")
-_READ_UP_TO = _read_statement("(SELECT %s::bigint)")
 
 
 def following(ask: Callable[[], _T]) -> _T:
@@ -249,15 +234,32 @@ def watermark() -> int:
     Every change up to it is visible to a statement that starts later, or was rolled back. Changes
     of this connection's own open transaction count as made.
     """
-    row = following(lambda: sql.fetch_one(WATERMARK))
-    assert row is not None
-    mark, last, ceiling = row
+    return _watermark()[0]
+
+
+def news_up_to(cursor: int) -> int:
+    """Return the watermark for a follower, the cursor itself if there is nothing new.
+
+    Queries as `watermark` does.
+
+    Raises:
+        Expired: this history never gave out such a cursor; list again.
+    """
+    mark, last = _watermark()
+    if mark > cursor:
+        return mark
+    # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
+    if last is not None and cursor > last:
+        raise lineage.expired_beyond(cursor, last)
+    return cursor
+
+
+def _watermark() -> tuple[int, int | None]:
+    """Return the watermark, and the last number that was given out (`WATERMARK`)."""
+    ((mark, last, ceiling),) = following(lambda: sql.fetch(WATERMARK))
     if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
-        row = sql.fetch_one(WATERMARK)
-        assert row is not None
-        mark = row[0]
-    found: int = mark
-    return found
+        ((mark, last, _),) = sql.fetch(WATERMARK)
+    return mark, last
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -343,41 +345,33 @@ def read_since(
     documents: Collection[str] | None = (),
     previous: Collection[str] | None = (),
 ) -> Changes:
-    """Return the changes after ``cursor``, oldest first, at most ``limit``. Queries once.
+    """Return the changes after ``cursor``, oldest first, at most ``limit``.
+
+    Queries for the watermark, and once more if it is above the cursor: statements that are sent
+    together cost a follower more than two answers, and it often asks when there is nothing new.
 
     ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
-    asks for the present one in the same round trip. ``kinds`` restricts to some kinds (``None``:
-    all that this code knows; a newer version beside it, during an upgrade, may write others).
-    ``documents`` names the kinds whose document text is read along, ``previous`` those whose
-    earlier text is (``None``: all kinds). An earlier text that equals the current one is not
-    repeated: ``previous_document_id == document_id`` tells.
+    asks for the present one. ``kinds`` restricts to some kinds (``None``: all that this code knows;
+    a newer version beside it, during an upgrade, may write others). ``documents`` names the kinds
+    whose document text is read along, ``previous`` those whose earlier text is (``None``: all
+    kinds). An earlier text that equals the current one is not repeated:
+    ``previous_document_id == document_id`` tells.
 
     Raises:
         Expired: changes after ``cursor`` were trimmed already, or no client was ever given such a
             cursor by this history; list again.
     """
+    if mark is None:
+        mark = news_up_to(cursor)
+    if mark <= cursor:
+        return Changes([], cursor, more=False)
     wanted = (
         sql.Int4s(_codes(kinds)),
         limit,
         sql.Int4s(_codes(documents)),
         sql.Int4s(_codes(previous)),
     )
-    last: int | None = None
-    if mark is not None:
-        if mark <= cursor:
-            return Changes([], cursor, more=False)
-        rows = following(lambda: sql.fetch(_READ_UP_TO, (cursor, mark, *wanted)))
-    else:
-        marks, rows = following(lambda: sql.fetch_together((_MARK, ()), (_READ, (cursor, *wanted))))
-        mark, _, last, ceiling = marks[0]
-        assert mark is not None
-        if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
-            return Changes([], cursor, more=True)
-    if mark <= cursor:
-        # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
-        if last is not None and cursor > last:
-            raise lineage.expired_beyond(cursor, last)
-        return Changes([], cursor, more=False)
+    rows = sql.fetch(_READ, (cursor, mark, *wanted))
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
         lineage.kept_after()  # another history may have begun: ids mean other rows then

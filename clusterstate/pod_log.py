@@ -23,7 +23,7 @@ _HEADER = struct.Struct(">iiIii")  # dimensions, flags, type, length, lower boun
 _INT8 = np.dtype([("length", ">i4"), ("value", ">i8")])
 _POSTGRES_EPOCH: Final = 946_684_800
 _NEVER: Final = -(1 << 63)
-_GONE, _TERMINATING, _PENDING, _ADDED = 1, 2, 4, 8
+_GONE, _TERMINATING, _PENDING, _ADDED, _PLACED = 1, 2, 4, 8, 16
 
 _COLUMNS = f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1),
@@ -39,7 +39,8 @@ FROM (SELECT revision, object_id, coalesce(class_id, 0) AS class_id, at, name,
                    ELSE 0 END
               + CASE WHEN deletion_at IS NULL THEN 0 ELSE {_TERMINATING} END
               + CASE phase WHEN 'Pending' THEN {_PENDING} ELSE 0 END
-              + CASE verb WHEN {ADDED} THEN {_ADDED} ELSE 0 END)::bigint AS flags
+              + CASE verb WHEN {ADDED} THEN {_ADDED} ELSE 0 END
+              + CASE WHEN node_name <> '' THEN {_PLACED} ELSE 0 END)::bigint AS flags
       FROM change
       WHERE revision > (SELECT %s::bigint) AND revision <= (SELECT %s::bigint)
         AND kind = {KINDS["Pod"].code}
@@ -51,9 +52,9 @@ class PodChanges(msgspec.Struct, frozen=True):
     """Changes of pods in order, as columns of equal length.
 
     ``revisions``, ``ids``, ``classes``: int64. ``gone`` (deleted or finished), ``terminating``,
-    ``pending`` (by phase) and ``added``: bool. ``at``, ``started``: float64, seconds since the
-    epoch, ``started`` NaN when unknown. ``node_names``: empty where the pod is on none.
-    ``nominated``: empty where room is made on no node.
+    ``pending`` (by phase), ``added`` and ``placed`` (on a node): bool. ``at``, ``started``:
+    float64, seconds since the epoch, ``started`` NaN when unknown. ``node_names``: empty where the
+    pod is on none. ``nominated``: empty where room is made on no node.
     """
 
     revisions: npt.NDArray[np.int64]
@@ -63,6 +64,7 @@ class PodChanges(msgspec.Struct, frozen=True):
     terminating: npt.NDArray[np.bool_]
     pending: npt.NDArray[np.bool_]
     added: npt.NDArray[np.bool_]
+    placed: npt.NDArray[np.bool_]
     at: npt.NDArray[np.float64]
     started: npt.NDArray[np.float64]
     node_names: list[str]
@@ -181,6 +183,7 @@ def _read(
         terminating=(bits & _TERMINATING) != 0,
         pending=(bits & _PENDING) != 0,
         added=(bits & _ADDED) != 0,
+        placed=(bits & _PLACED) != 0,
         at=_seconds(_integers(at)),
         started=np.where(begun == _NEVER, np.nan, _seconds(begun)),
         node_names=node_names.split("\n"),
@@ -201,5 +204,17 @@ def _seconds(microseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 _EMPTY = np.empty(0, np.int64)
 _FALSE = np.empty(0, np.bool_)
 _NONE: Final = PodChanges(
-    _EMPTY, _EMPTY, _EMPTY, _FALSE, _FALSE, _FALSE, _FALSE, np.empty(0), np.empty(0), [], [], []
+    _EMPTY,
+    _EMPTY,
+    _EMPTY,
+    _FALSE,
+    _FALSE,
+    _FALSE,
+    _FALSE,
+    _FALSE,
+    np.empty(0),
+    np.empty(0),
+    [],
+    [],
+    [],
 )

@@ -23,7 +23,7 @@ from django.db import close_old_connections, connection
 from django.db.backends.signals import connection_created
 from psycopg.adapt import Dumper
 from psycopg.errors import _WaitTimeout
-from psycopg.pq import Format
+from psycopg.pq import ExecStatus, Format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -339,10 +339,16 @@ def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
                 cursor = psycopg.Cursor(inner)
                 cursor.execute(statement, parameters, prepare=_is_short(parameters), binary=True)
                 cursors.append(cursor)
-        rows = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        # ``description`` would tell as well, but makes an object for each column.
+        rows = [cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
         for cursor in cursors:
             cursor.close()
         return rows
+
+
+def _has_rows(cursor: "psycopg.Cursor[Any]") -> bool:
+    """Return whether a statement answers with rows, be there any or not."""
+    return cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
 
 
 def fetch_one(statement: str, parameters: Sequence[Any] = ()) -> Row | None:

@@ -415,22 +415,6 @@ class Holder:
         return self._worker.result()
 
 
-def test_the_locks_are_looked_at_once_for_the_mark_that_is_told_and_the_one_that_is_kept() -> None:
-    """Twice would let a follower be told a higher mark than it read up to, and lose changes."""
-    plan = [row[0] for row in sql.fetch(f"EXPLAIN VERBOSE {changes._MARK}")]
-    text = "\n".join(plan)
-    assert text.count("Function Call: pg_lock_status()") == 1, text
-    assert plan[0].startswith("CTE Scan on m"), text
-    assert plan[1].strip().startswith("Output: m.mark, set_config('stowage.mark'"), text
-
-
-def test_the_mark_that_is_kept_ends_with_the_question() -> None:
-    """A pooler gives the connection to another client after each transaction."""
-    new_pod("a")
-    changes.read_since(0)
-    assert sql.fetch("SELECT current_setting('stowage.mark', true)") in ([("",)], [(None,)])
-
-
 def test_a_known_mark_is_read_up_to_and_not_further() -> None:
     start = changes.watermark()
     new_pod("a")

@@ -49,7 +49,7 @@ FOLLOWED = (
 _DOCUMENTED = tuple(kind for kind in FOLLOWED if kind != "Pod")
 """Kinds whose documents are read with their changes."""
 _FEW = 128
-"""The first changes, at most so many, are read as rows; any further ones as columns."""
+"""Up to so many changes are read as rows, more come as columns."""
 _READ_AT_ONCE = 5000
 
 
@@ -60,29 +60,32 @@ class Mirror(Loading, ManyChanges):
         """Apply what was committed since the cursor; return how many changes.
 
         It reads up to the present watermark, or up to ``mark``, a watermark that the caller knows.
-        When the log no longer reaches back to the cursor, everything is loaded again. Queries
-        twice, and once more if pods began to end.
+        When the log no longer reaches back to the cursor, everything is loaded again. Queries for
+        the watermark, once or twice more if it is above the cursor, and once more if pods began to
+        end.
         """
         applied = 0
         try:
-            news = changes.read_since(
-                self.cursor, mark=mark, kinds=FOLLOWED, limit=_FEW, documents=_DOCUMENTED
-            )
-            applied += len(news.items)
-            self._learn_classes(
-                change.class_id for change in news.items if change.class_id is not None
-            )
-            self._apply_all(news.items, now)
-            self.snapshot.revision = self.cursor = news.cursor
-            more = news.more
-            while more:
+            if mark is None:
+                mark = changes.news_up_to(self.cursor)
+            # Changes of other kinds take revisions, too: there may be fewer that matter here.
+            if mark - self.cursor <= _FEW:
+                news = changes.read_since(
+                    self.cursor, mark=mark, kinds=FOLLOWED, limit=_FEW + 1, documents=_DOCUMENTED
+                )
+                applied += len(news.items)
+                self._learn_classes(
+                    change.class_id for change in news.items if change.class_id is not None
+                )
+                self._apply_all(news.items, now)
+                self.snapshot.revision = self.cursor = news.cursor
+            while self.cursor < mark:
                 many = pod_log.read_since(
-                    self.cursor, mark=news.mark, others=_DOCUMENTED, limit=_READ_AT_ONCE
+                    self.cursor, mark=mark, others=_DOCUMENTED, limit=_READ_AT_ONCE
                 )
                 applied += len(many.pods) + len(many.others)
                 self._apply_many(many, now)
                 self.snapshot.revision = self.cursor = many.cursor
-                more = many.more
             self._note_preempted()
         except Expired:
             logger.warning("mirror_behind_history", cursor=self.cursor)

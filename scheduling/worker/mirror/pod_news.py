@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from clusterstate.pod_log import PodChanges
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int32
+from scheduling.framework.arrays import Float64, Int32, Int64, numbered
 from scheduling.framework.types import PodInfo
 
 
@@ -51,41 +51,57 @@ class Sorted(msgspec.Struct, frozen=True):
 
 def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo]) -> Sorted:
     """Sort changes of pods; ``known`` are the classes by id, others' pods are in ``rest``."""
-    count = len(pods)
-    _, first, inverse = np.unique(pods.ids, return_index=True, return_inverse=True)
-    last = np.zeros(len(first), np.intp)
-    np.maximum.at(last, inverse, np.arange(count))
-    firsts = np.zeros(count, np.intp)
-    firsts[last] = first
-    order = np.argsort(last)
-    numbers = last[order]
-    class_ids, of = np.unique(pods.classes[numbers], return_inverse=True)
+    keys = pods.ids.tolist()
+    count = len(keys)
+    numbers = firsts = place_of = np.arange(count)
+    if len(set(keys)) < count:
+        numbers, firsts, place_of = _last_of_each(pods.ids)
+        keys = pods.ids[numbers].tolist()
+    class_ids, of = numbered(pods.classes[numbers])
     indices = [known[one].index if one in known else -1 for one in class_ids.tolist()]
     classes = np.array(indices, np.int32)[of]
     names = pods.node_names
     if len(numbers) < count:
         names = [names[number] for number in numbers.tolist()]
-    ids = pods.ids[numbers]
-    keys = ids.tolist()
     slots, rows = snapshot.slots_of(keys), snapshot.rows_of(names)
     gone, terminating = pods.gone[numbers], pods.terminating[numbers]
     readable, unknown = classes >= 0, slots < 0
     placed = readable & ~gone & (rows >= 0)
     same = placed & snapshot.are_unchanged(slots, classes, rows, terminating)
     came = placed & unknown & ~terminating
-    on_none = np.fromiter((not name for name in names), np.bool_, len(names))
+    on_none = ~pods.placed[numbers]
     waiting = readable & unknown & on_none & ~gone & ~terminating
-    left = gone & ~unknown & snapshot.are_confirmed(keys, slots)
+    left = gone & ~unknown
+    if left.any():
+        left &= snapshot.are_confirmed(keys, slots)
 
     def chosen(mask: npt.NDArray[np.bool_]) -> Pods:
-        return Pods(
-            numbers[mask].tolist(), ids[mask].tolist(), classes[mask], slots[mask], rows[mask]
-        )
+        if mask.all():
+            return Pods(numbers.tolist(), keys, classes, slots, rows)
+        there = np.flatnonzero(mask)
+        chosen_keys = [keys[place] for place in there.tolist()]
+        return Pods(numbers[there].tolist(), chosen_keys, classes[there], slots[there], rows[there])
 
-    others = np.zeros(len(numbers), np.bool_)
-    others[order] = ~(same | came | waiting | left)
-    rest = np.flatnonzero(others[inverse]).tolist()
+    others = ~(same | came | waiting | left)
+    rest = np.flatnonzero(others[place_of]).tolist()
     return Sorted(chosen(same), chosen(came), chosen(left), chosen(waiting), rest, firsts)
+
+
+def _last_of_each(ids: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the places of each id's last change, in order; and of what else is known of them.
+
+    By the place of a last change, where the id's first one is; and for each change, which of the
+    last ones is of the same id.
+    """
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    last = np.zeros(len(first), np.int64)
+    np.maximum.at(last, inverse, np.arange(len(ids)))
+    firsts = np.zeros(len(ids), np.int64)
+    firsts[last] = first
+    order = np.argsort(last)
+    place_of = np.zeros(len(order), np.int64)
+    place_of[order] = np.arange(len(order))
+    return last[order], firsts, place_of[inverse]
 
 
 def seconds(pods: PodChanges, some: Pods) -> Float64:
