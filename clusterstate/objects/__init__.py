@@ -14,7 +14,7 @@ written back.
 
     kinds, stored_kinds, kind, columns, strategies    the registry: what is stored and served
     wire_types, inspected          the types of JSON documents, and what they consist of
-    schema, fields, field_table, silent_fields  the fields of each kind
+    schema, fields, silent_fields  the fields of each kind
     pod, node, workloads, meta     lenses
     node_taints, node_edits, pod_references, shapes    rules about nodes and pods
     templates                      which templates of pods are equal

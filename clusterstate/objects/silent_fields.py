@@ -1,7 +1,8 @@
 """Fields by which Kubernetes would act and nothing here does: each with what its author is told.
 
-They are the part of `field_table` that is warned of. ``warnings`` looks at the places of a manifest
-that lead to such a field and at nothing else: a few dictionary look-ups for a pod that has none.
+``tests/objects/field_table.py`` says what becomes of all others. ``warnings`` looks at the places
+of a manifest that lead to such a field and at nothing else: a few dictionary look-ups for a pod
+that has none.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """What becomes of every field of every kind: acted upon, kept for others, warned of, or refused.
 
 Nothing is accepted and ignored: a field that a client sets is in exactly one of these places, and
-a test compares them with the generated types, so that a new field has to choose. The table is read
-by type and field, since a pod's spec is the same in a pod and in ten templates:
+``test_field_table`` compares them with the generated types, so that a new field has to choose. The
+table is read by type and field, since a pod's spec is the same in a pod and in ten templates:
 
 ``ACTS``
     the service decides or does something by it.
@@ -13,7 +13,7 @@ by type and field, since a pod's spec is the same in a pod and in ten templates:
     part of a status: written by whoever reports it, read by others.
 ``WHOLE``
     it is a part of something that is warned of as a whole: of a kind with ``not_done``, or of a
-    field in `silent_fields`.
+    field in `silent_fields`. The types to which nothing else leads need no line here.
 ``REFUSED``
     a client that sets it is told that it cannot.
 `silent_fields`
@@ -373,176 +373,9 @@ VolumeMountStatus: mountPath name readOnly recursiveReadOnly volumeStatus
 VolumeStatus: image
 """
 _WHOLE: Final = """\
-AzureFilePersistentVolumeSource: readOnly secretName secretNamespace shareName
-CELDeviceSelector: expression
-CSIDriver: apiVersion kind metadata spec
-CSIDriverSpec: attachRequired fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount
-  preventPodSchedulingIfMissing requiresRepublish seLinuxMount serviceAccountTokenInSecrets
-  storageCapacity tokenRequests volumeLifecycleModes
-CSINode: apiVersion kind metadata spec status
-CSINodeDriver: allocatable name nodeID topologyKeys
-CSINodeSpec: drivers
-CSIPersistentVolumeSource: controllerExpandSecretRef controllerPublishSecretRef driver fsType
-  nodeExpandSecretRef nodePublishSecretRef nodeStageSecretRef readOnly volumeAttributes
-  volumeHandle
-CSIStorageCapacity: apiVersion capacity kind maximumVolumeSize metadata nodeTopology
-  storageClassName
-CapacityRequestPolicy: default validRange validValues
-CapacityRequestPolicyRange: max min step
-CapacityRequirements: requests
-CephFSPersistentVolumeSource: monitors path readOnly secretFile secretRef user
-CertificateSigningRequest: apiVersion kind metadata spec status
-CertificateSigningRequestSpec: expirationSeconds extra groups request signerName uid usages
-  username
-CinderPersistentVolumeSource: fsType readOnly secretRef volumeID
-ConfigMapNodeConfigSource: kubeletConfigKey name namespace resourceVersion uid
-ContainerResourceMetricSource: container name target
-CoreV1EndpointPort: appProtocol name port protocol
-CoreV1ResourceClaim: name request
-Counter: value
-CounterSet: counters name
-Device: allNodes allowMultipleAllocations attributes bindingConditions bindingFailureConditions
-  bindsToNode capacity consumesCounters name nodeAllocatableResources nodeName nodeSelector taints
-DeviceAttribute: bool bools int ints string strings version versions
-DeviceCapacity: requestPolicy value
-DeviceClaim: config constraints requests
-DeviceClaimConfiguration: opaque requests
-DeviceClass: apiVersion kind metadata spec
-DeviceClassConfiguration: opaque
-DeviceClassSpec: config extendedResourceName selectors
-DeviceConstraint: distinctAttribute matchAttribute requests
-DeviceCounterConsumption: compatibilityGroups counterSet counters
-DeviceDerivedAttribute: expression name
-DeviceRequest: exactly firstAvailable name
-DeviceSelector: cel
-DeviceSubRequest: allocationMode capacity count derivedAttributes deviceClassName name selectors
-  tolerations
-DeviceTaint: effect key timeAdded value
-DeviceToleration: effect key operator tolerationSeconds value
-Endpoint: addresses conditions deprecatedTopology hints hostname nodeName targetRef zone
-EndpointAddress: hostname ip nodeName targetRef
-EndpointConditions: ready serving terminating
-EndpointHints: forNodes forZones
-EndpointPort: appProtocol name port protocol
-EndpointSlice: addressType apiVersion endpoints kind metadata ports
-EndpointSubset: addresses notReadyAddresses ports
-Endpoints: apiVersion kind metadata subsets
-EphemeralVolumeSource: volumeClaimTemplate
-EvictionResponder: name priority
-ExactDeviceRequest: adminAccess allocationMode capacity count derivedAttributes deviceClassName
-  selectors tolerations
-ExternalMetricSource: metric target
-FlexPersistentVolumeSource: driver fsType options readOnly secretRef
-ForNode: name
-ForZone: name
-GlusterfsPersistentVolumeSource: endpoints endpointsNamespace path readOnly
-HPAScalingPolicy: periodSeconds type value
-HPAScalingRules: policies selectPolicy stabilizationWindowSeconds tolerance
-ExemptPriorityLevelConfiguration: lendablePercent nominalConcurrencyShares
-FlowDistinguisherMethod: type
-FlowSchema: apiVersion kind metadata spec status
-FlowSchemaSpec: distinguisherMethod matchingPrecedence priorityLevelConfiguration rules
-FlowcontrolV1Subject: group kind serviceAccount user
-GroupSubject: name
-LimitResponse: queuing type
-LimitedPriorityLevelConfiguration: borrowingLimitPercent lendablePercent limitResponse
-  nominalConcurrencyShares
-NonResourcePolicyRule: nonResourceURLs verbs
-PolicyRulesWithSubjects: nonResourceRules resourceRules subjects
-PriorityLevelConfiguration: apiVersion kind metadata spec status
-PriorityLevelConfigurationReference: name
-PriorityLevelConfigurationSpec: exempt limited type
-QueuingConfiguration: handSize queueLengthLimit queues
-ResourcePolicyRule: apiGroups clusterScope namespaces resources verbs
-ServiceAccountSubject: name namespace
-UserSubject: name
-HTTPIngressPath: backend path pathType
-HTTPIngressRuleValue: paths
-HorizontalPodAutoscalerBehavior: scaleDown scaleUp
-HorizontalPodAutoscalerSpec: behavior metrics
 AutoscalingV1HorizontalPodAutoscalerSpec: targetCPUUtilizationPercentage
-IPAddress: apiVersion kind metadata spec
-IPAddressSpec: parentRef
-IPBlock: cidr except
-ISCSIPersistentVolumeSource: chapAuthDiscovery chapAuthSession fsType initiatorName iqn
-  iscsiInterface lun portals readOnly secretRef targetPortal
-Ingress: apiVersion kind metadata spec status
-IngressBackend: resource service
-IngressClass: apiVersion kind metadata spec
-IngressClassParametersReference: apiGroup kind name namespace scope
-IngressClassSpec: controller parameters
-IngressRule: host http
-IngressServiceBackend: name port
-IngressSpec: defaultBackend ingressClassName rules tls
-IngressTLS: hosts secretName
-JobSchedulingConfiguration: disruptionMode resourceClaims schedulingConstraints schedulingPolicy
-LocalVolumeSource: fsType path
-MetricIdentifier: name selector
-MetricSpec: containerResource external object pods resource type
-MetricTarget: averageUtilization averageValue type value
-NetworkPolicy: apiVersion kind metadata spec
-NetworkPolicyEgressRule: ports to
-NetworkPolicyIngressRule: from ports
-NetworkPolicyPeer: ipBlock namespaceSelector podSelector
-NetworkPolicyPort: endPort port protocol
-NetworkPolicySpec: egress ingress podSelector policyTypes
-NodeAllocatableMapping: capacityKey capacityMultiplier deviceMultiplier
-NodeAllocatableOverhead: perContainer perPod
-NodeAllocatableResource: mapping overhead
+HorizontalPodAutoscalerSpec: behavior metrics
 NodeConfigSource: configMap
-ObjectMetricSource: describedObject metric target
-OpaqueDeviceConfiguration: driver parameters
-PersistentVolume: apiVersion kind metadata spec status
-PersistentVolumeClaim: apiVersion kind metadata spec status
-PersistentVolumeClaimSpec: accessModes dataSource dataSourceRef resources selector
-  storageClassName volumeAttributesClassName volumeMode volumeName
-PersistentVolumeClaimTemplate: metadata spec
-PersistentVolumeClaimVolumeSource: claimName readOnly
-PersistentVolumeSpec: accessModes awsElasticBlockStore azureDisk azureFile capacity cephfs cinder
-  claimRef csi fc flexVolume flocker gcePersistentDisk glusterfs hostPath iscsi local mountOptions
-  nfs nodeAffinity persistentVolumeReclaimPolicy photonPersistentDisk portworxVolume quobyte rbd
-  scaleIO storageClassName storageos volumeAttributesClassName volumeMode vsphereVolume
-PodResourceClaim: name resourceClaimName resourceClaimTemplateName
-PodSchedulingGroup: podGroupName
-PodsMetricSource: metric target
-RBDPersistentVolumeSource: fsType image keyring monitors pool readOnly secretRef user
-ResourceClaim: apiVersion kind metadata spec status
-ResourceClaimSpec: devices
-ResourceClaimTemplate: apiVersion kind metadata spec
-ResourceClaimTemplateSpec: metadata spec
-ResourceMetricSource: name target
-ResourcePool: generation name resourceSliceCount
-ResourceSlice: apiVersion kind metadata spec
-ResourceSliceSpec: allNodes devices driver nodeName nodeSelector partitionTypeAttribute
-  perDeviceNodeSelection pool sharedCounters skipNodeOperations
-ScaleIOPersistentVolumeSource: fsType gateway protectionDomain readOnly secretRef sslEnabled
-  storageMode storagePool system volumeName
-SecretReference: name namespace
-ParentReference: group name namespace resource
-ServiceBackendPort: name number
-ServiceCIDR: apiVersion kind metadata spec status
-ServiceCIDRSpec: cidrs
-StorageClass: allowVolumeExpansion allowedTopologies apiVersion kind metadata mountOptions
-  parameters provisioner reclaimPolicy volumeBindingMode
-StorageOSPersistentVolumeSource: fsType readOnly secretRef volumeName volumeNamespace
-StorageV1TokenRequest: audience expirationSeconds
-TopologyConstraint: key
-TopologySelectorLabelRequirement: key values
-TopologySelectorTerm: matchLabelExpressions
-TypedLocalObjectReference: apiGroup kind name
-TypedObjectReference: apiGroup kind name namespace
-VolumeAttachment: apiVersion kind metadata spec status
-VolumeAttributesClass: apiVersion driverName kind metadata parameters
-VolumeAttachmentSource: inlineVolumeSpec persistentVolumeName
-VolumeAttachmentSpec: attacher nodeName source
-VolumeNodeAffinity: required
-VolumeNodeResources: count
-VolumeResourceRequirements: limits requests
-WorkloadPodGroupDisruptionMode: all single
-WorkloadPodGroupGangSchedulingPolicy: minCount
-WorkloadPodGroupResourceClaim: name resourceClaimName resourceClaimTemplateName
-WorkloadPodGroupSchedulingConstraints: topology
-WorkloadPodGroupSchedulingPolicy: basic gang
 """
 _REFUSED: Final = """\
 EphemeralContainer: args command env envFrom image imagePullPolicy lifecycle livenessProbe name
