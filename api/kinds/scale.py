@@ -13,9 +13,7 @@ from clusterstate.objects.kind import Kind
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 
-KIND: Final = Kind(
-    name="Scale", plural="scales", singular="scale", wire_type=wire_types.Scale, group="autoscaling"
-)
+KIND: Final = Kind(name="Scale", plural="scales", wire_type=wire_types.Scale, group="autoscaling")
 """Of no objects: a Scale is composed when it is asked for."""
 
 

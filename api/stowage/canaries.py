@@ -31,9 +31,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.canaries import PLURAL, StoredCanary, find_canary, latest_canaries
 from scheduling.answers import advisor
 
-KIND: Final = Kind(
-    name="Canary", group=GROUP, plural=PLURAL, singular="canary", wire_type=msgspec.Struct
-)
+KIND: Final = Kind(name="Canary", group=GROUP, plural=PLURAL, wire_type=msgspec.Struct)
 _HOUR: Final = 3600
 _LONGEST: Final = 7 * 86400 - _HOUR - 60
 """Seconds that a report looks back at most: what a comparison may."""

@@ -42,7 +42,6 @@ KIND: Final = Kind(
     name="Decision",
     group=own.GROUP,
     plural="decisions",
-    singular="decision",
     wire_type=msgspec.Struct,
 )
 _MANY: Final = 100

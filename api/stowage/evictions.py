@@ -39,7 +39,6 @@ KIND = Kind(
     name="Eviction",
     group=GROUP,
     plural="evictions",
-    singular="eviction",
     wire_type=msgspec.Struct,
 )
 _SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")

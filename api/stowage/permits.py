@@ -28,7 +28,6 @@ KIND = Kind(
     name="WaitingPod",
     group=GROUP,
     plural="waitingpods",
-    singular="waitingpod",
     wire_type=msgspec.Struct,
 )
 

@@ -23,7 +23,6 @@ KIND: Final = Kind(
     name="Selection",
     group=GROUP,
     plural="selections",
-    singular="selection",
     wire_type=msgspec.Struct,
 )
 

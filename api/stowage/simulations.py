@@ -61,7 +61,6 @@ KIND: Final = Kind(
     name="Headroom",
     group=GROUP,
     plural="headroom",
-    singular="headroom",
     wire_type=msgspec.Struct,
 )
 

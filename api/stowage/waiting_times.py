@@ -27,7 +27,6 @@ KIND: Final = Kind(
     name="WaitingTimes",
     group=GROUP,
     plural="waitingtimes",
-    singular="waitingtimes",
     wire_type=msgspec.Struct,
 )
 

@@ -93,7 +93,6 @@ KIND: Final = Kind(
     name="WaitingGroup",
     group=GROUP,
     plural="waitinggroups",
-    singular="waitinggroup",
     wire_type=msgspec.Struct,
 )
 

@@ -72,7 +72,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     plural: str
-    singular: str
     wire_type: type[msgspec.Struct]
     code: int = 0
     table: str = SHARED_TABLE
@@ -106,6 +105,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     def api_version(self) -> str:
         """The ``apiVersion`` of objects: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        """The name of one object of the kind in commands and messages: ``configmap``."""
+        return self.name.lower()
 
     @property
     def list_kind(self) -> str:

@@ -33,7 +33,6 @@ _ALL: Final = (
     Kind(
         name="Pod",
         plural="pods",
-        singular="pod",
         code=1,
         wire_type=wire_types.Pod,
         table="pod",
@@ -59,7 +58,6 @@ _ALL: Final = (
     Kind(
         name="Node",
         plural="nodes",
-        singular="node",
         code=2,
         wire_type=wire_types.Node,
         table="node",
@@ -95,7 +93,6 @@ _ALL: Final = (
     Kind(
         name="Namespace",
         plural="namespaces",
-        singular="namespace",
         code=3,
         wire_type=wire_types.Namespace,
         table="namespace",
@@ -110,7 +107,6 @@ _ALL: Final = (
     Kind(
         name="Event",
         plural="events",
-        singular="event",
         code=15,
         wire_type=wire_types.Event,
         created_by_update=True,
@@ -135,7 +131,6 @@ _ALL: Final = (
     Kind(
         name="Service",
         plural="services",
-        singular="service",
         code=7,
         wire_type=wire_types.Service,
         created_by_update=True,
@@ -150,7 +145,6 @@ _ALL: Final = (
     Kind(
         name="ReplicationController",
         plural="replicationcontrollers",
-        singular="replicationcontroller",
         code=8,
         wire_type=wire_types.ReplicationController,
         table="replication_controller",
@@ -165,7 +159,6 @@ _ALL: Final = (
     Kind(
         name="ResourceQuota",
         plural="resourcequotas",
-        singular="resourcequota",
         code=16,
         wire_type=wire_types.ResourceQuota,
         table="resource_quota",
@@ -177,7 +170,6 @@ _ALL: Final = (
     Kind(
         name="LimitRange",
         plural="limitranges",
-        singular="limitrange",
         code=14,
         wire_type=wire_types.LimitRange,
         created_by_update=True,
@@ -188,7 +180,6 @@ _ALL: Final = (
     Kind(
         name="Deployment",
         plural="deployments",
-        singular="deployment",
         code=12,
         wire_type=wire_types.Deployment,
         table="deployment",
@@ -202,7 +193,6 @@ _ALL: Final = (
     Kind(
         name="ReplicaSet",
         plural="replicasets",
-        singular="replicaset",
         code=9,
         wire_type=wire_types.ReplicaSet,
         table="replica_set",
@@ -217,7 +207,6 @@ _ALL: Final = (
     Kind(
         name="StatefulSet",
         plural="statefulsets",
-        singular="statefulset",
         code=10,
         wire_type=wire_types.StatefulSet,
         table="stateful_set",
@@ -231,7 +220,6 @@ _ALL: Final = (
     Kind(
         name="DaemonSet",
         plural="daemonsets",
-        singular="daemonset",
         code=11,
         wire_type=wire_types.DaemonSet,
         table="daemon_set",
@@ -251,7 +239,6 @@ _ALL: Final = (
     Kind(
         name="RuntimeClass",
         plural="runtimeclasses",
-        singular="runtimeclass",
         code=4,
         wire_type=wire_types.RuntimeClass,
         created_by_update=True,
@@ -265,7 +252,6 @@ _ALL: Final = (
     Kind(
         name="PriorityClass",
         plural="priorityclasses",
-        singular="priorityclass",
         code=5,
         wire_type=wire_types.PriorityClass,
         table="priority_class",
@@ -282,7 +268,6 @@ _ALL: Final = (
     Kind(
         name="PodDisruptionBudget",
         plural="poddisruptionbudgets",
-        singular="poddisruptionbudget",
         code=6,
         wire_type=wire_types.PodDisruptionBudget,
         versions_updates=True,
@@ -302,7 +287,6 @@ _ALL: Final = (
     Kind(
         name="Lease",
         plural="leases",
-        singular="lease",
         code=13,
         wire_type=wire_types.Lease,
         created_by_update=True,
@@ -320,7 +304,6 @@ _ALL: Final = (
     Kind(
         name="Role",
         plural="roles",
-        singular="role",
         code=80,
         wire_type=wire_types.Role,
         created_by_update=True,
@@ -329,7 +312,6 @@ _ALL: Final = (
     Kind(
         name="ClusterRole",
         plural="clusterroles",
-        singular="clusterrole",
         code=81,
         wire_type=wire_types.ClusterRole,
         created_by_update=True,
@@ -339,7 +321,6 @@ _ALL: Final = (
     Kind(
         name="RoleBinding",
         plural="rolebindings",
-        singular="rolebinding",
         code=82,
         wire_type=wire_types.RoleBinding,
         created_by_update=True,
@@ -348,7 +329,6 @@ _ALL: Final = (
     Kind(
         name="ClusterRoleBinding",
         plural="clusterrolebindings",
-        singular="clusterrolebinding",
         code=83,
         wire_type=wire_types.ClusterRoleBinding,
         created_by_update=True,
@@ -375,8 +355,11 @@ def register(kind: Kind) -> None:
     """
     if kind.code <= 0:
         raise ValueError(f"kind {kind.name}: a stored kind has a code above 0")
-    if kind.name in KINDS or (kind.group, kind.plural) in KINDS or kind.code in NAMES:
-        raise ValueError(f"kind {kind.name}: its name, its resource or code {kind.code} is taken")
+    if kind.code in NAMES:
+        owner, free = NAMES[kind.code], max(NAMES) + 1
+        raise ValueError(f"kind {kind.name}: code {kind.code} is {owner}'s; take {free}")
+    if kind.name in KINDS or (kind.group, kind.plural) in KINDS:
+        raise ValueError(f"kind {kind.name}: its name or its resource is taken")
     ALL_KINDS.append(kind)
     KINDS[kind.name] = KINDS[kind.group, kind.plural] = kind
     NAMES[kind.code] = kind.name

@@ -27,7 +27,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ConfigMap",
         plural="configmaps",
-        singular="configmap",
         code=21,
         wire_type=wire_types.ConfigMap,
         short_names=("cm",),
@@ -35,7 +34,6 @@ STORED_KINDS: Final = (
     Kind(
         name="Secret",
         plural="secrets",
-        singular="secret",
         code=22,
         wire_type=wire_types.Secret,
         selectable={"type": ""},
@@ -43,7 +41,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ServiceAccount",
         plural="serviceaccounts",
-        singular="serviceaccount",
         code=23,
         wire_type=wire_types.ServiceAccount,
         short_names=("sa",),
@@ -53,7 +50,6 @@ STORED_KINDS: Final = (
     Kind(
         name="PodTemplate",
         plural="podtemplates",
-        singular="podtemplate",
         code=24,
         wire_type=wire_types.PodTemplate,
         returns_deleted=True,
@@ -61,7 +57,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ControllerRevision",
         plural="controllerrevisions",
-        singular="controllerrevision",
         code=25,
         wire_type=wire_types.ControllerRevision,
         group="apps",
@@ -70,7 +65,6 @@ STORED_KINDS: Final = (
     Kind(
         name="Job",
         plural="jobs",
-        singular="job",
         code=26,
         wire_type=wire_types.Job,
         group="batch",
@@ -83,7 +77,6 @@ STORED_KINDS: Final = (
     Kind(
         name="CronJob",
         plural="cronjobs",
-        singular="cronjob",
         code=27,
         wire_type=wire_types.CronJob,
         group="batch",
@@ -95,7 +88,6 @@ STORED_KINDS: Final = (
     Kind(
         name="HorizontalPodAutoscaler",
         plural="horizontalpodautoscalers",
-        singular="horizontalpodautoscaler",
         code=28,
         wire_type=wire_types.HorizontalPodAutoscaler,
         group="autoscaling",
@@ -111,7 +103,6 @@ STORED_KINDS: Final = (
     Kind(
         name="Endpoints",
         plural="endpoints",
-        singular="endpoints",
         code=84,
         wire_type=wire_types.Endpoints,
         created_by_update=True,
@@ -121,7 +112,6 @@ STORED_KINDS: Final = (
     Kind(
         name="EndpointSlice",
         plural="endpointslices",
-        singular="endpointslice",
         code=29,
         wire_type=wire_types.EndpointSlice,
         group="discovery.k8s.io",
@@ -132,7 +122,6 @@ STORED_KINDS: Final = (
     Kind(
         name="Ingress",
         plural="ingresses",
-        singular="ingress",
         code=30,
         wire_type=wire_types.Ingress,
         group="networking.k8s.io",
@@ -144,7 +133,6 @@ STORED_KINDS: Final = (
     Kind(
         name="IngressClass",
         plural="ingressclasses",
-        singular="ingressclass",
         code=31,
         wire_type=wire_types.IngressClass,
         group="networking.k8s.io",
@@ -155,7 +143,6 @@ STORED_KINDS: Final = (
     Kind(
         name="NetworkPolicy",
         plural="networkpolicies",
-        singular="networkpolicy",
         code=32,
         wire_type=wire_types.NetworkPolicy,
         group="networking.k8s.io",
@@ -166,7 +153,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ServiceCIDR",
         plural="servicecidrs",
-        singular="servicecidr",
         code=85,
         wire_type=wire_types.ServiceCIDR,
         group="networking.k8s.io",
@@ -179,7 +165,6 @@ STORED_KINDS: Final = (
     Kind(
         name="IPAddress",
         plural="ipaddresses",
-        singular="ipaddress",
         code=86,
         wire_type=wire_types.IPAddress,
         group="networking.k8s.io",
@@ -192,7 +177,6 @@ STORED_KINDS: Final = (
     Kind(
         name="FlowSchema",
         plural="flowschemas",
-        singular="flowschema",
         code=88,
         wire_type=wire_types.FlowSchema,
         group="flowcontrol.apiserver.k8s.io",
@@ -205,7 +189,6 @@ STORED_KINDS: Final = (
     Kind(
         name="PriorityLevelConfiguration",
         plural="prioritylevelconfigurations",
-        singular="prioritylevelconfiguration",
         code=89,
         wire_type=wire_types.PriorityLevelConfiguration,
         group="flowcontrol.apiserver.k8s.io",
@@ -219,7 +202,6 @@ STORED_KINDS: Final = (
     Kind(
         name="PersistentVolume",
         plural="persistentvolumes",
-        singular="persistentvolume",
         code=33,
         wire_type=wire_types.PersistentVolume,
         namespaced=False,
@@ -231,7 +213,6 @@ STORED_KINDS: Final = (
     Kind(
         name="PersistentVolumeClaim",
         plural="persistentvolumeclaims",
-        singular="persistentvolumeclaim",
         code=34,
         wire_type=wire_types.PersistentVolumeClaim,
         short_names=("pvc",),
@@ -242,7 +223,6 @@ STORED_KINDS: Final = (
     Kind(
         name="StorageClass",
         plural="storageclasses",
-        singular="storageclass",
         code=35,
         wire_type=wire_types.StorageClass,
         group="storage.k8s.io",
@@ -254,7 +234,6 @@ STORED_KINDS: Final = (
     Kind(
         name="CSIDriver",
         plural="csidrivers",
-        singular="csidriver",
         code=36,
         wire_type=wire_types.CSIDriver,
         versions_updates=True,
@@ -267,7 +246,6 @@ STORED_KINDS: Final = (
     Kind(
         name="CSINode",
         plural="csinodes",
-        singular="csinode",
         code=37,
         wire_type=wire_types.CSINode,
         versions_updates=True,
@@ -279,7 +257,6 @@ STORED_KINDS: Final = (
     Kind(
         name="CSIStorageCapacity",
         plural="csistoragecapacities",
-        singular="csistoragecapacity",
         code=38,
         wire_type=wire_types.CSIStorageCapacity,
         versions_updates=True,
@@ -290,7 +267,6 @@ STORED_KINDS: Final = (
     Kind(
         name="VolumeAttachment",
         plural="volumeattachments",
-        singular="volumeattachment",
         code=39,
         wire_type=wire_types.VolumeAttachment,
         versions_updates=True,
@@ -305,7 +281,6 @@ STORED_KINDS: Final = (
     Kind(
         name="VolumeAttributesClass",
         plural="volumeattributesclasses",
-        singular="volumeattributesclass",
         code=87,
         wire_type=wire_types.VolumeAttributesClass,
         group="storage.k8s.io",
@@ -318,7 +293,6 @@ STORED_KINDS: Final = (
     Kind(
         name="DeviceClass",
         plural="deviceclasses",
-        singular="deviceclass",
         code=40,
         wire_type=wire_types.DeviceClass,
         group="resource.k8s.io",
@@ -330,7 +304,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ResourceClaim",
         plural="resourceclaims",
-        singular="resourceclaim",
         code=41,
         wire_type=wire_types.ResourceClaim,
         group="resource.k8s.io",
@@ -342,7 +315,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ResourceClaimTemplate",
         plural="resourceclaimtemplates",
-        singular="resourceclaimtemplate",
         code=42,
         wire_type=wire_types.ResourceClaimTemplate,
         group="resource.k8s.io",
@@ -352,7 +324,6 @@ STORED_KINDS: Final = (
     Kind(
         name="ResourceSlice",
         plural="resourceslices",
-        singular="resourceslice",
         code=43,
         wire_type=wire_types.ResourceSlice,
         group="resource.k8s.io",
@@ -366,7 +337,6 @@ STORED_KINDS: Final = (
     Kind(
         name="CertificateSigningRequest",
         plural="certificatesigningrequests",
-        singular="certificatesigningrequest",
         code=44,
         wire_type=wire_types.CertificateSigningRequest,
         group="certificates.k8s.io",

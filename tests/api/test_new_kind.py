@@ -56,7 +56,6 @@ class Gauge(msgspec.Struct, omit_defaults=True, gc=False, rename="camel"):
 GADGET = Kind(
     name="Gadget",
     plural="gadgets",
-    singular="gadget",
     code=9001,
     wire_type=Gadget,
     group="example.org",
@@ -67,7 +66,6 @@ GADGET = Kind(
 GAUGE = Kind(
     name="Gauge",
     plural="gauges",
-    singular="gauge",
     code=9002,
     wire_type=Gauge,
     group="example.org",
@@ -112,9 +110,12 @@ def gadget(name="g", color="red", **metadata):
 
 
 def test_a_code_a_name_and_a_resource_belong_to_one_kind(registered):
-    for other in ({"name": "Gadget"}, {"plural": "gadgets"}, {"code": 9001}):
+    for other, why in (
+        ({"name": "Gadget"}, "resource is taken"), ({"plural": "gadgets"}, "resource is taken"),
+        ({"code": 9001}, "code 9001 is Gadget's; take 9003"),
+    ):  # fmt: skip
         taken = {"name": "Other", "plural": "others", "code": 9003, **other}
-        with pytest.raises(ValueError, match="is taken"):
+        with pytest.raises(ValueError, match=why):
             kinds.register(msgspec.structs.replace(GADGET, **taken))
     with pytest.raises(ValueError, match="code above 0"):
         kinds.register(msgspec.structs.replace(GADGET, name="A", plural="as", code=0))
