@@ -73,7 +73,10 @@ class _Graph:
         self.named: dict[Key, set[Owner]] = defaultdict(set)
         self.owners: dict[_Item, set[Owner]] = {}
         self.unfinished: set[Owner] = set()
-        """Owners that are gone, with more dependents than one pass looks at."""
+        """Owners to look at: they may be gone, or have more dependents than one pass looks at.
+
+        Who stands here stays until it was looked at, whatever fails meanwhile.
+        """
         self.ending: set[Key] = set()
         """Objects that are being deleted and wait for this collector, or may."""
         self.users: dict[Key, int] = {}
@@ -164,17 +167,19 @@ def follow(now: datetime) -> int:
 
 def _pass(now: datetime) -> int:
     graph = _remembered()
-    suspects = None if graph is None else _news(graph)
-    if graph is None or suspects is None:
-        graph, suspects = _load()
-    suspects |= graph.unfinished
-    graph.unfinished = set()
-    known = dependents.states(suspects)
+    if graph is None or not _read_news(graph):
+        graph = _load()
+    known = dependents.states(graph.unfinished)
     done = 0
-    for owner in sorted(suspects, key=_order):
+    for owner in sorted(known, key=_order):
+        graph.unfinished.discard(owner)
         if known[owner] is State.ABSENT:
             which = Which(owner.kind, namespace=owner.namespace, name=owner.name)
-            done += _alone(which, partial(_collect, graph, owner, known, now), now)
+            try:
+                done += _alone(which, partial(_collect, graph, owner, known, now), now)
+            except BaseException:
+                graph.unfinished.add(owner)  # the database fails: the next pass looks again
+                raise
     graph.claims = {}
     there = present(graph.users.values())
     graph.users = {
@@ -201,8 +206,8 @@ def _remembered() -> _Graph | None:
     return next(iter(_graphs), None)
 
 
-def _load() -> tuple[_Graph, set[Owner]]:
-    """Build the graph from the rows; return it and all owners, of whom some may be gone."""
+def _load() -> _Graph:
+    """Build the graph from the rows, and remember it; all owners are to be looked at."""
     graph = _Graph()
     graph.cursor = changes.watermark()
     found, pods = dependents.everything()
@@ -211,27 +216,27 @@ def _load() -> tuple[_Graph, set[Owner]]:
     for one in pods:
         graph.add(one.class_id, one.references)
     graph.ending |= set(dependents.ending_pods())
+    graph.unfinished |= set(graph.owned)
     _graphs[:] = [graph]
-    return graph, set(graph.owned)
+    return graph
 
 
-def _news(graph: _Graph) -> set[Owner] | None:
-    """Follow the log; return the owners to look at, ``None`` when the log no longer has it."""
-    suspects: set[Owner] = set()
+def _read_news(graph: _Graph) -> bool:
+    """Follow the log, noting the owners to look at; False when the log no longer has it."""
     while True:
         pod_owners = [key for key in graph.named if key[0] == "Pod"]
         news = dependents.news(graph.cursor, pod_owners=pod_owners)
         if news is None:
-            return None
+            return False
         for seen in news.objects:
-            suspects |= graph.read(seen)
+            graph.unfinished |= graph.read(seen)
         for one in news.pods:
-            suspects |= graph.add(one.class_id, one.references)
+            graph.unfinished |= graph.add(one.class_id, one.references)
         for key in news.deleted_pods:
-            suspects |= graph.named.get(key, set())
+            graph.unfinished |= graph.named.get(key, set())
         graph.ending |= set(news.terminating_pods)
         if news.cursor == graph.cursor:
-            return suspects
+            return True
         graph.cursor = news.cursor
 
 

@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from django.db import OperationalError, transaction
 
 from clusterstate import aside, changes, dependents, memory, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.objects.errors import NotFound
+from clusterstate.queries.controllers import pending_work
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_manifest
 from scheduling.controllers import garbage, manager
@@ -578,3 +580,35 @@ def test_a_protected_volume_stays_while_a_claim_has_it():
     say("Released")
     garbage.follow(NOW)
     assert left() == {"bound": ["example.com/mine"], "free": ["example.com/mine"]}
+
+
+def refuse_deletions(what: str) -> None:
+    """Have the database say at pods that are to go that it ends, or no longer."""
+    if what == "begin":
+        sql.run(
+            "CREATE FUNCTION pg_temp.fail() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN RAISE admin_shutdown; END$$"
+        )
+        sql.run(
+            "CREATE TRIGGER fail BEFORE DELETE ON pod FOR EACH ROW EXECUTE FUNCTION pg_temp.fail()"
+        )
+    else:
+        sql.run("DROP TRIGGER fail ON pod")
+
+
+def test_what_a_pass_that_failed_was_about_is_collected_by_the_next_one() -> None:
+    make_owner("ReplicaSet", "first", 1, app="first")
+    make_owner("ReplicaSet", "second", 1, app="second")
+    settle()
+    assert len(names("Pod")) == 2
+    delete("ReplicaSet", "first", "Background")
+    delete("ReplicaSet", "second", "Background")
+    refuse_deletions("begin")
+    for _ in range(2):
+        with pytest.raises(OperationalError), transaction.atomic():
+            garbage.follow(NOW)
+    refuse_deletions("end")
+    assert garbage.has_work(pending_work([garbage.NAME]))
+    garbage.follow(NOW)
+    assert names("Pod") == []
+    assert not garbage.has_work(pending_work([garbage.NAME]))

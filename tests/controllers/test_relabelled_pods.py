@@ -142,7 +142,7 @@ def test_pods_that_are_relabelled_while_their_owner_goes_are_orphaned_and_stay()
     names = pod_names()
     objects.delete("ReplicaSet", "default", "web", {"propagationPolicy": "Orphan"}, now=NOW)
     (graph,) = garbage._graphs
-    garbage._news(graph)
+    garbage._read_news(graph)
     for number, name in enumerate(names):
         relabel(name, f"m{number}")  # after the pass has read the log
     garbage._end(graph, ("ReplicaSet", "default", "web"), NOW)
