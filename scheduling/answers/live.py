@@ -41,6 +41,7 @@ class Live:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._mirror: Mirror | None = None
+        self._profiles: set[str] = set()
         self._version = 0
         self._kept: tuple[int, dict[Hashable, Any]] = (0, {})
 
@@ -53,21 +54,23 @@ class Live:
     def follow(self, *, mark: int | None = None) -> int:
         """Bring the mirror up to date, to ``mark`` at least if given; return its revision.
 
-        Queries thrice, a dozen times at first.
+        It is loaded anew where other profiles are in force than those whose pods it queues. Queries
+        four times, a dozen times when it loads.
         """
         with self._lock:
             now = time.time()
             mirror, self._mirror = self._mirror, None
             # Kept again only at the end: what fails halfway is loaded again.
-            outgrown = mirror is not None and mirror.has_outgrown
-            if mirror is None or outgrown:
+            names = {profile.scheduler_name for profile in profiles.in_force()[1].profiles}
+            replaces = mirror is not None and (mirror.has_outgrown or names != self._profiles)
+            if mirror is None or replaces:
                 mirror = None
                 self._kept = 0, {}
-                names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
                 mirror.load(now)
+                self._profiles = names
                 self._version += 1
-                if outgrown:
+                if replaces:
                     collector.calm()  # what it replaces was frozen, and would stay for ever
             else:
                 reserved = mirror.reserved
@@ -117,7 +120,7 @@ memory.when_replaced(_live.forget)
 
 
 def follow() -> int:
-    """Bring this process's mirror up to date; return its revision. Queries thrice."""
+    """Bring this process's mirror up to date; return its revision. Queries four times."""
     return _live.follow()
 
 

@@ -1,7 +1,10 @@
 """The world that questions see: the same to every process, whatever it met before."""
 
+import json
+
 import pytest
 
+from clusterstate.actions import scheduler_configuration
 from clusterstate.actions.pods.status import nominate
 from scheduling.answers.live import Live, World
 from tests.clock import NOW, after
@@ -12,6 +15,10 @@ pytestmark = pytest.mark.django_db
 
 def nominated(pod_id):
     return World().snapshot().nominated_node_of(pod_id)
+
+
+def waiting():
+    return World().look(lambda mirror: [place.pod_id for place in mirror.queue.places()])
 
 
 @pytest.mark.parametrize("others", [0, 200], ids=["few changes", "many changes"])
@@ -34,6 +41,22 @@ def test_the_log_says_for_whom_room_is_made(others):
     fresh = Live()
     fresh.follow()
     assert fresh.look(lambda mirror, _: mirror.snapshot.nominated_node_of(pod_id)) == "n2"
+
+
+def test_pods_of_a_profile_that_was_stored_later_wait_and_hold_room():
+    """A mirror that has followed for long has the profiles of the configuration in force."""
+    make_node("n1")
+    assert waiting() == []
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler"}, {"schedulerName": "later"}],
+    }
+    scheduler_configuration.store(document=json.dumps(document), by="x", now=NOW)
+    pod_id = make_pod("p", schedulerName="later")
+    nominate(pod_id, "n1", now=after(1))
+    assert waiting() == [pod_id]
+    assert nominated(pod_id) == "n1"
 
 
 def test_equal_pods_stand_in_the_same_order_for_every_mirror():

@@ -87,7 +87,6 @@ def test_an_advisor_gives_up_what_it_outgrew(api, runner):
     live = Live()
 
     def known():
-        live.look(live.shared)
         return live.look(lambda mirror, version: weakref.ref(mirror.snapshot))
 
     first = known()
