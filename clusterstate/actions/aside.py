@@ -14,6 +14,7 @@ does no harm; each statement or transaction of it is whole. A database that is a
 not the fault of any object: such an error passes through, and the follower tries again later.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
@@ -68,8 +69,10 @@ def node(name: str) -> Which:
     return Which("Node", name=name)
 
 
-_with_rows: dict[str, bool] = {}
-"""Which followers of this process have set something aside, as far as it knows."""
+_ASKED_FOR: Final = 5.0
+"""So many seconds a process goes by what it knows: another one may have set something aside."""
+_with_rows: dict[str, tuple[bool, float]] = {}
+"""Which followers have set something aside, as far as this process knows, and since when."""
 
 memory.when_replaced(_with_rows.clear)
 
@@ -170,7 +173,7 @@ def put(follower: str, which: Which, error: BaseException, *, now: datetime) -> 
         " RETURNING object_id, namespace, name",
         (follower, which.kind, text, now, *parameters),
     )
-    _with_rows[follower] = True
+    _with_rows[follower] = True, time.monotonic()
     if row is None:
         if not sql.fetch(f"SELECT 1 FROM {kind.rows} t WHERE {condition}", parameters):
             logger.error("follower_failed", follower=follower, object=which, exc_info=error)
@@ -216,9 +219,15 @@ def _tell(
 
 def _has_rows(follower: str) -> bool:
     known = _with_rows.get(follower)
-    if known is None:
-        known = _with_rows[follower] = bool(aside.objects(follower))
-    return known
+    if known is not None and (known[0] or time.monotonic() - known[1] < _ASKED_FOR):
+        return known[0]
+    return _ask(follower)
+
+
+def _ask(follower: str) -> bool:
+    found = bool(aside.objects(follower))
+    _with_rows[follower] = found, time.monotonic()
+    return found
 
 
 def release(follower: str, which: Sequence[Which]) -> None:
@@ -235,7 +244,7 @@ def release(follower: str, which: Sequence[Which]) -> None:
             follower,
         ),
     )
-    _with_rows[follower] = bool(aside.objects(follower))
+    _ask(follower)
 
 
 def sweep(now: datetime) -> int:

@@ -133,6 +133,22 @@ def test_what_was_set_aside_is_told_once_for_each_version_and_swept_when_it_chan
     assert not aside.put("someone", aside.pod(pod_id), error, now=NOW), "it is gone"
 
 
+def test_what_another_process_set_aside_is_released_by_the_one_that_digests_it(monkeypatch) -> None:
+    monkeypatch.setattr(aside, "_ASKED_FOR", 0.0)  # the seconds are over
+    pod_id = make_pod("p")
+
+    def digest() -> None:
+        aside.each("someone", [pod_id], lambda some: None, which=aside.pod, now=NOW)
+
+    digest()
+    sql.run(
+        "INSERT INTO set_aside (follower, kind, object_id, revision, namespace, name, error, since)"
+        " SELECT 'someone', 'Pod', id, revision, namespace, name, 'an accident', now() FROM pod"
+    )
+    digest()
+    assert kept("someone") == []
+
+
 # The followers ------------------------------------------------------------------------------------
 
 
