@@ -27,6 +27,10 @@
     waking                    what happens in a cluster, as what wakes pods of its queue
     copying                   a snapshot of one's own, for what-if
 
+Two things are called a program. ``programs`` makes one of a class's rules about other pods, which
+the loop of the fast lane adds to the class's plan. ``row_program`` makes one of all the class's
+filters (``filter_program``), which says why rows reject the class and who would have to leave them.
+
 ``cycle.schedule_batch`` is the main entry; ``scheduling.worker.mirror`` feeds the snapshot, and
 simulations feed one of their own. Nothing here reads a clock or rolls dice that it was not given
 (seeds are arguments), so equal inputs give equal decisions.

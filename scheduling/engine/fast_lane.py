@@ -125,7 +125,7 @@ class _Ahead:
 
 
 class FastLane:
-    """What ``decider.Decider`` keeps to decide runs of pods."""
+    """What ``deciding.Decider`` keeps to decide runs of pods."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
