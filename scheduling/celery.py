@@ -121,7 +121,7 @@ def _warm_up(**_: object) -> None:
 
 
 def _end() -> None:
-    """End the scheduler, so that whoever supervises it sees that it fails; an advisor goes on."""
+    """End the scheduler, so that its supervisor sees that it fails; an advisor goes on."""
     if settings.PROCESS == "scheduler":
         os.kill(os.getpid(), signal.SIGTERM)
 

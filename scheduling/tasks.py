@@ -1,8 +1,8 @@
 """Celery's entry points: keyword-only, idempotent, one call each.
 
-What the loops of the worker processes do for all their life (``processes``) can be asked for by a
-task too: in a process that has the loop the task nudges it, in any other it does the work once. So
-a plain Celery worker on these queues is enough to keep a cluster going.
+A task can ask for the work of a worker process's loop (``processes``): in a process that has the
+loop the task nudges it, in any other it does the work once. So a plain Celery worker on these
+queues is enough to keep a cluster going.
 
 The modules are imported by the task that needs them: beat and the other workers know this module
 too, and do without NumPy and the compiled loops.

@@ -11,7 +11,7 @@ on any host: each question is taken by one of them. An advisor writes nothing, s
 After each look the loop rests a quarter of a second, after a long one longer: a look costs this
 process and the database something even if it finds nothing. Each question reads by itself what is
 new since the last look, some milliseconds' worth. The threads that answer yield
-their processors to whoever else wants them: what is asked may wait, and pods and requests may not.
+their processors to other processes: questions may wait, pods and requests may not.
 """
 
 import threading

@@ -3,7 +3,7 @@
 ``ask`` is for whoever needs an answer: web processes, the console, controllers. It imports neither
 NumPy nor the engine. A question and its answer go through Redis::
 
-    stowage:question:ID    the question: kept until its deadline, then nobody begins with it
+    stowage:question:ID    the question: kept until its deadline, when no advisor begins with it
     stowage:questions      ids in the order asked
     stowage:questions:long who asked questions that take long, in the order of their turns
     stowage:questions:of:WHO   the ids of these, in the order asked
@@ -62,7 +62,7 @@ _ADVISOR: Final = "stowage:advisor:"
 _PROGRESS: Final = "stowage:progress:"
 
 MOST_WAITING: Final = 1000
-"""Questions that may wait in each list; who asks more is told to come again."""
+"""Questions that may wait in each list; further ones are refused with a time to try again."""
 _TELL_SECONDS: Final = 0.25
 """An advisor tells how far it is no sooner than so long after it told last."""
 _PROGRESS_KEPT_SECONDS: Final = 10
@@ -241,7 +241,7 @@ def _progress_key(name: str, document: object) -> str:
 def progress(name: str, document: object) -> Progress | None:
     """Return how far an advisor is with a question, ``None`` where none has said so lately.
 
-    Who asks the same at the same time sees whichever advisor spoke last. Asks Redis once.
+    Of several askers of the same question each sees the latest progress of any. Asks Redis once.
     """
     try:
         found: Any = client().get(_progress_key(name, document))
@@ -272,7 +272,7 @@ def teller(name: str, document: object) -> Callable[[str, float], None]:
 
 
 def wait_for_turn(at: "redis.Redis", asker: str) -> None:
-    """Give an asker the last place among those who take turns; each has one."""
+    """Put an asker at the end of the order of turns, in which each asker has one place."""
     at.lrem(LONG, 0, asker)
     at.rpush(LONG, asker)
     at.expire(LONG, _LIST_SECONDS)
@@ -374,11 +374,11 @@ class Desk:
     def _of(self, asker: str) -> str:
         """Return the first question of the asker whose turn it is, empty where none is to be taken.
 
-        Whoever has more waits for the next turn behind all others.
+        An asker with more questions goes to the end of the order of turns.
         """
         if not self._turns.begin(asker):
             wait_for_turn(client(), asker)
-            time.sleep(_PASSED_SECONDS)  # where only this one asks, the look would be in vain
+            time.sleep(_PASSED_SECONDS)  # a look at once might find this asker again
             return ""
         self._asker = asker
         pipeline = client().pipeline(transaction=False)

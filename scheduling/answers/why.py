@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
     ``limit``: the most nodes of the page; 0 for none. ``token``: ``metadata.continue`` of the page
     before. ``rejected_by``: only nodes that this filter rejects. ``remedies``: whether to find out
-    what would let a waiting pod in. ``patches``: whether who asks may get the pod, all of whose
+    what would let a waiting pod in. ``patches``: whether the asker may get the pod, all of whose
     containers the patch of a remedy repeats.
     """
 

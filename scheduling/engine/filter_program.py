@@ -1,7 +1,7 @@
 """The filters of a profile for one class, written as arrays for ``compiled.rows``.
 
-A filter takes part by what it states (``framework.terms``, ``Locality.NODE``). ``row_program`` keeps
-one ``FilterProgram`` for each class and asks it; it has nothing to do with ``programs``.
+A filter takes part by what it states (``framework.terms``, ``Locality.NODE``). ``row_program``
+keeps one ``FilterProgram`` for each class and asks it; it has nothing to do with ``programs``.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -79,7 +79,7 @@ class HTTPCaller:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            # Nobody was asked anything: what can be read now is the end, or not meant for us.
+            # No request is under way: what can be read is the end, or an answer to nothing.
             if connection.sock is not None and not _readable(connection.sock):
                 return connection
             connection.close()

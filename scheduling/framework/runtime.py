@@ -82,7 +82,7 @@ class Framework(BindingPoints):
         plugins: instances by name; all that the profile names.
         waiting_pods: what plugins that want it see of pods that wait on Permit.
         stored_pods: what plugins that want it see of pods beyond their scheduling classes.
-        meter: told how long each call of a plugin takes, if somebody wants to know.
+        meter: told how long each call of a plugin takes; ``None`` for none.
 
     Raises:
         ConfigurationError: a plugin is missing or cannot act where the profile puts it.

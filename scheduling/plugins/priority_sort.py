@@ -2,7 +2,7 @@
 
 Rule: plugins/queuesort/priority_sort.go, v1.36 (R152). Of our own is ``agePointsPerMinute``: each
 minute that a pod waits counts as so many points of priority, in the order of the queue and nowhere
-else. Whom a pod may preempt, and who may preempt it, its stated priority says.
+else. Which pods may preempt which depends on their stated priorities alone.
 """
 
 from scheduling.framework.plugin_args import PrioritySortArgs

@@ -1,4 +1,4 @@
-"""A loop that a worker process runs for all its life: a thread that begins again after failures."""
+"""A loop of a worker process: a thread that begins again after failures, until the process ends."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The loops that a worker process runs for all its life, each on a thread of its own.
+"""The loops that a worker process runs from its start to its end, each on a thread of its own.
 
 ::
 

@@ -79,8 +79,8 @@ class Outcome(msgspec.Struct, frozen=True):
         """Return the figures by which configurations are compared.
 
         Waiting times in seconds, of pods that were bound; means of ``used`` and ``fragmented`` are
-        over time. ``moved``: pods that were preempted, evicted or lost. Pods whose place was given
-        came to nobody and waited for nothing: they count in what is used, and where they moved.
+        over time. ``moved``: pods that were preempted, evicted or lost. Pods whose node was given
+        are not among ``pods`` and have no waiting time; they count in ``used`` and ``moved``.
         """
         came = [fate for fate in self.fates if not fate.given]
         bound = [fate for fate in came if fate.bound_at is not None]

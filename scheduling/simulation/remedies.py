@@ -320,10 +320,10 @@ class Trial:
         return framework.filter(state, pod.info, snapshot, rows).feasible
 
     def placed(self, pods: Sequence[PodToPlace], changed: Rows | None = None) -> int:
-        """Return how many of the pods find room, one after the other; nobody stays there.
+        """Return how many of the pods find room, placed one after the other and then taken back.
 
-        ``changed``: the nodes that differ from how they are; only there is there room for those of
-        the pods that find none without a change.
+        ``changed``: the rows that the trial changed. Pods that find no room without a change can
+        find some only there.
         """
         keys: list[Hashable] = []
         try:
@@ -350,8 +350,8 @@ class Trial:
     ) -> None:
         """Place pods as ``schedule_batch`` does, and add the keys of those that found room.
 
-        Why a pod finds none is not worked out, and its sisters are not tried after it: nobody
-        leaves, so they would be refused as well.
+        A pod that finds none gets no reason, and the pods of its class after it are not tried: no
+        pod leaves, so they would be refused as well.
         """
         left = list(pods)
         while left:

@@ -43,7 +43,7 @@ class Room(msgspec.Struct, frozen=True):
 def room_for(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> Room | None:
     """Return how many pods of a class find room, ``None`` where they must be placed to know.
 
-    The snapshot is changed for a moment and put back: nobody else may look at it meanwhile.
+    The snapshot is changed for a moment and put back: no other thread may read it meanwhile.
 
     Raises:
         PluginFailed: a plugin failed.

@@ -29,8 +29,8 @@ _SAMPLED: Final = 10
 class PluginMeter:
     """Counts what plugins and extension points take (``framework.binding_points.Meter``).
 
-    It hears of pods that are decided on the reference path, and of what is run once for a class of
-    pods. The fast lane, which decides many pods in one loop, calls no plugin for each.
+    It counts the calls for pods that are decided on the reference path, and those that are made
+    once for a class. The fast lane, which decides many pods in one loop, calls no plugin for each.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -186,7 +186,7 @@ class Reservations:
         except PluginFailed as failure:
             status = failure.status
         if not status.ok and status.code is not Code.WAIT:
-            # No other pod was judged meanwhile, so nobody is to hear of the room.
+            # No other pod was judged meanwhile, so none needs to be woken for the room.
             _unreserve(framework, state, info, node_name)
             self._mirror.snapshot.forget(pod_id)
             return _refused(decision, status)

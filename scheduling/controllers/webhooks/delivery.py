@@ -45,7 +45,7 @@ _GONE: Final = 410
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a webhook wants to be told of."""
+    """Which changes a webhook asks for."""
 
     types: frozenset[str]
     kinds: frozenset[str]

@@ -23,8 +23,8 @@ _MANY: Final = 100
 class Plan(msgspec.Struct, kw_only=True):
     """What to do now. ``start`` is the time for which a Job is to be started.
 
-    ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events of what goes on, by the
-    occasion: who has told of it need not do so again. ``due_at`` is when to look again.
+    ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events about lasting occasions,
+    by the occasion: each is to be recorded once. ``due_at`` is when to look again.
     """
 
     status: Manifest
@@ -95,10 +95,10 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
 
 
 def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) -> list[Manifest]:
-    """Return which of the Jobs that were active are, and tell what became of the others.
+    """Return which of the Jobs that were active still are; record how the others ended.
 
-    A Job that a client started in the CronJob's name, as ``kubectl create job --from`` does,
-    is told of and never active: it keeps nothing from being started.
+    A Job that a client started in the CronJob's name, as ``kubectl create job --from`` does, gets
+    an event but is never active, so it keeps no other Job from being started.
     """
     unseen = {one["metadata"]["uid"]: one for one in jobs}
     active = []

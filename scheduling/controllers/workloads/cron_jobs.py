@@ -1,7 +1,7 @@
 """CronJobs: starts the Jobs that ``cron_job_rules`` plans, and deletes those that are too many.
 
 A namespace is looked at whenever something in it changes. What goes on for a while, such as a Job
-that was started by hand, is told of once.
+that was started by hand, gets one event.
 """
 
 from clusterstate import memory
@@ -19,10 +19,10 @@ _JOB = "Job"
 
 _MOST_TOLD = 10_000
 _told: dict[str, frozenset[str]] = {}
-"""What was told of each CronJob that goes on, by its uid; who was looked at last stands last.
+"""The lasting occasions of each CronJob that have an event already, by its uid, latest look last.
 
-Nobody looks at a CronJob that was deleted, so the longest unseen is dropped where there are many.
-One that is dropped and still there is told of once more.
+A CronJob that was deleted is not looked at any more, so where there are many the one that was not
+looked at for longest is dropped. If it is still there, its occasions get an event once more.
 """
 memory.when_replaced(_told.clear)
 
