@@ -8,6 +8,7 @@ pkg/apis/core/validation/events.go (``ValidateEventCreate``, ``ValidateEventUpda
 from typing import Any, Final
 
 from clusterstate.objects import document, event_names
+from clusterstate.objects import labels as label_rules
 from clusterstate.objects.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
 
@@ -56,7 +57,7 @@ def _same(name: str, one: Any, other: Any) -> bool:
 
 
 def _new(event: Manifest) -> list[FieldError]:
-    errors = []
+    errors = _names(event.get("metadata") or {})
     if not event.get("eventTime"):
         errors.append(FieldError(REQUIRED, "eventTime"))
     for name, longest in _SAID.items():
@@ -75,6 +76,20 @@ def _new(event: Manifest) -> list[FieldError]:
         FieldError(FORBIDDEN, name, detail="needs to be unset") for name in _OLD if event.get(name)
     ]
     return errors + _series(event)
+
+
+def _names(metadata: Manifest) -> list[FieldError]:
+    """Return how a name is no DNS subdomain; the core group takes any segment of a path."""
+    name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
+    return [
+        FieldError(INVALID, f"metadata.{field}", given, problem)
+        for field, given, checked in (
+            ("generateName", prefix, label_rules.mask_trailing_dash(prefix)),
+            ("name", name, name),
+        )
+        if given
+        for problem in label_rules.is_dns1123_subdomain(checked)
+    ]
 
 
 def _series(event: Manifest) -> list[FieldError]:

@@ -122,6 +122,13 @@ def is_dns1123_subdomain(name: str) -> list[str]:
     return problems
 
 
+def mask_trailing_dash(prefix: str) -> str:
+    """Return the prefix as it may be checked as a whole name: ``web-`` will get a suffix."""
+    if len(prefix) > 1 and prefix[-1] == "-":
+        return prefix[:-2] + "a"
+    return prefix
+
+
 def is_dns1035_label(name: str) -> list[str]:
     """Return what keeps ``name`` from being an RFC 1035 label."""
     problems = [_too_long(63)] if _size(name) > 63 else []

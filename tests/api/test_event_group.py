@@ -6,6 +6,7 @@ import json
 import pytest
 
 from clusterstate.actions.events import Occurrence, record_many
+from clusterstate.local.hollow.pods import started_event
 from clusterstate.objects import event_names, protobuf
 from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token, names
 from tests.clock import NOW
@@ -169,7 +170,12 @@ def test_the_newer_group_wants_to_know_who_reports_what_and_when(api, missing):
     several = {"apiVersion": "events.k8s.io/v1", "kind": "EventList", "items": [body]}
     api.post(NEWER, several).fails(422, "Invalid")
     core = event_names.stored({**body, "apiVersion": "events.k8s.io/v1"})
-    api.post(CORE, core).ok(201)
+    if missing in ("eventTime", "type"):
+        api.post(CORE, core).ok(201)
+        return
+    refused = api.post(CORE, core).fails(422, "Invalid")
+    field = "reportingComponent" if missing == "reportingController" else missing
+    assert {cause["field"] for cause in refused["details"]["causes"]} == {field}
 
 
 @pytest.mark.parametrize(
@@ -200,3 +206,48 @@ def test_an_event_of_the_newer_group_changes_in_its_series_alone(api, patch):
     assert [cause["field"] for cause in refused["details"]["causes"]] == list(patch)
     same = {"eventTime": "2026-01-02T03:04:05.000006+00:00", "metadata": {"labels": {"a": "b"}}}
     api.patch(f"{NEWER}/e", same).ok()
+
+
+@pytest.mark.parametrize("name", ["system:node-proxier.17a3", "Upper", "trailing."])
+def test_the_core_group_takes_any_name_that_is_one_segment_of_a_path(api, name):
+    """Events are called after what they are about, and roles may have a colon in their names."""
+    core = {"involvedObject": REGARDING, "reason": "R", "message": "M", "type": "Normal"}
+    made = api.post(CORE, {"metadata": {"name": name}, **core}).ok(201)
+    assert api.get(f"{CORE}/{name}").ok() == made
+    drawn = api.post(CORE, {"metadata": {"generateName": name}, **core}).ok(201)
+    assert drawn["metadata"]["name"].startswith(name)
+    for metadata in ({"name": name}, {"generateName": name}):
+        refused = api.post(NEWER, {**newer(), "metadata": metadata}).fails(422, "Invalid")
+        (cause,) = refused["details"]["causes"]
+        assert cause["field"] == f"metadata.{next(iter(metadata))}"
+    for wrong in ("a/b", "a%b"):
+        api.post(CORE, {"metadata": {"name": wrong}, **core}).fails(422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"reportingComponent": "no name!"}, "reportingComponent"),
+        ({"reportingInstance": "i" * 129}, "reportingInstance"),
+        ({"message": "m" * 1025}, "message"),
+        ({"involvedObject": {"kind": "Node", "name": "n"}}, "involvedObject.namespace"),
+    ],
+)
+def test_a_core_event_with_a_time_of_its_own_says_who_reports_what(api, fields, wrong):
+    """One without it is of a program that knows only the old fields, and may lack them."""
+    event = {**event_names.stored(newer()), "apiVersion": "v1", **fields}
+    refused = api.post(CORE, event).fails(422, "Invalid")
+    assert {cause["field"] for cause in refused["details"]["causes"]} == {wrong}
+    del event["eventTime"]
+    if wrong != "involvedObject.namespace":
+        api.post(CORE, event).ok(201)
+
+
+def test_hollow_agents_tell_of_a_start_as_kubelets_do(api):
+    spec = {"nodeName": "n", "containers": [{"name": "main", "image": "i"}]}
+    body = {"metadata": {"name": "p"}, "spec": spec}
+    pod = api.post("/api/v1/namespaces/ns/pods", body).ok(201)
+    api.post(CORE, started_event(pod, "2026-01-02T03:04:05Z")).ok(201)
+    about = f"involvedObject.uid%3D{pod['metadata']['uid']},source%3Dkubelet"
+    (told,) = api.get(f"{CORE}?fieldSelector={about}").ok()["items"]
+    assert (told["reason"], told["message"]) == ("Started", "Started container main")

@@ -19,6 +19,7 @@ from clusterstate.admission.validation.options import PodOptions
 from clusterstate.admission.validation.resources import (
     parse,
 )
+from clusterstate.objects import labels
 from clusterstate.objects.meta import Manifest
 
 ENV_FIELDS: Final = (
@@ -222,7 +223,7 @@ def validate_env_from(sources: list[Manifest], path: str, options: PodOptions) -
             if not name:
                 errors.append(required(f"{where}.{field}.name"))
             else:
-                problems = formats.dns_subdomain(formats.mask_trailing_dash(name))
+                problems = formats.dns_subdomain(labels.mask_trailing_dash(name))
                 errors += invalid_each(f"{where}.{field}.name", name, problems)
         if not count:
             detail = "must specify one of: `configMapRef` or `secretRef`"

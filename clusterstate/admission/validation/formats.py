@@ -45,13 +45,6 @@ def range_problem(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
-def mask_trailing_dash(prefix: str) -> str:
-    """Return the prefix as it may be checked as a whole name: ``web-`` will get a suffix."""
-    if len(prefix) > 1 and prefix[-1] == "-":
-        return prefix[:-2] + "a"
-    return prefix
-
-
 def dns_subdomain_with_underscore(text: str) -> Problems:
     """Return what keeps ``text`` from being a DNS subdomain that may hold underscores."""
     problems = [] if len(text.encode()) <= 253 else ["must be no more than 253 bytes"]

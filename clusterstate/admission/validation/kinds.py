@@ -76,6 +76,7 @@ _NAMES: Final[dict[str, NameCheck]] = {
     "CertificateSigningRequest": formats.path_segment,
     "ClusterRole": formats.path_segment,
     "ClusterRoleBinding": formats.path_segment,
+    "Event": formats.path_segment,
     "IPAddress": formats.canonical_ip_address,
     "Role": formats.path_segment,
     "RoleBinding": formats.path_segment,
@@ -205,18 +206,44 @@ def _lease(new: Manifest, old: Manifest | None) -> Errors:
     return errors
 
 
+_EVENT_TEXTS: Final = ("reportingInstance", "action", "reason")
+_LONGEST_EVENT_TEXT: Final = 128
+_LONGEST_EVENT_MESSAGE: Final = 1024
+
+
 def _event(new: Manifest, old: Manifest | None) -> Errors:
+    """Return what is wrong with an Event; one with an ``eventTime`` says who reports what.
+
+    Rule: ``legacyValidateEvent``, pkg/apis/core/validation/events.go, v1.36.
+    """
     del old
     involved = new.get("involvedObject") or {}
     namespace = (new.get("metadata") or {}).get("namespace") or ""
     own = involved.get("namespace") or ""
-    if own and own != namespace:
+    is_new = bool(new.get("eventTime"))
+    fits = own == namespace or (is_new and bool(own))
+    if not own:
+        fits = namespace in ("default", "kube-system" if is_new else "")
+    errors: Errors = []
+    if not fits:
         detail = "does not match event.namespace"
-        return [invalid("involvedObject.namespace", own, detail)]
-    if not own and namespace not in ("", "default"):
-        detail = "does not match event.namespace"
-        return [invalid("involvedObject.namespace", own, detail)]
-    return []
+        errors.append(invalid("involvedObject.namespace", own, detail))
+    if not is_new:
+        return errors
+    reporter = new.get("reportingComponent") or ""
+    if not reporter:
+        errors.append(required("reportingComponent"))
+    errors += invalid_each("reportingComponent", reporter, formats.qualified_name(reporter))
+    for field in _EVENT_TEXTS:
+        text = new.get(field) or ""
+        if not text:
+            errors.append(required(field))
+        elif len(text.encode()) > _LONGEST_EVENT_TEXT:
+            errors.append(invalid(field, "", f"can have at most {_LONGEST_EVENT_TEXT} characters"))
+    if len((new.get("message") or "").encode()) > _LONGEST_EVENT_MESSAGE:
+        detail = f"can have at most {_LONGEST_EVENT_MESSAGE} characters"
+        errors.append(invalid("message", "", detail))
+    return errors
 
 
 # Workloads ------------------------------------------------------------------------------------

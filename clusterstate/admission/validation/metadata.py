@@ -15,6 +15,7 @@ from clusterstate.admission.validation.field import (
     required,
     too_long,
 )
+from clusterstate.objects import labels
 from clusterstate.objects.meta import Manifest
 
 IMMUTABLE = "field is immutable"
@@ -33,7 +34,7 @@ def validate_object_meta(
     own_name = meta.get("name") or ""
     generate_name = meta.get("generateName") or ""
     if generate_name:
-        prefix = formats.mask_trailing_dash(generate_name)
+        prefix = labels.mask_trailing_dash(generate_name)
         errors += invalid_each(f"{path}.generateName", generate_name, name(prefix))
     if own_name:
         problems = name(own_name)

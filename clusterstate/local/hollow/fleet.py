@@ -404,20 +404,9 @@ class Fleet:
 
     async def _tell_started(self, pod: dict[str, Any]) -> None:
         """Write the Event that the first container of a pod was started."""
-        metadata, node = pod["metadata"], pod["spec"]["nodeName"]
-        namespace, name, now = metadata["namespace"], pod["spec"]["containers"][0]["name"], _now()
-        event = {
-            "metadata": {"generateName": f"{metadata['name']}.", "namespace": namespace},
-            "involvedObject": {
-                "kind": "Pod", "apiVersion": "v1", "namespace": namespace,
-                "name": metadata["name"], "uid": metadata["uid"],
-                "fieldPath": f"spec.containers{{{name}}}",
-            },
-            "reason": "Started", "message": f"Started container {name}", "type": "Normal",
-            "source": {"component": "kubelet", "host": node}, "reportingComponent": "kubelet",
-            "reportingInstance": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
-        }  # fmt: skip
-        await self._ask("POST", f"/api/v1/namespaces/{namespace}/events", event)
+        event = pods.started_event(pod, _now())
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/events"
+        await self._ask("POST", path, event)
 
     async def _finish(self, pod: dict[str, Any]) -> None:
         """End a deletion; of a pod that something keeps, say first how it ended."""

@@ -305,6 +305,22 @@ def _report_of_running(
     return Report(made, again)
 
 
+def started_event(pod: Pod, now: str) -> dict[str, Any]:
+    """Return the Event that the first container of a pod on a node was started, as kubelets do."""
+    metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+    namespace, name = metadata["namespace"], pod["spec"]["containers"][0]["name"]
+    return {
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": namespace},
+        "involvedObject": {
+            "kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": metadata["name"],
+            "uid": metadata["uid"], "fieldPath": f"spec.containers{{{name}}}",
+        },
+        "reason": "Started", "message": f"Started container {name}", "type": "Normal",
+        "source": {"component": "kubelet", "host": node}, "reportingComponent": "kubelet",
+        "reportingInstance": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+    }  # fmt: skip
+
+
 def ended_status(pod: Pod, exit_code: int, now: datetime) -> dict[str, Any]:
     """Return the status of a pod whose containers ended for good."""
     reason = "Error" if exit_code else "Completed"
