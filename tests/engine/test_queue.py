@@ -508,9 +508,9 @@ def test_so_many_attempts_at_most_come_early_and_to_nothing():
         q.move_on_event(added(a=""), now)
         while popped := q.pop_batch(now, 1000):
             refuse(q, popped, now)
-    assert 11_000 <= q.incoming[Stage.ACTIVE, "PopFromBackoffQ"] <= 12_100
+    assert 1400 <= q.incoming[Stage.ACTIVE, "PopFromBackoffQ"] <= 1600
     assert q.next_due(now) > now
-    assert q.next_due(now) <= now + 0.02
+    assert q.next_due(now) <= now + 0.2
     q.add(pod(1, class_id=9999), now)
     assert ids(q.pop_batch(now, 9)) == [1], "who is active does not wait for that"
 
