@@ -11,7 +11,7 @@ from typing import Any
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, VIEWS
 
-COLLECTION_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update"]
+_VERBS = "create delete deletecollection get list patch update watch"
 VERSION: dict[str, str] = {
     "major": "1",
     "minor": "36",
@@ -29,16 +29,37 @@ VERSION: dict[str, str] = {
 }
 
 
+def _entry(
+    name: str,
+    kind: str,
+    verbs: str,
+    *,
+    singular: str | None = None,
+    namespaced: bool = False,
+    of: str | None = None,
+) -> dict[str, Any]:
+    """Return the entry of a resource, or of a subresource (``pods/decisions``).
+
+    ``singular``: its name for one object, where that is not the kind's; ``of``: the group and
+    version of the kind, where they are not the resource's.
+    """
+    usual = "" if "/" in name else kind.lower()
+    found = {
+        "name": name,
+        "singularName": usual if singular is None else singular,
+        "namespaced": namespaced,
+        "kind": kind,
+        "verbs": verbs.split(),
+    }
+    if of is not None:
+        found["group"], _, found["version"] = of.rpartition("/")
+    return found
+
+
 def _reviews(*kinds: str) -> list[dict[str, Any]]:
     """Return the entries of questions about access."""
     return [
-        {
-            "name": f"{kind.lower()}s",
-            "singularName": kind.lower(),
-            "namespaced": kind.startswith("Local"),
-            "kind": kind,
-            "verbs": ["create"],
-        }
+        _entry(f"{kind.lower()}s", kind, "create", namespaced=kind.startswith("Local"))
         for kind in kinds
     ]
 
@@ -46,24 +67,13 @@ def _reviews(*kinds: str) -> list[dict[str, Any]]:
 # Resources that are answered but never stored: (group, version) -> entries.
 _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("", "v1"): [
-        {
-            "name": "bindings",
-            "singularName": "binding",
-            "namespaced": True,
-            "kind": "Binding",
-            "verbs": ["create"],
-        },
-        {
-            "name": "pods/decisions",
-            "singularName": "",
-            "namespaced": True,
-            "kind": "DecisionList",
-            "group": "stowage.dev",
-            "version": "v1",
-            "verbs": ["get"],
-        },
+        _entry("bindings", "Binding", "create", namespaced=True),
+        _entry("pods/decisions", "DecisionList", "get", namespaced=True, of="stowage.dev/v1"),
     ],
-    ("authentication.k8s.io", "v1"): _reviews("SelfSubjectReview", "TokenReview"),
+    ("authentication.k8s.io", "v1"): _reviews(
+        "SelfSubjectReview",
+        "TokenReview",
+    ),
     ("authorization.k8s.io", "v1"): _reviews(
         "LocalSubjectAccessReview",
         "SelfSubjectAccessReview",
@@ -71,219 +81,68 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
         "SubjectAccessReview",
     ),
     ("stowage.dev", "v1"): [
-        {
-            "name": "audit",
-            "singularName": "audit",
-            "namespaced": False,
-            "kind": "AuditEvent",
-            "verbs": ["get"],
-        },
-        {
-            "name": "changes",
-            "singularName": "change",
-            "namespaced": False,
-            "kind": "Change",
-            "verbs": ["get"],
-        },
-        {
-            "name": "decisions",
-            "singularName": "decision",
-            "namespaced": False,
-            "kind": "Decision",
-            "verbs": ["get"],
-        },
-        {
-            "name": "evictions",
-            "singularName": "eviction",
-            "namespaced": True,
-            "kind": "Eviction",
-            "verbs": ["get", "list"],
-        },
-        {
-            "name": "selections",
-            "singularName": "selection",
-            "namespaced": True,
-            "kind": "Selection",
-            "verbs": ["list"],
-        },
-        {
-            "name": "waitinggroups",
-            "singularName": "waitinggroup",
-            "namespaced": True,
-            "kind": "WaitingGroup",
-            "verbs": ["get", "list"],
-        },
-        {
-            "name": "waitingtimes",
-            "singularName": "waitingtimes",
-            "namespaced": True,
-            "kind": "WaitingTimes",
-            "verbs": ["get"],
-        },
-        {
-            "name": "waitingpods",
-            "singularName": "waitingpod",
-            "namespaced": True,
-            "kind": "WaitingPod",
-            "verbs": ["get", "list"],
-        },
-        {
-            "name": "webhooks",
-            "singularName": "webhook",
-            "namespaced": False,
-            "kind": "Webhook",
-            "verbs": ["create", "delete", "get", "list", "update"],
-        },
-        {
-            "name": "webhooks/deliveries",
-            "singularName": "",
-            "namespaced": False,
-            "kind": "DeliveryList",
-            "verbs": ["get"],
-        },
-        {
-            "name": "webhooks/replay",
-            "singularName": "",
-            "namespaced": False,
-            "kind": "Replay",
-            "verbs": ["create"],
-        },
-        {
-            "name": "waitingpods/permit",
-            "singularName": "",
-            "namespaced": True,
-            "kind": "Permit",
-            "verbs": ["create"],
-        },
-        {
-            "name": "brakes",
-            "singularName": "brake",
-            "namespaced": False,
-            "kind": "Brake",
-            "verbs": ["list"],
-        },
-        {
-            "name": "brakes/approve",
-            "singularName": "",
-            "namespaced": False,
-            "kind": "Brake",
-            "verbs": ["create"],
-        },
-        {
-            "name": "plans",
-            "singularName": "plan",
-            "namespaced": False,
-            "kind": "Plan",
-            "verbs": ["create", "get", "list"],
-        },
-        {
-            "name": "canaries",
-            "singularName": "canary",
-            "namespaced": False,
-            "kind": "Canary",
-            "verbs": ["create", "get", "list"],
-        },
-        *(
-            {
-                "name": f"canaries/{what}",
-                "singularName": "",
-                "namespaced": False,
-                "kind": kind,
-                "verbs": [verb],
-            }
-            for what, kind, verb in (
-                ("cancel", "Canary", "create"),
-                ("report", "Comparison", "get"),
-                ("return", "Canary", "create"),
-                ("switch", "Canary", "create"),
-            )
-        ),
-        *(
-            {
-                "name": f"plans/{what}",
-                "singularName": "",
-                "namespaced": False,
-                "kind": "Plan",
-                "verbs": ["create"],
-            }
-            for what in ("apply", "cancel", "pause", "resume", "undo")
-        ),
-        *(
-            {
-                "name": plural,
-                "singularName": kind.lower(),
-                "namespaced": False,
-                "kind": kind,
-                "verbs": verbs,
-            }
-            for plural, kind, verbs in (
-                ("comparisons", "Comparison", ["create"]),
-                ("headroom", "Headroom", ["create", "list"]),
-                ("nodeadvice", "NodeAdvice", ["create"]),
-                ("simulations", "Simulation", ["create"]),
-            )
-        ),
+        _entry("audit", "AuditEvent", "get", singular="audit"),
+        _entry("changes", "Change", "get"),
+        _entry("decisions", "Decision", "get"),
+        _entry("evictions", "Eviction", "get list", namespaced=True),
+        _entry("selections", "Selection", "list", namespaced=True),
+        _entry("waitinggroups", "WaitingGroup", "get list", namespaced=True),
+        _entry("waitingtimes", "WaitingTimes", "get", namespaced=True),
+        _entry("waitingpods", "WaitingPod", "get list", namespaced=True),
+        _entry("webhooks", "Webhook", "create delete get list update"),
+        _entry("webhooks/deliveries", "DeliveryList", "get"),
+        _entry("webhooks/replay", "Replay", "create"),
+        _entry("waitingpods/permit", "Permit", "create", namespaced=True),
+        _entry("brakes", "Brake", "list"),
+        _entry("brakes/approve", "Brake", "create"),
+        _entry("plans", "Plan", "create get list"),
+        _entry("canaries", "Canary", "create get list"),
+        _entry("canaries/cancel", "Canary", "create"),
+        _entry("canaries/report", "Comparison", "get"),
+        _entry("canaries/return", "Canary", "create"),
+        _entry("canaries/switch", "Canary", "create"),
+        _entry("plans/apply", "Plan", "create"),
+        _entry("plans/cancel", "Plan", "create"),
+        _entry("plans/pause", "Plan", "create"),
+        _entry("plans/resume", "Plan", "create"),
+        _entry("plans/undo", "Plan", "create"),
+        _entry("comparisons", "Comparison", "create"),
+        _entry("headroom", "Headroom", "create list"),
+        _entry("nodeadvice", "NodeAdvice", "create"),
+        _entry("simulations", "Simulation", "create"),
     ],
     ("node.k8s.io", "v1"): [
-        {
-            "name": "runtimeclasses/nodes",
-            "singularName": "",
-            "namespaced": False,
-            "kind": "NodeList",
-            "group": "",
-            "version": "v1",
-            "verbs": ["get"],
-        }
+        _entry("runtimeclasses/nodes", "NodeList", "get", of="v1"),
     ],
 }
 
-# Subresource -> the kind that it speaks, with group and version, and its verbs.
+# Subresources of kinds: of which kind they are, where it is another one, and their verbs.
 _SUBRESOURCES: dict[str, dict[str, Any]] = {
-    "status": {"verbs": ["get", "patch", "update"]},
-    "approval": {"verbs": ["get", "patch", "update"]},
-    "finalize": {"verbs": ["update"]},
-    "binding": {"kind": "Binding", "verbs": ["create"]},
-    "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},
-    "token": {
-        "kind": "TokenRequest",
-        "group": "authentication.k8s.io",
-        "version": "v1",
-        "verbs": ["create"],
-    },
-    "scale": {
-        "kind": "Scale",
-        "group": "autoscaling",
-        "version": "v1",
-        "verbs": ["get", "patch", "update"],
-    },
+    "status": {"verbs": "get patch update"},
+    "approval": {"verbs": "get patch update"},
+    "finalize": {"verbs": "update"},
+    "binding": {"kind": "Binding", "verbs": "create"},
+    "eviction": {"kind": "Eviction", "of": "policy/v1", "verbs": "create"},
+    "token": {"kind": "TokenRequest", "of": "authentication.k8s.io/v1", "verbs": "create"},
+    "scale": {"kind": "Scale", "of": "autoscaling/v1", "verbs": "get patch update"},
 }
 
 
 def _entries(kind: Kind) -> list[dict[str, Any]]:
-    main: dict[str, Any] = {
-        "name": kind.plural,
-        "singularName": kind.singular,
-        "namespaced": kind.namespaced,
-        "kind": kind.name,
-        "verbs": [*COLLECTION_VERBS, "watch"],
-    }
+    main = _entry(kind.plural, kind.name, _VERBS, namespaced=kind.namespaced)
     if kind.short_names:
         main["shortNames"] = list(kind.short_names)
     if kind.categories:
         main["categories"] = list(kind.categories)
-    return [
-        main,
-        *(
-            {
-                "name": f"{kind.plural}/{subresource}",
-                "singularName": "",
-                "namespaced": kind.namespaced,
-                "kind": kind.name,
-                **_SUBRESOURCES[subresource],
-            }
-            for subresource in kind.subresources
-        ),
-    ]
+    subresources = (
+        _entry(
+            f"{kind.plural}/{subresource}",
+            **{"kind": kind.name, **_SUBRESOURCES[subresource]},
+            namespaced=kind.namespaced,
+        )
+        for subresource in kind.subresources
+    )
+    return [main, *subresources]
 
 
 @cache
