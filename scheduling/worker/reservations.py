@@ -56,40 +56,27 @@ _PREEMPTION = "DefaultPreemption"
 _NOMINATED_AT_ONCE = 20
 
 
-class ReservedPod:
+class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
     """A pod with a reservation; Permit plugins see it as ``handles.WaitingPod``.
 
-    ``waits``: deadlines in seconds since the epoch, by plugin. ``stored``: whether it has a row.
-    ``submitted``: whether it is being bound.
+    ``pod``: its class. ``revision``: of the configuration that has its profile. ``since``: when it
+    was reserved, ``waits``: deadlines by plugin; seconds since the epoch. ``stored``: whether it
+    has a row. ``submitted``: whether it is being bound.
     """
 
-    def __init__(
-        self,
-        pod_id: int,
-        info: PodInfo,
-        node_name: str,
-        framework: Framework | None,
-        revision: int,
-        state: CycleState,
-        *,
-        step: str,
-        since: float,
-        waits: dict[str, float],
-        stored: bool,
-    ) -> None:
-        self.pod_id = pod_id
-        self.pod = info
-        self.node_name = node_name
-        self.framework = framework
-        self.revision = revision
-        self.state = state
-        self.step = step
-        self.since = since
-        self.waits = waits
-        self.stored = stored
-        self.refused: Status | None = None
-        self.allowed_by: set[str] = set()
-        self.submitted = False
+    pod_id: int
+    pod: PodInfo
+    node_name: str
+    framework: Framework | None
+    revision: int
+    state: CycleState
+    step: str
+    since: float
+    waits: dict[str, float]
+    stored: bool
+    refused: Status | None = None
+    allowed_by: set[str] = msgspec.field(default_factory=set)
+    submitted: bool = False
 
     @property
     def is_nominated(self) -> bool:
@@ -191,12 +178,12 @@ class Reservations:
             self._mirror.snapshot.forget(pod_id)
             return _refused(decision, status)
         self._pods[pod_id] = ReservedPod(
-            pod_id,
-            info,
-            node_name,
-            framework,
-            revision,
-            state,
+            pod_id=pod_id,
+            pod=info,
+            node_name=node_name,
+            framework=framework,
+            revision=revision,
+            state=state,
             step=WAITING if waits else BINDING if framework.works_before_binding else READY,
             since=now,
             waits={plugin: now + seconds for plugin, seconds in waits.items()},
@@ -307,12 +294,12 @@ class Reservations:
             state.write(key, value)
         info = self._mirror.info(row.class_id)
         pod = ReservedPod(
-            row.pod_id,
-            info,
-            row.node_name,
-            framework,
-            row.profile_revision,
-            state,
+            pod_id=row.pod_id,
+            pod=info,
+            node_name=row.node_name,
+            framework=framework,
+            revision=row.profile_revision,
+            state=state,
             step=row.step,
             since=row.since.timestamp(),
             waits={name: due.timestamp() for name, due in row.waits.items()},
