@@ -9,9 +9,8 @@ when an owner goes, or something comes whose owners are not there, it looks at t
     delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
     delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
 
-A claim or a volume that came with the finalizer of another cluster
-(``kubernetes.io/pvc-protection``) loses it when nothing uses the object; otherwise the object, and
-its namespace, could never be deleted.
+A claim or a volume has a finalizer that keeps it while it is used (``ownership.PROTECTIONS``). The
+collector takes the finalizer from one that is being deleted, as soon as nothing uses it.
 
 The graph in memory only serves to find dependents. Each process builds its own from the rows when
 it starts. Before it acts it reads the rows again, with the uid as precondition, so that acting
@@ -53,12 +52,6 @@ BURST = 500
 """Dependents of one owner that are looked at in a pass; the next passes look at the others."""
 _ROUNDS = 8
 """Rounds of a pass: what a round deletes may own other objects, which the next round looks at."""
-
-_PROTECTIONS = {
-    "PersistentVolume": "kubernetes.io/pv-protection",
-    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
-}
-"""The finalizers that keep an object while it is used."""
 
 _Item = int | Key
 """A dependent as it is remembered: an object, or the class of some pods."""
