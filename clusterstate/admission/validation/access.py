@@ -8,6 +8,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
 )
 from clusterstate.admission.validation.metadata import validate_label_selector
@@ -83,8 +84,7 @@ def _binding(
     group, kind, name = (role.get(field) or "" for field in ("apiGroup", "kind", "name"))
     if group != GROUP:
         errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
-    if kind not in roles:
-        errors.append(not_supported("roleRef.kind", kind, roles))
+    errors += one_of(kind, "roleRef.kind", roles)
     if name:
         errors += invalid_each("roleRef.name", name, formats.path_segment(name))
     else:

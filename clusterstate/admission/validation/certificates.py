@@ -12,8 +12,9 @@ from clusterstate.admission.validation.field import (
     duplicate,
     forbidden,
     invalid,
-    not_supported,
+    one_of,
     required,
+    required_one_of,
 )
 from clusterstate.admission.validation.signers import validate_signer_name
 from clusterstate.objects.meta import Manifest
@@ -76,8 +77,7 @@ def _spec(spec: Manifest) -> Errors:
         errors.append(required("spec.usages"))
     for index, usage in enumerate(usages):
         path = f"spec.usages[{index}]"
-        if usage not in _USAGES:
-            errors.append(not_supported(path, usage, _USAGES))
+        errors += one_of(usage, path, _USAGES)
         if usage in usages[:index]:
             errors.append(duplicate(path, usage))
     signer = spec.get("signerName") or ""
@@ -126,10 +126,7 @@ def _conditions(status: Manifest, before: Manifest) -> Errors:
         if not kind:
             errors.append(required(f"{path}.type"))
         allowed = ("True",) if kind in _LASTING else _STATUSES
-        if not state:
-            errors.append(required(f"{path}.status"))
-        elif state not in allowed:
-            errors.append(not_supported(f"{path}.status", state, allowed))
+        errors += required_one_of(state, f"{path}.status", allowed)
         if {APPROVED, DENIED} == {kind, *(seen & {APPROVED, DENIED})}:
             detail = "Approved and Denied conditions are mutually exclusive"
             errors.append(invalid(f"{path}.type", kind, detail))

@@ -16,7 +16,9 @@ from clusterstate.admission.validation.field import (
     invalid_each,
     not_found,
     not_supported,
+    one_of,
     required,
+    required_one_of,
     too_long,
 )
 from clusterstate.admission.validation.mounts import validate_volume_devices, validate_volume_mounts
@@ -246,14 +248,8 @@ def _resize_policy(policies: list[Manifest], path: str, pod_restart_policy: str)
         if resource in seen:
             errors.append(duplicate(f"{path}[{index}]", resource))
         seen.add(resource)
-        if not resource:
-            errors.append(required(path))
-        elif resource not in ("cpu", "memory"):
-            errors.append(not_supported(path, resource, ("cpu", "memory")))
-        if not restart:
-            errors.append(required(path))
-        elif restart not in ("NotRequired", "RestartContainer"):
-            errors.append(not_supported(path, restart, ("NotRequired", "RestartContainer")))
+        errors += required_one_of(resource, path, ("cpu", "memory"))
+        errors += required_one_of(restart, path, ("NotRequired", "RestartContainer"))
         if pod_restart_policy == "Never" and restart != "NotRequired":
             detail = "must be 'NotRequired' when `restartPolicy` is 'Never'"
             errors.append(invalid(path, restart, detail))
@@ -279,8 +275,8 @@ def _restart_policy(container: Manifest, path: str, pod: PodContext) -> Errors:
         return [forbidden(f"{path}.restartPolicy", "may not be set for non-init containers")]
     errors: Errors = []
     supported = ("Always", "OnFailure", "Never")
-    if policy is not None and policy not in supported:
-        errors.append(not_supported(f"{path}.restartPolicy", policy, supported))
+    if policy is not None:
+        errors += one_of(policy, f"{path}.restartPolicy", supported)
     if rules and policy is None:
         detail = "must specify restartPolicy when restart rules are used"
         errors.append(required(f"{path}.restartPolicy", detail))
@@ -302,8 +298,7 @@ def _restart_rule(rule: Manifest, path: str, options: PodOptions) -> Errors:
     if exit_codes is None:
         return [*errors, required(f"{path}.exitCodes", "must be specified")]
     operator = exit_codes.get("operator") or ""
-    if operator not in ("In", "NotIn"):
-        errors.append(not_supported(f"{path}.exitCodes.operator", operator, ("In", "NotIn")))
+    errors += one_of(operator, f"{path}.exitCodes.operator", ("In", "NotIn"))
     values = exit_codes.get("values") or []
     if len(values) > 255:
         errors.append(too_long(f"{path}.exitCodes.values", values, 255))

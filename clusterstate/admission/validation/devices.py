@@ -17,14 +17,15 @@ from clusterstate.admission.validation import formats
 from clusterstate.admission.validation.conditions import validate_conditions
 from clusterstate.admission.validation.field import (
     Errors,
+    at_most,
     duplicate,
     forbidden,
     invalid,
     invalid_each,
     not_supported,
     required,
+    required_one_of,
     too_long,
-    too_many,
 )
 from clusterstate.admission.validation.metadata import validate_immutable
 from clusterstate.admission.validation.scheduling import validate_node_selector
@@ -77,8 +78,8 @@ def _each(
     ``most`` 0: any number. ``key``: what no two items share.
     """
     items = list(items or ())
-    if most and len(items) > most:
-        return [too_many(path, len(items), most)]
+    if most and (too_many := at_most(items, path, most)):
+        return too_many
     errors: Errors = []
     for index, item in enumerate(items):
         errors += check(item, f"{path}[{index}]")
@@ -346,10 +347,7 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
 
     def configuration(one: Manifest, where: str) -> Errors:
         source, errors = one.get("source") or "", []
-        if not source:
-            errors.append(required(f"{where}.source"))
-        elif source not in _SOURCES:
-            errors.append(not_supported(f"{where}.source", source, _SOURCES))
+        errors += required_one_of(source, f"{where}.source", _SOURCES)
         errors += _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         return errors + _configuration(one, where)
 
@@ -376,8 +374,7 @@ def _device_status(device: Manifest, path: str, allocated: set[str]) -> Errors:
     if (name := devices.identity(device)) not in allocated:
         errors.append(invalid(path, name, "must be an allocated device in the claim"))
     conditions = device.get("conditions") or []
-    if len(conditions) > _MOST_CONDITIONS:
-        errors.append(too_many(f"{path}.conditions", len(conditions), _MOST_CONDITIONS))
+    errors += at_most(conditions, f"{path}.conditions", _MOST_CONDITIONS)
     errors += validate_conditions(conditions, f"{path}.conditions")
     if device.get("data") is not None:
         errors += _data(device["data"], f"{path}.data")
@@ -519,10 +516,7 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
 def _taint(taint: Manifest, path: str) -> Errors:
     key, effect = taint.get("key") or "", taint.get("effect") or ""
     errors = invalid_each(f"{path}.key", key, formats.qualified_name(key))
-    if not effect:
-        errors.append(required(f"{path}.effect"))
-    elif effect not in _EFFECTS:
-        errors.append(not_supported(f"{path}.effect", effect, _EFFECTS))
+    errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
     return errors
 
 

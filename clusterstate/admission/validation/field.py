@@ -1,6 +1,6 @@
 """Short constructors of `FieldError`, in the words of apimachinery's ``field`` package (v1.36)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sized
 from typing import Any
 
 from clusterstate.objects import errors
@@ -45,9 +45,21 @@ def too_long(path: str, value: Any, limit: int) -> FieldError:
     return FieldError(errors.TOO_LONG, path, value, f"may not be more than {limit} bytes")
 
 
-def too_many(path: str, count: int, limit: int) -> FieldError:
+def at_most(items: Sized, path: str, limit: int) -> Errors:
     """Return the error of a list of more than ``limit`` items."""
-    return FieldError(errors.TOO_MANY, path, count, f"must have at most {limit} items")
+    if len(items) <= limit:
+        return []
+    return [FieldError(errors.TOO_MANY, path, len(items), f"must have at most {limit} items")]
+
+
+def one_of(value: str, path: str, supported: Collection[str]) -> Errors:
+    """Return the error of a word that is none of ``supported``; an absent one is none."""
+    return [] if value in supported else [not_supported(path, value, supported)]
+
+
+def required_one_of(value: str, path: str, supported: Collection[str], detail: str = "") -> Errors:
+    """Return the error of a word that is absent, with ``detail``, or none of ``supported``."""
+    return one_of(value, path, supported) if value else [required(path, detail)]
 
 
 def invalid_each(path: str, value: Any, problems: Iterable[str]) -> Errors:

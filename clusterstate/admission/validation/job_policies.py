@@ -9,11 +9,12 @@ from typing import Final
 
 from clusterstate.admission.validation.field import (
     Errors,
+    at_most,
     duplicate,
     invalid,
     not_supported,
     required,
-    too_many,
+    required_one_of,
 )
 from clusterstate.objects.meta import Manifest
 
@@ -51,8 +52,7 @@ def validate_policies(spec: Manifest, path: str) -> Errors:
         }
         rules = policy.get("rules") or ()
         where = f"{path}.podFailurePolicy.rules"
-        if len(rules) > _MOST_RULES:
-            errors.append(too_many(where, len(rules), _MOST_RULES))
+        errors += at_most(rules, where, _MOST_RULES)
         for index, rule in enumerate(rules):
             errors += _failure_rule(rule, f"{where}[{index}]", names, per_index)
     if (success := spec.get("successPolicy")) is not None:
@@ -75,17 +75,15 @@ def _failure_rule(
     codes, patterns = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
     if codes is not None:
         errors += _exit_codes(codes, f"{path}.onExitCodes", names)
-    if len(patterns) > _MOST_PATTERNS:
-        errors.append(too_many(f"{path}.onPodConditions", len(patterns), _MOST_PATTERNS))
+    errors += at_most(patterns, f"{path}.onPodConditions", _MOST_PATTERNS)
     for index, pattern in enumerate(patterns):
         where = f"{path}.onPodConditions[{index}]"
         if not pattern.get("type"):
             errors.append(required(f"{where}.type"))
         status = pattern.get("status") or ""
-        if not status:
-            errors.append(required(f"{where}.status", f"valid values: {list(_STATUSES)}"))
-        elif status not in _STATUSES:
-            errors.append(not_supported(f"{where}.status", status, _STATUSES))
+        errors += required_one_of(
+            status, f"{where}.status", _STATUSES, f"valid values: {list(_STATUSES)}"
+        )
     if codes is not None and patterns:
         detail = "specifying both OnExitCodes and OnPodConditions is not supported"
         errors.append(invalid(path, rule, detail))
@@ -98,10 +96,9 @@ def _failure_rule(
 def _exit_codes(codes: Manifest, path: str, names: set[str | None]) -> Errors:
     errors: Errors = []
     operator = codes.get("operator") or ""
-    if not operator:
-        errors.append(required(f"{path}.operator", f"valid values: {list(_OPERATORS)}"))
-    elif operator not in _OPERATORS:
-        errors.append(not_supported(f"{path}.operator", operator, _OPERATORS))
+    errors += required_one_of(
+        operator, f"{path}.operator", _OPERATORS, f"valid values: {list(_OPERATORS)}"
+    )
     name = codes.get("containerName")
     if name is not None and name not in names:
         detail = "must be one of the container or initContainer names in the pod template"
@@ -109,8 +106,7 @@ def _exit_codes(codes: Manifest, path: str, names: set[str | None]) -> Errors:
     values = codes.get("values") or []
     if not values:
         errors.append(invalid(f"{path}.values", values, "at least one value is required"))
-    if len(values) > _MOST_CODES:
-        errors.append(too_many(f"{path}.values", len(values), _MOST_CODES))
+    errors += at_most(values, f"{path}.values", _MOST_CODES)
     ordered = True
     seen = set()
     for index, value in enumerate(values):
@@ -135,8 +131,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
     if not rules:
         detail = "at least one rules must be specified in the successPolicy"
         errors.append(required(f"{path}.rules", detail))
-    if len(rules) > _MOST_RULES:
-        errors.append(too_many(f"{path}.rules", len(rules), _MOST_RULES))
+    errors += at_most(rules, f"{path}.rules", _MOST_RULES)
     for index, rule in enumerate(rules):
         where = f"{path}.rules[{index}]"
         count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")

@@ -15,6 +15,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
 )
 from clusterstate.admission.validation.job_policies import validate_policies
@@ -59,8 +60,8 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     """Return what is wrong with the spec of a Job, or with what a CronJob makes one of."""
     errors = _counts(spec, path, _COUNTS)
     mode = spec.get("completionMode")
-    if mode is not None and mode not in _MODES:
-        errors.append(not_supported(f"{path}.completionMode", mode, _MODES))
+    if mode is not None:
+        errors += one_of(mode, f"{path}.completionMode", _MODES)
     if mode == "Indexed" and spec.get("completions") is None:
         detail = "when completion mode is Indexed"
         errors.append(required(f"{path}.completions", detail))
@@ -68,8 +69,8 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
         detail = "requires indexed completion mode"
         errors.append(invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
     replacement = spec.get("podReplacementPolicy")
-    if replacement is not None and replacement not in _REPLACEMENTS:
-        errors.append(not_supported(f"{path}.podReplacementPolicy", replacement, _REPLACEMENTS))
+    if replacement is not None:
+        errors += one_of(replacement, f"{path}.podReplacementPolicy", _REPLACEMENTS)
     errors += validate_policies(spec, path)
     template = spec.get("template")
     if template is None:
@@ -251,8 +252,7 @@ def _cron_job(new: Manifest, old: Manifest | None) -> Errors:
     names = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     errors += _counts(spec, "spec", names)
     policy = spec.get("concurrencyPolicy") or ""
-    if policy not in _POLICIES:
-        errors.append(not_supported("spec.concurrencyPolicy", policy, _POLICIES))
+    errors += one_of(policy, "spec.concurrencyPolicy", _POLICIES)
     job = (spec.get("jobTemplate") or {}).get("spec")
     if job is None:
         return [*errors, required("spec.jobTemplate.spec")]

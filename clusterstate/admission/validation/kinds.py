@@ -25,6 +25,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
 )
 from clusterstate.admission.validation.metadata import (
@@ -111,9 +112,8 @@ def _priority_class(new: Manifest, old: Manifest | None) -> Errors:
     elif value > HIGHEST_USER_PRIORITY:
         detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
         errors.append(forbidden("value", detail))
-    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        supported = ("PreemptLowerPriority", "Never")
-        errors.append(not_supported("preemptionPolicy", policy, supported))
+    if policy is not None:
+        errors += one_of(policy, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
     return errors
 
 
@@ -154,9 +154,10 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     errors += _bounds(spec, "spec", "minAvailable", "maxUnavailable")
     errors += validate_label_selector(spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
-        supported = ("AlwaysAllow", "IfHealthyBudget")
-        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported))
+    if policy is not None:
+        errors += one_of(
+            policy, "spec.unhealthyPodEvictionPolicy", ("AlwaysAllow", "IfHealthyBudget")
+        )
     return errors
 
 

@@ -10,12 +10,14 @@ from typing import Final
 from clusterstate.admission.validation import formats
 from clusterstate.admission.validation.field import (
     Errors,
+    at_most,
     forbidden,
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
-    too_many,
+    required_one_of,
 )
 from clusterstate.admission.validation.metadata import (
     validate_immutable,
@@ -55,21 +57,16 @@ def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
 def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
     errors: Errors = []
     type_ = new.get("addressType") or ""
-    if not type_:
-        errors.append(required("addressType"))
-    elif type_ not in _ADDRESS_TYPES:
-        errors.append(not_supported("addressType", type_, _ADDRESS_TYPES))
+    errors += required_one_of(type_, "addressType", _ADDRESS_TYPES)
     if old is not None:
         errors += validate_immutable(type_, old.get("addressType"), "addressType")
     endpoints = new.get("endpoints") or ()
-    if len(endpoints) > _MOST_ENDPOINTS:
-        errors.append(too_many("endpoints", len(endpoints), _MOST_ENDPOINTS))
+    errors += at_most(endpoints, "endpoints", _MOST_ENDPOINTS)
     for index, endpoint in enumerate(endpoints[:_MOST_ENDPOINTS]):
         path, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses") or ()
         if not addresses:
             errors.append(required(path, "must contain at least 1 address"))
-        elif len(addresses) > _MOST_ADDRESSES:
-            errors.append(too_many(path, len(addresses), _MOST_ADDRESSES))
+        errors += at_most(addresses, path, _MOST_ADDRESSES)
         check = formats.dns_subdomain if type_ == "FQDN" else formats.ip_address
         for position, address in enumerate(addresses[:_MOST_ADDRESSES]):
             problems = check(address)
@@ -264,8 +261,7 @@ def _network_policy(new: Manifest, old: Manifest | None) -> Errors:
             invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
         )
     for index, type_ in enumerate(types):
-        if type_ not in _POLICY_TYPES:
-            errors.append(not_supported(f"spec.policyTypes[{index}]", type_, _POLICY_TYPES))
+        errors += one_of(type_, f"spec.policyTypes[{index}]", _POLICY_TYPES)
     return errors
 
 

@@ -10,8 +10,8 @@ from clusterstate.admission.validation.field import (
     Errors,
     duplicate,
     invalid_each,
-    not_supported,
     required,
+    required_one_of,
 )
 from clusterstate.objects.meta import Manifest
 
@@ -58,10 +58,7 @@ def validate_container_ports(ports: list[Manifest], path: str) -> Errors:
         if host_port and (problems := formats.port_number(host_port)):
             errors += invalid_each(f"{where}.hostPort", host_port, problems)
         protocol = port.get("protocol") or ""
-        if not protocol:
-            errors.append(required(f"{where}.protocol"))
-        elif protocol not in PROTOCOLS:
-            errors.append(not_supported(f"{where}.protocol", protocol, PROTOCOLS))
+        errors += required_one_of(protocol, f"{where}.protocol", PROTOCOLS)
     return errors
 
 

@@ -12,6 +12,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
 )
 from clusterstate.admission.validation.pod_context import PodContext
@@ -119,8 +120,7 @@ def _http_get(action: Manifest, path: str) -> Errors:
         errors.append(required(f"{path}.path"))
     errors += validate_port_number_or_name(action.get("port", 0), f"{path}.port")
     scheme = action.get("scheme") or ""
-    if scheme not in ("HTTP", "HTTPS"):
-        errors.append(not_supported(f"{path}.scheme", scheme, ("HTTP", "HTTPS")))
+    errors += one_of(scheme, f"{path}.scheme", ("HTTP", "HTTPS"))
     for header in action.get("httpHeaders") or ():
         name = header.get("name") or ""
         errors += invalid_each(f"{path}.httpHeaders", name, formats.http_header_name(name))

@@ -11,7 +11,7 @@ from clusterstate.admission.validation.field import (
     forbidden,
     invalid,
     invalid_each,
-    not_supported,
+    one_of,
     required,
     too_long,
 )
@@ -157,8 +157,7 @@ def _trust_bundle_name(name: str) -> tuple[str, ...]:
 def _pod_certificate(source: Manifest, path: str, projection: _Projection) -> Errors:
     errors = validate_signer_name(source.get("signerName") or "", f"{path}.signerName")
     key_type = source.get("keyType") or ""
-    if key_type not in _KEY_TYPES:
-        errors.append(not_supported(f"{path}.keyType", key_type, _KEY_TYPES))
+    errors += one_of(key_type, f"{path}.keyType", _KEY_TYPES)
     seconds = source.get("maxExpirationSeconds")
     if seconds is not None:
         at = f"{path}.maxExpirationSeconds"

@@ -15,6 +15,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
 )
 from clusterstate.admission.validation.metadata import validate_label_selector
@@ -276,17 +277,15 @@ def validate_topology_spread_constraints(
         if not key:
             errors.append(required(f"{where}.topologyKey", "can not be empty"))
         action = constraint.get("whenUnsatisfiable") or ""
-        if action not in ("DoNotSchedule", "ScheduleAnyway"):
-            supported = ("DoNotSchedule", "ScheduleAnyway")
-            errors.append(not_supported(f"{where}.whenUnsatisfiable", action, supported))
+        errors += one_of(action, f"{where}.whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"))
         if last[key, action] > index:
             pair = f"{where}.{{topologyKey, whenUnsatisfiable}}"
             errors.append(duplicate(pair, f"{{{key}, {action}}}"))
         errors += _min_domains(constraint.get("minDomains"), action, f"{where}.minDomains")
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             policy = constraint.get(name)
-            if policy is not None and policy not in ("Honor", "Ignore"):
-                errors.append(not_supported(f"{where}.{name}", policy, ("Honor", "Ignore")))
+            if policy is not None:
+                errors += one_of(policy, f"{where}.{name}", ("Honor", "Ignore"))
         selector = constraint.get("labelSelector")
         keys = constraint.get("matchLabelKeys") or []
         if keys:

@@ -16,6 +16,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
     too_long,
 )
@@ -72,8 +73,8 @@ def validate_pod_security_context(
         ),
     ):
         policy = context.get(field)
-        if policy is not None and policy not in allowed:
-            errors.append(not_supported(f"{path}.{field}", policy, allowed))
+        if policy is not None:
+            errors += one_of(policy, f"{path}.{field}", allowed)
     return errors
 
 
@@ -114,8 +115,7 @@ def validate_security_context(context: Manifest, path: str, *, host_users: bool)
             errors += invalid_each(f"{path}.{field}", number, formats.user_or_group_id(number))
     if (mount := context.get("procMount")) is not None:
         at = f"{path}.procMount"
-        if mount not in ("Default", "Unmasked"):
-            errors.append(not_supported(at, mount, ("Default", "Unmasked")))
+        errors += one_of(mount, at, ("Default", "Unmasked"))
         if host_users and mount == "Unmasked":
             errors.append(invalid(at, mount, "`hostUsers` must be false to use `Unmasked`"))
     errors += _seccomp_profile(context.get("seccompProfile"), f"{path}.seccompProfile")

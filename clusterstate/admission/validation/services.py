@@ -15,7 +15,9 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
+    required_one_of,
 )
 from clusterstate.admission.validation.metadata import validate_labels
 from clusterstate.admission.validation.ports import PROTOCOLS, validate_port_number_or_name
@@ -43,10 +45,7 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     type_ = spec.get("type") or ""
     errors: Errors = []
-    if not type_:
-        errors.append(required("spec.type"))
-    elif type_ not in _TYPES:
-        errors.append(not_supported("spec.type", type_, _TYPES))
+    errors += required_one_of(type_, "spec.type", _TYPES)
     errors += _ports(spec, type_)
     if selector := spec.get("selector"):
         errors += validate_labels(selector, "spec.selector")
@@ -73,8 +72,8 @@ def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
         where, mode = f"{path}[{index}]", one.get("ipMode")
         if address := one.get("ip"):
             errors += invalid_each(f"{where}.ip", address, formats.ip_address(address))
-            if mode is not None and mode not in _IP_MODES:
-                errors.append(not_supported(f"{where}.ipMode", mode, _IP_MODES))
+            if mode is not None:
+                errors += one_of(mode, f"{where}.ipMode", _IP_MODES)
         elif mode is not None:
             errors.append(forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set"))
         if name := one.get("hostname"):
@@ -133,10 +132,7 @@ def _port(port: Manifest, path: str, names: set[str], *, named: bool) -> Errors:
     number = port.get("port", 0)
     errors += invalid_each(f"{path}.port", number, formats.port_number(number))
     protocol = port.get("protocol") or ""
-    if not protocol:
-        errors.append(required(f"{path}.protocol"))
-    elif protocol not in PROTOCOLS:
-        errors.append(not_supported(f"{path}.protocol", protocol, PROTOCOLS))
+    errors += required_one_of(protocol, f"{path}.protocol", PROTOCOLS)
     if (target := port.get("targetPort")) is not None:
         errors += validate_port_number_or_name(target, f"{path}.targetPort")
     return errors
@@ -252,6 +248,6 @@ def _traffic(spec: Manifest, before: Manifest, type_: str) -> Errors:
         if policy and policy not in _TRAFFIC_POLICIES and type_ != "ExternalName":
             errors.append(not_supported(f"spec.{name}", policy, _TRAFFIC_POLICIES))
     found = spec.get("trafficDistribution")
-    if found is not None and found not in _DISTRIBUTIONS:
-        errors.append(not_supported("spec.trafficDistribution", found, _DISTRIBUTIONS))
+    if found is not None:
+        errors += one_of(found, "spec.trafficDistribution", _DISTRIBUTIONS)
     return errors

@@ -16,6 +16,7 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
     too_long,
 )
@@ -51,8 +52,7 @@ def _modes(spec: Manifest, path: str) -> Errors:
     if not modes:
         errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
     for mode in modes:
-        if mode not in ACCESS_MODES:
-            errors.append(not_supported(f"{path}.accessModes", mode, ACCESS_MODES))
+        errors += one_of(mode, f"{path}.accessModes", ACCESS_MODES)
     if "ReadWriteOncePod" in modes and len(modes) > 1:
         detail = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden(f"{path}.accessModes", detail))
@@ -235,8 +235,7 @@ def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     if (policy := spec.get("fsGroupPolicy") or "") not in _FS_GROUP:
         errors.append(not_supported("spec.fsGroupPolicy", policy, _FS_GROUP))
     for mode in spec.get("volumeLifecycleModes") or ():
-        if mode not in _LIFECYCLES:
-            errors.append(not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
+        errors += one_of(mode, "spec.volumeLifecycleModes", _LIFECYCLES)
     if old is not None:
         before = old.get("spec") or {}
         for name in ("attachRequired", "volumeLifecycleModes"):

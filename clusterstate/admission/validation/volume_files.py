@@ -11,11 +11,7 @@ from clusterstate.admission.validation.environment import (
     validate_field_ref,
     validate_resource_field_ref,
 )
-from clusterstate.admission.validation.field import (
-    Errors,
-    invalid,
-    required,
-)
+from clusterstate.admission.validation.field import Errors, invalid, required
 from clusterstate.admission.validation.mounts import validate_local_descending_path
 from clusterstate.objects.meta import Manifest
 

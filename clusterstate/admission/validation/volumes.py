@@ -15,7 +15,9 @@ from clusterstate.admission.validation.field import (
     invalid,
     invalid_each,
     not_supported,
+    one_of,
     required,
+    required_one_of,
     too_long,
 )
 from clusterstate.admission.validation.metadata import validate_annotations, validate_labels
@@ -173,8 +175,8 @@ def _host_path(source: Manifest, path: str) -> Errors:
         return [required(f"{path}.path")]
     errors = validate_no_backsteps(source["path"], f"{path}.path")
     type_ = source.get("type")
-    if type_ is not None and type_ not in _HOST_PATH_TYPES:
-        errors.append(not_supported(f"{path}.type", type_, _HOST_PATH_TYPES))
+    if type_ is not None:
+        errors += one_of(type_, f"{path}.type", _HOST_PATH_TYPES)
     return errors
 
 
@@ -330,15 +332,12 @@ _BLOB_DISK: Final = "https://{account-name}.blob.core.windows.net/{container-nam
 def _azure_disk(source: Manifest, path: str) -> Errors:
     errors = needs("diskName", "diskURI")(source, path)
     caching = source.get("cachingMode")
-    if caching is not None and caching not in ("None", "ReadOnly", "ReadWrite"):
-        supported = ("None", "ReadOnly", "ReadWrite")
-        errors.append(not_supported(f"{path}.cachingMode", caching, supported))
+    if caching is not None:
+        errors += one_of(caching, f"{path}.cachingMode", ("None", "ReadOnly", "ReadWrite"))
     kind = source.get("kind")
     if kind is None:
         return errors
-    if kind not in ("Dedicated", "Managed", "Shared"):
-        supported = ("Dedicated", "Managed", "Shared")
-        errors.append(not_supported(f"{path}.kind", kind, supported))
+    errors += one_of(kind, f"{path}.kind", ("Dedicated", "Managed", "Shared"))
     uri = source.get("diskURI") or ""
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         errors.append(not_supported(f"{path}.diskURI", uri, (_MANAGED_DISK,)))
@@ -385,10 +384,7 @@ def _image(source: Manifest, path: str, options: PodOptions) -> Errors:
     if options.resource_is_pod and not source.get("reference"):
         errors.append(required(f"{path}.reference"))
     policy = source.get("pullPolicy") or ""
-    if not policy:
-        errors.append(required(f"{path}.pullPolicy"))
-    elif policy not in PULL_POLICIES:
-        errors.append(not_supported(f"{path}.pullPolicy", policy, PULL_POLICIES))
+    errors += required_one_of(policy, f"{path}.pullPolicy", PULL_POLICIES)
     return errors
 
 
