@@ -22,6 +22,8 @@ from clusterstate.queries.lists import list_page
 
 REMEMBER_SECONDS: Final = 5.0
 _MOST: Final = 1024
+_LONGEST: Final = 512
+"""Characters of a label's key and value, or of a taint, that are worth remembering."""
 _ASKING: Final = frozenset({"nodeSelector", "affinity", "tolerations", "topologySpreadConstraints"})
 _SYSTEM: Final = "node.kubernetes.io/"
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
@@ -61,6 +63,8 @@ def _remember(what: str, key: str, now: float, ask: Callable[[], Known]) -> Know
         value: Known = entry[1]
         return value
     value = ask()
+    if len(key) > _LONGEST:  # nobody has checked the manifest: a key may be as long as a body
+        return value
     if len(_remembered) >= _MOST:
         _remembered.clear()
     _remembered[what, key] = now + REMEMBER_SECONDS, value

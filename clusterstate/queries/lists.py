@@ -554,6 +554,8 @@ def _write_token(after: _After) -> str:
 def _read_token(token: str) -> _After:
     try:
         value = msgspec.json.decode(base64.urlsafe_b64decode(token.encode()), type=_Token)
+        if any("\0" in part for part in value.start):
+            raise ValueError("no name holds a NUL character")
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise BadRequest("continue key is not valid: it was not given out by this server") from None
     return _After(value.rv, value.start, value.remaining, value.past, value.began)

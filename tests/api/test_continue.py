@@ -1,5 +1,8 @@
 """Lists that are read in pages, and how long a client may take over them."""
 
+import base64
+import json
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -61,3 +64,21 @@ def test_a_person_may_take_any_time_over_a_page(made, monkeypatch):
     page = browser.get(f"{TEMPLATES}?limit=2&continue={token}")
     assert page.status_code == 200
     assert "t3" in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rv": 2**62}, {"rv": -5}, {"began": 2**62}, {"began": -(2**62)}, {"remaining": -1},
+        {"start": ["ns", "a\0b"]}, {"start": ["\0", ""]}, {"start": ["x" * 5000, "y" * 5000]},
+        {"past": True}, {"past": True, "rv": 2**62}, {"past": True, "rv": -5},
+        {"rv": 2**64}, {"rv": 10**30}, {"began": 10**30},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_token_that_this_server_did_not_write_is_a_mistake_of_the_client(made, wrong):
+    token = made.get(f"{TEMPLATES}?limit=2").ok()["metadata"]["continue"]
+    held = json.loads(base64.urlsafe_b64decode(token)) | wrong
+    forged = base64.urlsafe_b64encode(json.dumps(held).encode()).decode()
+    answer = made.get(f"{TEMPLATES}?limit=2&continue={forged}")
+    assert answer.status in (200, 400, 410), answer.raw[:300]
