@@ -1,6 +1,7 @@
 """What the agents of hollow nodes report of pods, and when."""
 
 import asyncio
+import contextlib
 import copy
 import ipaddress
 import json
@@ -466,6 +467,68 @@ def test_a_pod_that_failed_meanwhile_is_not_reported_to_run():
     asyncio.run(attend())
     assert answered == [409]
     assert stored["status"]["phase"] == "Failed"
+
+
+def test_a_lease_belongs_to_its_node_and_is_made_again_while_that_is_there():
+    """The collector deletes the lease of a node that is gone; a node made anew has one again."""
+    nodes, leases = {}, {}
+
+    async def answer(method, path, body):
+        kind = nodes if "/nodes" in path else leases
+        name = path.rpartition("/")[2] if method != "POST" else body["metadata"]["name"]
+        if method == "POST":
+            body["metadata"]["uid"] = f"uid-{len(nodes)}"
+            return (409, {}) if name in kind else (201, kind.setdefault(name, body))
+        if name in kind:
+            kind[name] |= {"status": body["status"]} if "status" in body else {}
+            return 200, kind[name]
+        return 404, {}
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                await serve_one(reader, writer)
+        writer.close()
+
+    async def serve_one(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, path, _ = head.split(" ", 2)
+        length = int(head.lower().partition("content-length:")[2].partition("\r\n")[0] or 0)
+        sent = await reader.readexactly(length)
+        status, found = await answer(method, path.partition("/status")[0], json.loads(sent or "{}"))
+        text = json.dumps(found).encode()
+        said = f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        writer.write(f"HTTP/1.1 {status} X\r\n{said}".encode() + text)
+        await writer.drain()
+
+    def owners():
+        return [one["uid"] for one in leases["n00000"]["metadata"]["ownerReferences"]]
+
+    async def live() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        fleet = Fleet(
+            lambda: Connection(f"http://127.0.0.1:{port}", "t", None), count=1, prefix="n",
+            allocatable={}, zones=1, period=10.0, connections=1, stop_seconds=0.0, seed=1,
+            say=print,
+        )  # fmt: skip
+        await fleet.register()
+        assert owners() == [nodes["n00000"]["metadata"]["uid"]]
+        leases.clear()
+        await fleet._beat("n00000")
+        assert owners() == [nodes["n00000"]["metadata"]["uid"]]
+        del nodes["n00000"], leases["n00000"]
+        fleet._let_node_go("n00000")
+        await fleet._beat("n00000")
+        assert not leases
+        nodes["n00000"] = {"metadata": {"name": "n00000", "uid": "other"}}
+        await fleet._look_at(nodes["n00000"])
+        assert owners() == ["other"]
+        told = {one["type"]: one["status"] for one in nodes["n00000"]["status"]["conditions"]}
+        assert told["Ready"] == "True"
+        server.close()
+
+    asyncio.run(live())
 
 
 def test_what_somebody_else_reported_is_put_right():

@@ -101,6 +101,8 @@ class Fleet:
         self._hosts = {name: addresses.of_node(number) for number, name in enumerate(self.names)}
         self._wakes: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         """When something changes for a pod by the time alone: the loop's time, by uid."""
+        self._uids: dict[str, str] = {}
+        """Of our nodes that are there, by name: their leases name them as owners."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
@@ -167,16 +169,29 @@ class Fleet:
         answer = await self._ask("POST", "/api/v1/nodes", node)
         if answer.status not in (201, _CONFLICT):
             raise RuntimeError(f"node {name}: {answer.status} {answer.body}")
+        if answer.status == _CONFLICT:
+            answer = await self._ask("GET", f"/api/v1/nodes/{name}")
+        if answer.status in (200, 201):
+            self._uids[name] = answer.body["metadata"]["uid"]
+        await self._take_lease(name)
+        await self._report(name)
+
+    async def _take_lease(self, name: str) -> None:
+        """Make the lease of a node that is there; it goes with the node, as a kubelet's does."""
+        if name not in self._uids:
+            return
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uids[name]}
         lease = {
-            "metadata": {"name": name, "namespace": "kube-node-lease"},
+            "metadata": {
+                "name": name, "namespace": "kube-node-lease", "ownerReferences": [owner],
+            },
             "spec": {
                 "holderIdentity": name,
                 "leaseDurationSeconds": 40,
                 "renewTime": _micro(),
             },
-        }
-        await self._ask("POST", f"{_LEASES}", lease)
-        await self._report(name)
+        }  # fmt: skip
+        await self._ask("POST", _LEASES, lease, pool=self._beat_pool)
 
     async def _report(self, name: str) -> None:
         now = _now()
@@ -220,6 +235,8 @@ class Fleet:
         path = f"{_LEASES}/{name}"
         answer = await self._ask("PATCH", path, body, patch=True, pool=self._beat_pool)
         self.beats += answer.status == 200
+        if answer.status == _NOT_FOUND:
+            await self._take_lease(name)
 
     async def _follow_nodes(self) -> None:
         """Report again for a node of ours that was set not to be ready, as a kubelet does."""
@@ -229,6 +246,7 @@ class Fleet:
             if answer.status != 200:
                 await asyncio.sleep(1)
                 continue
+            self._uids.clear()
             for node in answer.body.get("items", ()):
                 await self._look_at(node)
             revision = answer.body["metadata"]["resourceVersion"]
@@ -237,11 +255,20 @@ class Fleet:
                 async for event in connection.watch(path):
                     if event["type"] == "ERROR":
                         break
+                    if event["type"] == "DELETED":
+                        self._let_node_go(event["object"]["metadata"]["name"])
+                        continue
                     await self._look_at(event["object"])
             await asyncio.sleep(0.2)
 
+    def _let_node_go(self, name: str) -> None:
+        """Note that a node is gone: its lease is not made again."""
+        self._uids.pop(name, None)
+
     async def _look_at(self, node: dict[str, Any]) -> None:
         name = node["metadata"]["name"]
+        if name in self._mine:
+            self._uids[name] = node["metadata"]["uid"]
         if name not in self._mine or name in self.lost:
             return
         status = node.get("status", {})
@@ -250,10 +277,10 @@ class Fleet:
             gone = dict.fromkeys(given.keys() - offered.keys())
             body = {"status": {"allocatable": {**offered, **gone}}}
             await self._ask("PATCH", f"/api/v1/nodes/{name}/status", body, patch=True)
-        for one in status.get("conditions", ()):
-            if one["type"] == "Ready" and one["status"] != "True":
-                await self._beat(name)
-                await self._report(name)
+        told = {one["type"]: one["status"] for one in status.get("conditions", ())}
+        if told.get("Ready") != "True":
+            await self._beat(name)
+            await self._report(name)
 
     # --- pods ------------------------------------------------------------------------------------
 
