@@ -265,7 +265,7 @@ def advance() -> None:
 
 
 def _committed() -> None:
-    """Mark, by its presence among the callbacks, that this transaction wrote the catalogue."""
+    """Do nothing: by this callback `_written_here` knows that the catalogue was written."""
 
 
 def _written_here() -> bool:

@@ -128,7 +128,7 @@ def table(digest: bytes) -> bytes | None:
 def placed_before(record: Record) -> dict[int, str]:
     """Return where pods were put shortly before a decision, by pod id. Queries once.
 
-    By the same scheduler: what another one has in mind is not known to this one before it is bound.
+    By the same scheduler: another one's decision is not known to this one before the pod is bound.
     Not all of them were bound when the decision was made: the scheduler counts a pod from when it
     has decided. One that began anew still counts pods that were reserved before, so epochs follow
     each other here.

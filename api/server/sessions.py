@@ -8,7 +8,7 @@ from api.server.scopes import Scope, raw_header
 from clusterstate.middleware import HOST_ONLY
 
 MAX_SESSIONS = 10_000
-"""Sessions of browsers that are remembered to be somebody's."""
+"""Sessions of browsers of which a process remembers whose they are."""
 
 
 class Sessions:

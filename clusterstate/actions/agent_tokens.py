@@ -57,7 +57,7 @@ def require(user: User, namespace: str, name: str, spec: Manifest) -> None:
 
 
 def _audiences(pod: Manifest) -> Iterator[Any]:
-    """Yield for whom the tokens are that are mounted into a pod. Queries for volumes of drivers."""
+    """Yield the audiences of the tokens that a pod mounts. Queries for volumes of drivers."""
     meta = pod["metadata"]
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():

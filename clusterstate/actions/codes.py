@@ -89,7 +89,7 @@ def _matching(secret: str, code: str, now: datetime, *, after: int) -> int | Non
 
 
 def since(person: User) -> datetime | None:
-    """Return since when somebody signs in with codes, None for never. Queries once."""
+    """Return since when a person signs in with codes, None: without codes. Queries once."""
     return OneTimeCodes.objects.filter(person=person).values_list("since", flat=True).first()
 
 
@@ -100,7 +100,7 @@ def recovery_left(person: User) -> int:
 
 
 def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
-    """Let somebody sign in with codes from now on; return the codes for emergencies.
+    """Require codes of a person who signs in, from now on; return the codes for emergencies.
 
     Returns nothing, and changes nothing, where the code is not one of the secret, or the person has
     a secret already.
@@ -124,7 +124,7 @@ def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
 
 
 def check(person: User, code: str, *, now: datetime) -> bool:
-    """Return whether somebody may go on with a code; it is used up by that.
+    """Return whether a person's code is right; a right code cannot be used again.
 
     Raises:
         TooManyTries: it was not looked at.
@@ -163,7 +163,7 @@ def _use(row: OneTimeCodes, code: str, now: datetime) -> bool:
 
 
 def remove(person: User) -> None:
-    """Let somebody sign in by password alone again."""
+    """Require no codes of a person any more: the password alone is enough."""
     OneTimeCodes.objects.filter(person=person).delete()
 
 

@@ -49,7 +49,7 @@ EXECUTION_CONDITION: Final = ending.condition(
     " requiredDuringSchedulingRequiredDuringExecution",
 )
 BUDGET_RETRY: Final = timedelta(seconds=5)
-"""How long a pod waits that its disruption budget does not let go."""
+"""How long the eviction of a pod rests after its disruption budget refused it."""
 LANDING_RETRY: Final = timedelta(seconds=0.5)
 LANDING_PATIENCE: Final = timedelta(seconds=15)
 """How long an eviction waits at most for a forecast of the node that the pod would go to."""

@@ -12,14 +12,14 @@ MOST_GROUPS: Final = 500
 _LONGEST: Final = 150
 """How long names are at most, as Django's columns are."""
 _VOUCHED: Final = f"{UNUSABLE_PASSWORD_PREFIX}provider:"
-"""How the password of somebody begins whom the provider vouches for: no password is right."""
+"""How the stored password of a person begins whom the provider authenticates: none matches it."""
 _RESERVED: Final = "system:"
 """How the cluster's own names begin, such as ``system:kube-scheduler``, to which roles are bound.
 """
 
 
 class NotAPerson(Exception):  # a refusal with a sentence for the person
-    """The name cannot be taken, or is that of somebody who may not sign in."""
+    """The name is another person's, or of a person who may not sign in."""
 
 
 def from_provider(name: str, groups: Iterable[str]) -> User:

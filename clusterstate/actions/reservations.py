@@ -94,7 +94,7 @@ _ALLOW = " ".join(_ALLOW.split())
 
 
 def allow(pairs: Iterable[tuple[int, str]]) -> list[int]:
-    """Allow pods (id) on behalf of plugins (name); return those for whom it changed something."""
+    """Record that plugins (name) allow pods (id); return the pods whose reservations changed."""
     wanted = sorted(set(pairs))
     if not wanted:
         return []

@@ -180,7 +180,7 @@ def failed(one: Webhook, done: Try, *, now: datetime, at_least: float = 0.0) -> 
 
 
 def suspend(one: Webhook, done: Try, *, now: datetime) -> None:
-    """Note that the receiver wants no events any more: nothing is sent until somebody resumes."""
+    """Record that the receiver refuses events; none is sent before a client resumes the webhook."""
     with transaction.atomic():
         if sql.run(_SUSPEND, (one.id, one.cursor)):
             _log(one, done, "failed", now)

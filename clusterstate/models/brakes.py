@@ -37,7 +37,7 @@ class Brake(models.Model):
 
 
 class BrakeApproval(models.Model):
-    """That somebody let the pods of a zone, namespace or owner go (``objects.causes``).
+    """A person's approval that pods of a zone, namespace or owner leave (``objects.causes``).
 
     Pods that leave for it name it in the change log, which is why it outlives its brake.
     """

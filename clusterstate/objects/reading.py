@@ -307,7 +307,7 @@ _INTEGER: Final = re.compile(
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _INTEGER_BOUNDS: Final = (-(1 << 63), (1 << 64) - 1)
 _MAX_NUMBER: Final = 400
-"""Characters of a number; a longer one is text in no client's mind."""
+"""Characters of a number; no client means a longer row of digits as text."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 

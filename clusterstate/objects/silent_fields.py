@@ -28,7 +28,7 @@ class Silent(msgspec.Struct, frozen=True):
     unless: tuple[object, ...] = ()
 
     def tells(self, value: object) -> bool:
-        """Return whether somebody who set this value expects something that does not happen."""
+        """Return whether a client that sets this value expects something that does not happen."""
         if value is None or value in ((), [], {}, ""):
             return False
         return value in self.only if self.only else value not in self.unless

@@ -363,7 +363,7 @@ class DeviceClaimStrategy(StatusAloneStrategy):
     """``pkg/registry/resource/resourceclaim/strategy.go``."""
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Drop what drivers told of devices that are not allocated to the claim any more."""
+        """Drop drivers' reports of devices that are not allocated to the claim any more."""
         status = new.get("status") or {}
         if subresource != "status" or not status.get("devices"):
             return

@@ -13,11 +13,11 @@ from clusterstate.objects.meta import Manifest
 GROUP: Final = "stowage.dev"
 PLURAL: Final = "plans"
 PREVIEW: Final = "preview-"
-"""What the names of plans begin with that a page was opened for, and nobody asked to be kept."""
+"""How the names of plans begin that a preview made: no person asked to keep these."""
 PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
 CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
 HEAD: Final = ("revision", "at", "summary", "warnings")
-"""What is told of an outcome where its details are not."""
+"""The members of an outcome that answers without details have."""
 TO_DO, IS_DONE, HELD, HAS_FAILED, DROPPED = ".dhf-"
 
 

@@ -161,7 +161,7 @@ def _failed(
 def _turns(
     probe: Probe, container: Container, found: shell.Outcome | None, begun: float
 ) -> tuple[tuple[float, bool], ...]:
-    """Return when a readiness probe changes its mind, and to what."""
+    """Return when a readiness probe's result changes, and to what."""
     made: list[tuple[float, bool]] = []
     run, before, ready = 0, False, False
     most = {
