@@ -48,7 +48,7 @@ from scheduling.engine.plans import Plan, Plans
 from scheduling.engine.programs import Program, Programs
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.arrays import Float64, Int32, Mask, numbered
 from scheduling.framework.formulas import LEAST
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
@@ -254,7 +254,7 @@ class FastLane:
         plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
         vectors = rest[:, : lines.width]
         resources = rest[:, lines.width :].reshape(len(made), *lines.scored.shape[1:])
-        numbers_of, at = np.unique(plan_of[:, 0], return_inverse=True)
+        numbers_of, at = numbered(plan_of[:, 0])
         plans = [self._plans.plans[number] for number in numbers_of.tolist()]
         masks = [plan.mask for plan in plans]
         bases = [self._plans.base(plan, mask) for plan, mask in zip(plans, masks, strict=True)]

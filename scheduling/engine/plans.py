@@ -18,7 +18,7 @@ from scheduling.engine.compiled.layout import BLOCK, LOW, MOST_SHUT
 from scheduling.engine.decision import Rejection
 from scheduling.engine.lane_profile import Profile
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Int16, Int32, Int64, first_places, numbered
+from scheduling.framework.arrays import Int16, Int32, Int64, first_places, numbered_together
 from scheduling.framework.interface import CycleState, Grouping, NormalizeScore, Score, scores_nodes
 from scheduling.framework.node_table import Rows
 from scheduling.framework.status import Code, Status
@@ -260,16 +260,16 @@ class Plans:
             weighted[rows[shut == 0]] = self._weighted(plan, plugin, state, rows[shut == 0])
             plan.fixed.append(weighted)
             plan.base += weighted
-        found, joint = self._alike(plan, rows, shut)
-        if len(found) > (MOST_GROUPS if labels is None else MOST_KEYED):
+        group, groups = self._alike(plan, rows, shut)
+        if groups > (MOST_GROUPS if labels is None else MOST_KEYED):
             return False
-        first = first_places(joint, len(found))
+        first = first_places(group, groups)
         plan.group = np.zeros(self.rows, np.int16)
-        plan.group[rows] = joint
+        plan.group[rows] = group
         plan.group_rows = rows[first]
         plan.shut_groups = shut[first].astype(np.int32)
-        plan.keyed = 0 if labels is None else len(found)
-        return labels is None or len(found) > 0
+        plan.keyed = 0 if labels is None else groups
+        return labels is None or groups > 0
 
     def _begin_scores(self, plan: Plan, state: CycleState) -> set[str] | None:
         """Run PreScore; return which plugins do not score, ``None`` where one cannot."""
@@ -292,26 +292,25 @@ class Plans:
         scores: Int64 = framework.score_one(plugin, state, plan.info, self._snapshot, rows)[1]
         return scores * int(framework.weights[plugin.name])
 
-    def _alike(self, plan: Plan, rows: Rows, shut: Int64) -> tuple[Int64, Int64]:
-        """Number rows that are alike in all that tells groups apart; see ``arrays.numbered``.
+    def _alike(self, plan: Plan, rows: Rows, shut: Int64) -> tuple[Int64, int]:
+        """Number rows that are alike in all that tells groups apart, and return how many are not.
 
         ``shut``: by row which of ``plan.shut`` rejects it, 0 for none.
         """
         snapshot = self._snapshot
         is_open = shut == 0
-        found, joint = numbered(shut)
+        lines = [shut]
         for plugin, _ in plan.normalised:
             assert isinstance(plugin, Grouping)
             assert plan.info is not None
             for column in plugin.group_keys(plan.info, snapshot, rows[is_open]):
-                keys = np.zeros(len(rows), np.int64)
-                keys[is_open] = numbered(column)[1]
-                found, joint = numbered(joint * (int(keys.max(initial=0)) + 1) + keys)
+                line = np.zeros(len(rows), np.int64)
+                line[is_open] = column
+                lines.append(line)
         for label, is_there in plan.labels or ():
             ids = snapshot.label_column(label).ids[rows]
-            keys = (ids < 0 if is_there else ids + 1).astype(np.int64)
-            found, joint = numbered(joint * (int(keys.max(initial=0)) + 1) + keys)
-        return found, joint
+            lines.append((ids < 0 if is_there else ids).astype(np.int64))
+        return numbered_together(lines, len(rows))
 
     # --- following -------------------------------------------------------------------------------
 
@@ -365,10 +364,11 @@ class Plans:
         if len(some):
             known = np.flatnonzero(plan.group_rows >= 0)
             both = np.concatenate((plan.group_rows[known], some))
-            found, joint = self._alike(plan, both, np.concatenate((plan.shut_groups[known], shut)))
-            group_of = np.full(len(found), -1, np.int64)
-            group_of[joint[: len(known)]] = known
-            groups = group_of[joint[len(known) :]]
+            shut_both: Int64 = np.concatenate((plan.shut_groups[known], shut))
+            number, kinds = self._alike(plan, both, shut_both)
+            group_of = np.full(kinds, -1, np.int64)
+            group_of[number[: len(known)]] = known
+            groups = group_of[number[len(known) :]]
             if (groups < 0).any():
                 return False
             plan.group[some] = groups

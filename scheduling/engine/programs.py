@@ -29,7 +29,7 @@ from scheduling.engine.plans import Plan
 from scheduling.engine.program_forms import Form, Forms
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FEW_WATCHES, FILTERING, Alike, Stated, Statements
-from scheduling.framework.arrays import Int16, Int32, Int64, Mask
+from scheduling.framework.arrays import Int16, Int32, Int64, Mask, first_places, numbered_together
 from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Status
@@ -48,7 +48,6 @@ _MOST: Final = 32_768
 _FIRST: Final = 1024
 """For so many programs there is room at first: memory that is not touched costs nothing."""
 _BYTES: Final = 256 * 2**20
-_SMALL: Final = 4096
 _NOWHERE: Final = np.zeros(0, np.intp)
 _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
 """Kinds that ask of a count only whether it is above 0."""
@@ -414,24 +413,17 @@ class Programs:
         self.counters.follow(program.counters)
         counted, number = self.counters.arrays, program.number
         rows = np.flatnonzero(plan.base != LOW)
-        joint = plan.group[rows].astype(np.int64)
-        span = plan.keyed
         watches = int(self._arrays["form"][number, layout.WATCHES])
         values = np.zeros((watches, len(rows)), np.int64)
         for at, (counter, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
             offset, place = counted.counters[counter, [layout.OFFSET, layout.PLACES]]
             found = np.where(counted.where[place, rows] >= 0, counted.counts[offset + rows], 0)
             values[at] = found > 0 if clipped else found
-            low = int(values[at].min(initial=0))
-            width = int(values[at].max(initial=0)) - low + 1
-            joint, span = joint * width + (values[at] - low), span * width
-            if span > 4 * len(rows) + _SMALL:
-                joint = np.unique(joint, return_inverse=True)[1]
-                span = len(rows)
-        member, group_of = _numbered(joint, span)
-        groups = len(member)
+        base = plan.group[rows].astype(np.int64)
+        group_of, groups = numbered_together((base, *values), len(rows))
         if groups + _SPARE > _MOST_GROUPS:
             return None
+        member = first_places(group_of, groups)
         self._reserve(groups=groups + _SPARE)
         arrays = self._arrays
         arrays["form"][number, layout.GROUPS] = groups
@@ -577,20 +569,6 @@ class Programs:
         full: Mask = self._arrays["full"]
         for program in programs:
             program.seen = -1 if full[program.number] else _changes(program.watches)
-
-
-def _numbered(joint: Int64, span: int) -> tuple[Int64, Int64]:
-    """Return a place of each number there is in ``joint``, and of each place its number's number.
-
-    ``span``: all are below it, and not negative.
-    """
-    there = np.zeros(max(span, 1), np.bool_)
-    there[joint] = True
-    numbers = np.cumsum(there) - 1
-    group_of: Int64 = numbers[joint]
-    member = np.zeros(int(there.sum()), np.int64)
-    member[group_of[::-1]] = np.arange(len(joint))[::-1]
-    return member, group_of
 
 
 def _changes(counters: Sequence[Counter]) -> int:

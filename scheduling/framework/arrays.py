@@ -1,5 +1,6 @@
 """Names of the arrays that the decision core works with, and the numbering of their values."""
 
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import numpy as np
@@ -13,22 +14,40 @@ Float64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _SMALL: Final = 65_536
+_WIDE: Final = 4
 _Integers = TypeVar("_Integers", Int32, Int64)
 
 
 def numbered(values: _Integers) -> tuple[Int64, Int64]:
     """Return the different values, ascending, and at which place of those each value is.
 
-    As ``np.unique`` with ``return_inverse``; values that are not negative and below 65,536 are
-    looked up instead of sorted, which takes a tenth of the time for 5,000.
+    As ``np.unique`` with ``return_inverse``; values that lie near each other are looked up instead
+    of sorted, which takes a tenth of the time for 5,000.
     """
-    top = int(values.max(initial=-1))
-    if top >= _SMALL or values.min(initial=0) < 0:
+    low, top = int(values.min(initial=0)), int(values.max(initial=-1))
+    span = top - low + 1
+    if span > max(_SMALL, _WIDE * len(values)):
         found, places = np.unique(values, return_inverse=True)
         return found.astype(np.int64), places.astype(np.int64)
-    there = np.zeros(top + 1, np.bool_)
+    if low:
+        values = values - low
+    there = np.zeros(span, np.bool_)
     there[values] = True
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[values]
+
+
+def numbered_together(lines: Iterable[Int64], count: int) -> tuple[Int64, int]:
+    """Number the places that are alike in all ``lines``, in the order of the lines' values.
+
+    Return the number of each of ``count`` places, int64, and how many numbers there are. As
+    ``np.unique`` of the lines' columns, which takes ten to fifty times as long.
+    """
+    together, kinds = np.zeros(count, np.int64), min(count, 1)
+    for line in lines:
+        found, places = numbered(line)
+        found, together = numbered(together * max(len(found), 1) + places)
+        kinds = len(found)
+    return together, kinds
 
 
 def first_places(numbers: Int64, count: int) -> Int64:

@@ -17,7 +17,7 @@ from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.arrays import Int64, Mask, first_places, numbered_together
 from scheduling.framework.formulas import short
 from scheduling.framework.node_table import Rows
 from scheduling.framework.runtime import Framework
@@ -89,13 +89,14 @@ def groups(
         _others(verdicts),
     ]
     codes = np.stack([aspect.codes for aspect in aspects])
-    kinds, number = np.unique(codes, axis=1, return_inverse=True)
+    number, count = numbered_together(codes, len(rows))
+    kinds = codes[:, first_places(number, count)]
     found = []
     for at in range(kinds.shape[1]):
         column = kinds[:, at].tolist()
         if UNKNOWN in column or not any(column):
             continue
-        members: Rows = rows[number.ravel() == at]
+        members: Rows = rows[number == at]
         needs = tuple(
             aspect.explain(code, members)
             for aspect, code in zip(aspects, column, strict=True)
@@ -232,10 +233,12 @@ def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspe
                 note("affinity", requirement, missed & (nearest == at) & (lowest > 0))
     keys = list(unmet)
     bits = np.stack([unmet[key] for key in keys]) if keys else np.zeros((1, len(rows)), np.bool_)
-    kinds, number = np.unique(bits[:, concerned], axis=1, return_inverse=True)
+    missing = bits[:, concerned].astype(np.int64)
+    number, different = numbered_together(missing, missing.shape[1])
+    kinds = missing[:, first_places(number, different)]
     some: Mask = np.atleast_1d(kinds.any(axis=0))
-    known = ~hopeless[concerned] & some[number.ravel()]
-    codes[concerned] = np.where(known, number.ravel() + 1, UNKNOWN)
+    known = ~hopeless[concerned] & some[number]
+    codes[concerned] = np.where(known, number + 1, UNKNOWN)
 
     def explain(code: int, members: Rows) -> Choice:
         missed = [key for key, is_missed in zip(keys, kinds[:, code - 1], strict=True) if is_missed]
