@@ -3,30 +3,23 @@
 Counts are tables of the snapshot, kept up to date per pod; what a cycle adds is the comparison.
 Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36. ``labelSelector: {}``
 counts no existing pod though the incoming pod matches itself; terminating pods do not count.
-``SYSTEM_DEFAULTS`` are the constraints of pods that state none, where defaulting is ``System``.
+
+    __init__      PodTopologySpread: the plugin
+    constraints   what classes state, or have by default
 """
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import cast
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.footprint import counter_id
-from clusterstate.objects.labels import (
-    EQUALS,
-    NOTHING,
-    Requirement,
-    Selector,
-    SelectorError,
-    selector_from_label_selector,
-)
+from clusterstate.objects.labels import Selector
 from clusterstate.objects.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
 from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import TopologySpreadConstraint
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -44,64 +37,20 @@ from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.framework.vectors import by_taint_set, required_affinity_mask
+from scheduling.plugins.pod_topology_spread.constraints import (
+    HOSTNAME,
+    NAME,
+    Constraint,
+    Constraints,
+    ConstraintsByClass,
+)
 
-NAME = "PodTopologySpread"
+__all__ = ["NAME", "PodTopologySpread"]
+
 REASON = "node(s) didn't match pod topology spread constraints"
 REASON_LABEL = f"{REASON} (missing required label)"
-HOSTNAME = "kubernetes.io/hostname"
-HARD = "DoNotSchedule"
-SOFT = "ScheduleAnyway"
-SYSTEM_DEFAULTS = (
-    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SOFT, max_skew=3),
-    TopologySpreadConstraint(
-        topology_key="topology.kubernetes.io/zone", when_unsatisfiable=SOFT, max_skew=5
-    ),
-)
 _NO_MINIMUM = 2**31 - 1
-_MOST_DEFAULTS = 1024
 _instances = itertools.count()
-
-
-class Constraint(msgspec.Struct, frozen=True):
-    """A constraint, all but whose pods it counts: so classes that are spread by default share it.
-
-    ``matches_self``: whether the pod itself is counted, of a hard one. ``eligible_key`` names the
-    nodes whose pods count.
-    """
-
-    max_skew: int
-    topology_key: str
-    min_domains: int
-    matches_self: bool
-    eligible_key: Hashable
-    honor_affinity: bool
-    honor_taints: bool
-
-
-class Constraints(msgspec.Struct, frozen=True):
-    """The constraints of a class: ``hard`` filter, ``soft`` score.
-
-    ``selectors``: whose pods each of them counts, hard ones first; they hold ``matchLabelKeys``
-    too. ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
-    system's defaults, so that nodes without a zone are still spread by hostname). ``alike``: a
-    number that classes share which have the same constraints by default, ``None`` for others.
-    """
-
-    hard: tuple[Constraint, ...]
-    soft: tuple[Constraint, ...]
-    all_keys: bool
-    selectors: tuple[Selector, ...] = ()
-    hard_problem: str = ""
-    soft_problem: str = ""
-    alike: int | None = None
-
-    def hard_counted(self) -> Iterator[tuple[Constraint, Selector]]:
-        """Return each hard constraint with its selector."""
-        return zip(self.hard, self.selectors, strict=False)
-
-    def soft_counted(self) -> Iterator[tuple[Constraint, Selector]]:
-        """Return each soft constraint with its selector."""
-        return zip(self.soft, self.selectors[len(self.hard) :], strict=True)
 
 
 class PodTopologySpread:
@@ -120,130 +69,18 @@ class PodTopologySpread:
         node_inclusion_policy: bool = True,
         comparison_operators: bool = False,
     ) -> None:
-        self._system = args.defaulting_type == "System"
-        self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
-        # One object for all classes without constraints.
-        self._nothing = Constraints((), (), not self._system)
-        self._hard_defaults = any(c.when_unsatisfiable == HARD for c in self._defaults)
-        # Hard and soft ones and a number, by placement and whether hard ones count the pod itself.
-        self._of_default: dict[
-            tuple[bytes, bool], tuple[tuple[Constraint, ...], tuple[Constraint, ...], int]
-        ] = {}
         self._empty_term = cast("EmptyTerm", empty_node_selector_term)
-        self._match_label_keys = match_label_keys
-        self._policies = node_inclusion_policy
         self._comparison_operators = comparison_operators
+        by_class = ConstraintsByClass(
+            args,
+            empty_term=self._empty_term,
+            match_label_keys=match_label_keys,
+            node_inclusion_policy=node_inclusion_policy,
+            comparison_operators=comparison_operators,
+        )
+        self._constraints, self._defaults = by_class.of, by_class.defaults
         # They are kept on the pod's class, by plugin instance: two profiles may differ.
-        number = next(_instances)
-        self._memo_key = (NAME, number)
-        self._tables_key = (NAME, number, "tables")
-
-    # --- compiling -------------------------------------------------------------------------------
-
-    def _constraints(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
-        found = pod.memo.get(self._memo_key)
-        stamp = snapshot.peer_stamp(pod)
-        if isinstance(found, tuple) and found[0] == stamp:
-            return cast("Constraints", found[1])
-        stated = pod.pod.spec.topology_spread_constraints
-        if stated:
-            hard, of_hard, hard_problem = self._parsed(pod, stated, HARD)
-            soft, of_soft, soft_problem = self._parsed(pod, stated, SOFT)
-            selectors = (*of_hard, *of_soft)
-            wanted = Constraints(hard, soft, True, selectors, hard_problem, soft_problem)
-        else:
-            wanted = self._by_default(pod, snapshot)
-        pod.memo[self._memo_key] = stamp, wanted
-        return wanted
-
-    def _by_default(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
-        """Return the constraints of a pod that states none."""
-        selector = snapshot.default_selector(pod) if self._defaults else None
-        if selector is None:
-            return self._nothing
-        key = pod.placement_key, self._hard_defaults and selector.matches(pod.labels)
-        known = self._of_default.get(key)
-        if known is None:
-            if len(self._of_default) >= _MOST_DEFAULTS:
-                self._of_default.clear()
-            placement, matches_self = key
-            known = self._of_default[key] = (
-                self._compile(placement, self._defaults, HARD, itertools.repeat(matches_self)),
-                self._compile(
-                    placement, self._defaults, SOFT, itertools.repeat(False), by_default=True
-                ),
-                next(_instances),
-            )
-        hard, soft, alike = known
-        selectors = (selector,) * (len(hard) + len(soft))
-        return Constraints(hard, soft, not self._system, selectors, alike=alike)
-
-    def _parsed(
-        self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
-    ) -> tuple[tuple[Constraint, ...], tuple[Selector, ...], str]:
-        """Return the pod's own constraints and their selectors, or why they do not parse."""
-        chosen = [c for c in constraints if c.when_unsatisfiable == action]
-        try:
-            selectors = tuple([self._selector(c, pod.labels) for c in chosen])
-        except SelectorError as problem:
-            kind = "hard" if action == HARD else "soft"
-            return (), (), f"obtaining pod's {kind} topology spread constraints: {problem}"
-        matching = [selector.matches(pod.labels) for selector in selectors]
-        return self._compile(pod.placement_key, tuple(chosen), action, matching), selectors, ""
-
-    def _compile(
-        self,
-        placement_key: bytes,
-        constraints: tuple[TopologySpreadConstraint, ...],
-        action: str,
-        matching: Iterable[bool],
-        *,
-        by_default: bool = False,
-    ) -> tuple[Constraint, ...]:
-        """Return what takes part; ``matching``: whether each constraint counts the pod itself.
-
-        ``by_default``: the constraints are not the pod's own.
-        """
-        chosen = [c for c in constraints if c.when_unsatisfiable == action]
-        keys = tuple(sorted({c.topology_key for c in chosen}))
-        # Soft system defaults count on nodes that lack a key, too.
-        need_all = action == HARD or not by_default or not self._system
-        compiled = []
-        for c, matches_self in zip(chosen, matching, strict=False):
-            honor_affinity = not self._policies or c.node_affinity_policy in (None, "", "Honor")
-            honor_taints = self._policies and c.node_taints_policy == "Honor"
-            compiled.append(
-                Constraint(
-                    max_skew=c.max_skew,
-                    topology_key=c.topology_key,
-                    min_domains=1 if c.min_domains is None else c.min_domains,
-                    matches_self=matches_self,
-                    eligible_key=(
-                        NAME,
-                        keys if need_all else (),
-                        placement_key if honor_affinity or honor_taints else b"",
-                        honor_affinity,
-                        honor_taints,
-                        self._empty_term,
-                        self._comparison_operators,
-                    ),
-                    honor_affinity=honor_affinity,
-                    honor_taints=honor_taints,
-                )
-            )
-        return tuple(compiled)
-
-    def _selector(self, constraint: TopologySpreadConstraint, labels: dict[str, str]) -> Selector:
-        selector = selector_from_label_selector(constraint.label_selector)
-        if not self._match_label_keys:
-            return selector
-        keys = sorted({key for key in constraint.match_label_keys if key in labels})
-        extra = [Requirement(key, EQUALS, (labels[key],)) for key in keys]
-        if not extra:
-            return selector
-        # A selector of nothing has no requirements to keep: the keys alone remain, as upstream.
-        base = Selector() if selector == NOTHING else selector
-        return base.add(extra)
+        self._tables_key = (NAME, next(_instances), "tables")
 
     @staticmethod
     def _counter(selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
