@@ -4,7 +4,7 @@
     tables     label columns and counts     node_table  what plugins may read of a snapshot
     formulas   arithmetic of requests       vectors     judgements over rows that plugins share
     interface  extension points, locality   terms       rules stated in numbers for the fast lane
-    runtime    running a profile's plugins: binding_points, answers, outcomes, per_node
+    runtime    running plugins: filter_point, binding_points, per_node, answers, outcomes
     configuration, plugin_args                       profiles as values; default plugins and weights
     documents, plugin_sets, configuration_advice     a document becomes such a value
     reading, legacy                                  typed reading; documents of older versions

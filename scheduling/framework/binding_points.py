@@ -1,6 +1,6 @@
 """Running the plugins of a profile from Reserve to PostBind.
 
-``runtime.Framework`` adds the points before.
+``filter_point`` and ``runtime.Framework`` add the points before.
 Source: pkg/scheduler/framework/runtime/framework.go, v1.36 (R160-R169).
 """
 
