@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from clusterstate.objects.labels import EQUALS, IN, Selector
-from scheduling.engine.compiled import rows
+from scheduling.engine.compiled.row_arguments import Budgets
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64
 from scheduling.framework.types import DisruptionBudget, PodInfo
@@ -29,9 +29,9 @@ class BudgetArrays:
         # The budgets of class c are which[first[c]:first[c + 1]].
         self._first: list[int] = [0]
         self._which: list[int] = []
-        self._arrays = rows.Budgets(_NO_NUMBERS, np.zeros(0, np.int32), _NO_NUMBERS, _NO_NUMBERS)
+        self._arrays = Budgets(_NO_NUMBERS, np.zeros(0, np.int32), _NO_NUMBERS, _NO_NUMBERS)
 
-    def arrays(self) -> rows.Budgets:
+    def arrays(self) -> Budgets:
         """Return the arrays as they are now."""
         snapshot = self._snapshot
         classes = len(snapshot.classes) if self._budgets else len(self._first) - 1
@@ -54,7 +54,7 @@ class BudgetArrays:
             for info in snapshot.classes[len(self._first) - 1 :]:
                 self._which += self._guarding(info)
                 self._first.append(len(self._which))
-        self._arrays = rows.Budgets(
+        self._arrays = Budgets(
             np.array(self._first, np.int64),
             np.array(self._which, np.int32),
             np.array([budget.disruptions_allowed for budget in budgets], np.int64),
@@ -85,7 +85,7 @@ class BudgetArrays:
         return sorted(number for number in near if budgets[number].selector.matches(info.labels))
 
     def _spared(self) -> Int64:
-        """Return the pods that are being disrupted, as ``rows.Budgets`` has them."""
+        """Return the pods that are being disrupted, as ``Budgets`` has them."""
         budgets, first, which = self._budgets, self._first, self._which
         busy = {number for number, budget in enumerate(budgets) if budget.disrupted}
         classes = [

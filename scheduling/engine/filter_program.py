@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduling.engine.compiled import rows as loop
+from scheduling.engine.compiled import row_arguments
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.interface import CycleState, Extender, Filter
@@ -34,10 +34,14 @@ UNLIMITED: Final = 2**62
 """Stands for any number of pods."""
 _NO_MINIMUM = 2**31 - 1
 _MOST_CHECKS = 15
-"""Two bits for each amount and one for places must fit into ``loop.STEP_BITS``."""
+"""Two bits for each amount and one for places must fit into ``row_arguments.STEP_BITS``."""
 
 
-_AFFINITY_KINDS = {Kind.NEAR: loop.NEAR, Kind.ANTI: loop.ANTI, Kind.EXISTING: loop.EXISTING}
+_AFFINITY_KINDS = {
+    Kind.NEAR: row_arguments.NEAR,
+    Kind.ANTI: row_arguments.ANTI,
+    Kind.EXISTING: row_arguments.EXISTING,
+}
 
 
 class _Counted(msgspec.Struct, frozen=True):
@@ -134,34 +138,38 @@ class FilterProgram:
             if plugin.name in state.skip_filter:
                 continue
             kind = kinds.get(id(plugin), -1)
-            if kind == loop.STATIC:
+            if kind == row_arguments.STATIC:
                 of_nodes.append(plugin)
                 continue
             self._judge_nodes(of_nodes, state)
             of_nodes = []
-            if kind == loop.FIT and not self._compares and isinstance(plugin, RequestFilter):
+            if (
+                kind == row_arguments.FIT
+                and not self._compares
+                and isinstance(plugin, RequestFilter)
+            ):
                 self._compares = True
                 self._checks = plugin.request_checks(info, snapshot)
-                self._rows.append((loop.FIT, 0, 0))
+                self._rows.append((row_arguments.FIT, 0, 0))
                 self._steps.append(_Step(plugin))
                 self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
-            elif kind == loop.COUNT and isinstance(plugin, CountedFilter):
+            elif kind == row_arguments.COUNT and isinstance(plugin, CountedFilter):
                 counter, rejections = plugin.rejecting_counter(info, snapshot)
-                self._add(plugin, loop.COUNT, [_Counted(counter)], (rejections,))
-            elif kind == loop.AFFINITY and isinstance(plugin, AffinityTerms):
+                self._add(plugin, row_arguments.COUNT, [_Counted(counter)], (rejections,))
+            elif kind == row_arguments.AFFINITY and isinstance(plugin, AffinityTerms):
                 terms = [
                     _Counted(term.table.counter, term)
                     for term in plugin.affinity_terms(info, snapshot)
                     if term.kind in _AFFINITY_KINDS
                 ]
-                self._add(plugin, loop.AFFINITY, terms, plugin.affinity_rejections)
-            elif kind == loop.SPREAD and isinstance(plugin, SpreadTerms):
+                self._add(plugin, row_arguments.AFFINITY, terms, plugin.affinity_rejections)
+            elif kind == row_arguments.SPREAD and isinstance(plugin, SpreadTerms):
                 terms = [
                     _Counted(term.table.counter, term)
                     for term in plugin.spread_terms(info, snapshot)
                     if term.kind is Kind.HARD
                 ]
-                self._add(plugin, loop.SPREAD, terms, plugin.spread_rejections)
+                self._add(plugin, row_arguments.SPREAD, terms, plugin.spread_rejections)
             elif isinstance(plugin, Extender):
                 self.asks_outside = self.asks_outside or plugin.filters_nodes
             else:
@@ -180,7 +188,7 @@ class FilterProgram:
             return
         line = np.zeros(snapshot.capacity, np.int16)
         line[every] = judged.verdict
-        self._rows.append((loop.STATIC, len(self._static), 0))
+        self._rows.append((row_arguments.STATIC, len(self._static), 0))
         self._static.append(line)
         self._steps.append(_Step(plugins[0], statuses=judged.statuses))
 
@@ -199,7 +207,10 @@ class FilterProgram:
     @property
     def stays_in_rows(self) -> bool:
         """Whether the pods of one row do not matter to another row."""
-        return all(kind in (loop.STATIC, loop.FIT, loop.COUNT) for kind, _, _ in self._rows)
+        return all(
+            kind in (row_arguments.STATIC, row_arguments.FIT, row_arguments.COUNT)
+            for kind, _, _ in self._rows
+        )
 
     def own_limits(self) -> Int64 | None:
         """Return how many pods of the class each row takes as far as counts say, int64 (capacity,).
@@ -228,31 +239,31 @@ class FilterProgram:
         snapshot, terms = self._snapshot, self._terms
         capacity = snapshot.capacity
         checks = self._checks
-        self.rules = loop.Rules(
+        self.rules = row_arguments.Rules(
             np.array(self._rows, np.int64).reshape(len(self._rows), 3),
             np.array(self._static, np.int16).reshape(len(self._static), capacity),
             np.array([amount for amount, _ in checks], np.int64),
             np.array([column for _, column in checks], np.int64),
         )
-        self._columns = np.zeros((len(terms), loop.TERM_COLUMNS), np.int64)
+        self._columns = np.zeros((len(terms), row_arguments.TERM_COLUMNS), np.int64)
         domain = np.zeros((len(terms), capacity), np.int32)
         counted: Mask = np.ones((len(terms), capacity), np.bool_)
         offset = 0
         for number, term in enumerate(terms):
             line, stated = self._columns[number], term.stated
-            line[loop.OFFSET] = offset
+            line[row_arguments.OFFSET] = offset
             if stated is None:
                 domain[number] = np.arange(capacity)
-                line[loop.LIVE_ONLY] = term.counter.live_only
+                line[row_arguments.LIVE_ONLY] = term.counter.live_only
                 offset += capacity
                 continue
             table = stated.table
-            line[loop.KIND] = _AFFINITY_KINDS.get(stated.kind, 0)
-            line[loop.MAX_SKEW] = stated.max_skew
-            line[loop.MATCHES_SELF] = stated.matches_self
-            line[loop.FROM_ZERO] = stated.from_zero
+            line[row_arguments.KIND] = _AFFINITY_KINDS.get(stated.kind, 0)
+            line[row_arguments.MAX_SKEW] = stated.max_skew
+            line[row_arguments.MATCHES_SELF] = stated.matches_self
+            line[row_arguments.FROM_ZERO] = stated.from_zero
             # Upstream's dry run takes terminating pods off a spread that it had not counted.
-            line[loop.LIVE_ONLY] = term.counter.live_only and stated.kind is not Kind.HARD
+            line[row_arguments.LIVE_ONLY] = term.counter.live_only and stated.kind is not Kind.HARD
             domain[number] = table.column.ids
             if table.eligible is not None:
                 counted[number] = table.eligible
@@ -276,27 +287,27 @@ class FilterProgram:
             for number, weigh in taken:
                 self._take[:, number] = [weigh(peer) for peer in snapshot.peers()]
 
-    def terms(self) -> loop.Terms:
+    def terms(self) -> row_arguments.Terms:
         """Return the counts as they are now."""
         snapshot = self._snapshot
         if len(self._seat) != snapshot.peer_total:
             self._weigh()
         for line, term in zip(self._columns, self._terms, strict=True):
-            first, stated = int(line[loop.OFFSET]), term.stated
+            first, stated = int(line[row_arguments.OFFSET]), term.stated
             if stated is None:
                 self._counts[first : first + snapshot.capacity] = term.counter.rows
                 continue
             counts = stated.table.counts
             self._counts[first : first + len(counts)] = counts
-            line[loop.TOTAL] = counts.sum()
+            line[row_arguments.TOTAL] = counts.sum()
             if stated.kind is Kind.HARD:
                 there = counts[stated.table.present]
                 lowest = there.min(initial=_NO_MINIMUM)
                 above = there[there > lowest]
-                line[loop.LOWEST] = lowest
-                line[loop.AT_LOWEST] = len(there) - len(above)
-                line[loop.SECOND] = above.min(initial=_NO_MINIMUM)
-        return loop.Terms(
+                line[row_arguments.LOWEST] = lowest
+                line[row_arguments.AT_LOWEST] = len(there) - len(above)
+                line[row_arguments.SECOND] = above.min(initial=_NO_MINIMUM)
+        return row_arguments.Terms(
             self._columns, self._counts, self._domain, self._counted, self._seat, self._take
         )
 
@@ -305,7 +316,7 @@ class FilterProgram:
         found = self._told.get(code)
         if found is not None:
             return found
-        number, local = code >> loop.STEP_BITS, code & ((1 << loop.STEP_BITS) - 1)
+        number, local = code >> row_arguments.STEP_BITS, code & ((1 << row_arguments.STEP_BITS) - 1)
         step = self._steps[number]
         plugin = step.plugin
         if step.statuses:

@@ -22,7 +22,8 @@ import numpy as np
 
 from clusterstate.objects.pod import Pod
 from scheduling.engine.budgets import BudgetArrays
-from scheduling.engine.compiled import rows as loop
+from scheduling.engine.compiled import row_arguments
+from scheduling.engine.compiled.rows import examine
 from scheduling.engine.filter_program import Diagnosed, FilterProgram, stamp
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
@@ -42,7 +43,7 @@ from scheduling.framework.terms import (
 )
 from scheduling.framework.types import Candidate, PodInfo, Victims
 
-_examine = loop.examine
+_examine = examine
 _on = False
 
 
@@ -50,7 +51,7 @@ _on = False
 def _outer() -> Any:
     from scheduling.engine.compiled import arithmetic, caching  # noqa: F401  # formulas
 
-    return caching.outer(loop.examine)
+    return caching.outer(examine)
 
 
 def is_kept() -> bool:
@@ -100,10 +101,10 @@ class RowPrograms:
         self._programs: dict[int, FilterProgram] = {}
         self._victims: dict[int, VictimsByRow] = {}
         self._budgets = BudgetArrays(snapshot)
-        self._codes = np.zeros(loop.MOST_CODES, np.int64)
-        self._numbers = np.zeros(loop.MOST_CODES, np.int64)
+        self._codes = np.zeros(row_arguments.MOST_CODES, np.int64)
+        self._numbers = np.zeros(row_arguments.MOST_CODES, np.int64)
         self._room_sizes = (0, 0, 0, 0)
-        self._room = loop.room_to_work(0, *self._room_sizes)
+        self._room = row_arguments.room_to_work(0, *self._room_sizes)
         # What follows each pod that comes or goes in a dry run must be asked.
         self._extended = not all(isinstance(plugin, SpreadTerms) for plugin in framework.extensions)
         self._kinds: dict[int, int] = {}
@@ -247,7 +248,7 @@ class RowPrograms:
         if program is None:
             return None
         verdict = np.zeros(len(rows), np.int32)
-        found = self._examine(program, state.pod_key, rows, 0, loop.ALL_ROWS, verdict)
+        found = self._examine(program, state.pod_key, rows, 0, row_arguments.ALL_ROWS, verdict)
         if found.why:
             return None
         statuses = [SUCCESS, *map(program.status, self._codes[: found.kinds].tolist())]
@@ -289,9 +290,9 @@ class RowPrograms:
         for number, (code, count) in enumerate(
             zip(codes, self._numbers[: found.kinds].tolist(), strict=True)
         ):
-            if code == loop.NO_NEED:
+            if code == row_arguments.NO_NEED:
                 no_need = rows[verdict == number + 1].tolist()
-            elif code == loop.NO_VICTIMS:
+            elif code == row_arguments.NO_VICTIMS:
                 nobody = count
             else:
                 counts.append((program.status(code), count))
@@ -310,7 +311,7 @@ class RowPrograms:
     ) -> Candidate | None:
         """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
 
-        def examine(some: Rows) -> loop.Found:
+        def examine(some: Rows) -> row_arguments.Found:
             verdict = np.zeros(len(some), np.int32)
             return self._examine(program, None, some, 0, len(some), verdict)
 
@@ -326,7 +327,7 @@ class RowPrograms:
         only = np.array([row], np.intp)
         return self._candidate(only, examine(only), 0)
 
-    def _candidate(self, rows: Rows, found: loop.Found, number: int) -> Candidate:
+    def _candidate(self, rows: Rows, found: row_arguments.Found, number: int) -> Candidate:
         room = found.room
         first = int(room.end[number - 1]) if number else 0
         slots = room.victims[first : int(room.end[number])].tolist()
@@ -337,15 +338,15 @@ class RowPrograms:
         )
 
     def _room_for(
-        self, candidates: int, pods: int, budgets: loop.Budgets, *, checks: int, terms: int
-    ) -> loop.Room:
+        self, candidates: int, pods: int, budgets: row_arguments.Budgets, *, checks: int, terms: int
+    ) -> row_arguments.Room:
         """Return room for a search. The next one writes over what this one finds."""
         room = self._room
         sizes = (candidates, pods, checks, terms)
         if len(room.left) != len(budgets.allowed) or any(map(gt, sizes, self._room_sizes)):
             most = [max(new, old) for new, old in zip(sizes, self._room_sizes, strict=True)]
             self._room_sizes = (most[0], most[1], most[2], most[3])
-            room = self._room = loop.room_to_work(len(budgets.allowed), *self._room_sizes)
+            room = self._room = row_arguments.room_to_work(len(budgets.allowed), *self._room_sizes)
         room.left[:] = budgets.allowed
         return room
 
@@ -357,10 +358,10 @@ class RowPrograms:
         begin: int,
         wanted: int,
         verdict: Int32,
-    ) -> loop.Found:
+    ) -> row_arguments.Found:
         snapshot = self._snapshot
         nominations = snapshot.nominations
-        placed, budgets = loop.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
+        placed, budgets = row_arguments.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
         terms = program.terms()
         searches = wanted > 0
         room = self._room_for(
@@ -373,20 +374,20 @@ class RowPrograms:
             wanted,
             program.info.priority,
             nominations.number_of(key),
-            loop.Nodes(
+            row_arguments.Nodes(
                 snapshot.allocatable, snapshot.requested, snapshot.allowed_pods, snapshot.pod_count
             ),
             placed,
-            loop.Classes(*snapshot.class_columns()),
-            loop.Nominated(nominations.first, nominations.following, nominations.kind),
+            row_arguments.Classes(*snapshot.class_columns()),
+            row_arguments.Nominated(nominations.first, nominations.following, nominations.kind),
             program.rules,
             terms,
             budgets,
             snapshot.name_rank() if searches else _NO_RANK,
-            loop.Verdicts(verdict, self._codes, self._numbers),
+            row_arguments.Verdicts(verdict, self._codes, self._numbers),
             room,
         )
-        return loop.Found(*found, room)
+        return row_arguments.Found(*found, room)
 
 
 _NO_RANK = np.zeros(0, np.int32)
@@ -395,18 +396,18 @@ _NO_RANK = np.zeros(0, np.int32)
 def _kind(plugin: Filter) -> int | None:
     """Return which kind of step a filter is by what it states, ``None`` if it states nothing."""
     if looks_at_nodes(plugin):
-        return loop.STATIC
+        return row_arguments.STATIC
     if isinstance(plugin, RequestFilter):
-        return loop.FIT
+        return row_arguments.FIT
     if isinstance(plugin, CountedFilter):
-        return loop.COUNT
+        return row_arguments.COUNT
     if isinstance(plugin, AffinityTerms):
-        return loop.AFFINITY
-    return loop.SPREAD if isinstance(plugin, SpreadTerms) else None
+        return row_arguments.AFFINITY
+    return row_arguments.SPREAD if isinstance(plugin, SpreadTerms) else None
 
 
 def _looks_beyond_rows(plugin: Filter) -> bool:
-    return _kind(plugin) not in (loop.STATIC, loop.FIT, loop.COUNT)
+    return _kind(plugin) not in (row_arguments.STATIC, row_arguments.FIT, row_arguments.COUNT)
 
 
 def _compile() -> None:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from scheduling.engine.compiled import rows as loop
+from scheduling.engine.compiled import row_arguments
 from scheduling.engine.filter_program import FilterProgram
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int64, Mask
 from scheduling.framework.node_table import Rows
 
 _AT_ONCE = 64
-Examine = Callable[[Rows], loop.Found]
+Examine = Callable[[Rows], row_arguments.Found]
 """Looks for candidates among rows; all of them are wanted."""
 
 

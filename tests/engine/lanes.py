@@ -31,4 +31,4 @@ def _turn_on(loops: Sequence[ModuleType]) -> None:
         else:
             loop._on = False
             if loop is row_program:
-                row_program._examine = row_program.loop.examine
+                row_program._examine = row_program.examine

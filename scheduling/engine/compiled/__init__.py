@@ -1,8 +1,8 @@
 """The loop of ``engine.fast_lane``, and what it calls, compiled by Numba.
 
     caching   how a loop is compiled, and where its code is kept
-    layout    what the arrays' columns mean; ``arguments``: the loops' tuples of arrays. Only these
-              two and ``rows`` load no Numba
+    layout    what the arrays' columns mean; ``arguments``: the loops' tuples of arrays. Importing
+              these, ``rows`` or ``row_arguments`` loads no Numba
     arithmetic  how the formulas of ``framework.formulas`` are compiled
     shared    single rows: whether a pod fits, what the row scores, which one is picked
     scoring   what nodes score, in blocks of 64 rows
@@ -12,6 +12,7 @@
     anew      lines scored anew, several together
     loop      runs of pods decided with all of these
     rows      why rows reject a pod, and who would have to leave them: not compiled on import
+    row_arguments  the same for ``rows``: its tuples of arrays, their columns, its codes
 
 Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``deciding.warm``).
 Code is kept in ``__pycache__`` beside the sources, or in NUMBA_CACHE_DIR; with NUMBA_DISABLE_JIT=1

@@ -10,207 +10,44 @@ It calls nothing but NumPy and ``framework.formulas``, and is not compiled here:
 slower and gives the same.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
+from scheduling.engine.compiled.row_arguments import (
+    AFFINITY,
+    ALL_ROWS,
+    ANTI,
+    AT_LOWEST,
+    COUNT,
+    FEASIBLE,
+    FIT,
+    FROM_ZERO,
+    KIND,
+    LIVE_ONLY,
+    LOWEST,
+    MATCHES_SELF,
+    MAX_SKEW,
+    MOST_CODES,
+    NEAR,
+    NO_NEED,
+    NO_VICTIMS,
+    OFFSET,
+    SECOND,
+    STATIC,
+    STEP_BITS,
+    TOO_MANY,
+    TOTAL,
+    Budgets,
+    Classes,
+    Nodes,
+    Nominated,
+    PlacedPods,
+    Room,
+    Rules,
+    Terms,
+    Verdicts,
+)
+from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.formulas import never, short
-
-# Kinds of steps, the filters of a profile in their order.
-STATIC = 0
-"""Depends on the node alone: number of the rejection by row."""
-FIT = 1
-"""Compares amounts and places with what is free."""
-COUNT = 2
-"""Rejects rows where a counter is above 0."""
-AFFINITY = 3
-"""Required terms of InterPodAffinity: rejection 1 affinity, 2 anti-affinity, 3 of placed pods."""
-SPREAD = 4
-"""Hard constraints of PodTopologySpread: rejection 1 skew, 2 missing label."""
-# Kinds of terms in an AFFINITY step.
-NEAR = 0
-ANTI = 1
-EXISTING = 2
-
-# Columns of ``Terms.columns``.
-OFFSET = 0
-KIND = 1
-MAX_SKEW = 2
-MATCHES_SELF = 3
-LOWEST = 4
-"""Lowest count of a domain."""
-AT_LOWEST = 5
-"""How many domains have it."""
-SECOND = 6
-"""Lowest count above it."""
-TOTAL = 7
-FROM_ZERO = 8
-LIVE_ONLY = 9
-"""Whether terminating pods do not count."""
-TERM_COLUMNS = 10
-
-STEP_BITS = 32
-NO_VICTIMS = -1
-"""Code of a row that has no pod of lower priority."""
-NO_NEED = -2
-"""Code of a row that fits the pod although nobody leaves."""
-MOST_CODES = 512
-
-ALL_ROWS = -1
-"""In place of a number of candidates: judge all rows as they are, also after one that passes."""
-
-FEASIBLE = 1
-"""Why ``examine`` stopped: a row fits (diagnosis only)."""
-TOO_MANY = 2
-"""There are more different rejections than there is room for."""
-
-
-class Nodes(NamedTuple):
-    """Columns of the snapshot by row."""
-
-    allocatable: Int64
-    requested: Int64
-    allowed_pods: Int64
-    pod_count: Int64
-
-
-class PlacedPods(NamedTuple):
-    """Pods on nodes: the list of each row (-1 ends it, the newest first) and columns by slot."""
-
-    first: Int32
-    following: Int32
-    kind: Int32
-    started: Float64
-    terminating: Mask
-    order: Int64
-
-
-class Classes(NamedTuple):
-    """Columns by class: priority, how its pods look to others, requests by resource."""
-
-    priority: Int64
-    peer: Int32
-    requests: Int64
-
-
-class Nominated(NamedTuple):
-    """Nominated pods: the list of each row, and the class of each."""
-
-    first: Int32
-    following: Int32
-    kind: Int32
-
-
-class Rules(NamedTuple):
-    """The filters for one class.
-
-    ``steps`` int64 (steps, 3): kind, then the line of ``static``, or the first term and the one
-    after the last. ``static`` int16 (lines, rows): 0 passes, else the number of a rejection.
-    ``amounts`` and ``columns`` int64 (checks,): how much must be free of which resource.
-    """
-
-    steps: Int64
-    static: Int16
-    amounts: Int64
-    columns: Int64
-
-
-class Terms(NamedTuple):
-    """Counts of pods that filters look at.
-
-    ``columns`` int64 (terms, TERM_COLUMNS). ``domain`` int32 (terms, rows): position of the row's
-    count from OFFSET on in ``counts``, -1 without the label; ``counted`` bool (terms, rows):
-    whether pods on the row count. ``seat`` and ``take`` int64 (peers, terms): what a pod weighs
-    that is nominated to a row, and one that is taken off it.
-    """
-
-    columns: Int64
-    counts: Int64
-    domain: Int32
-    counted: Mask
-    seat: Int64
-    take: Int64
-
-
-class Budgets(NamedTuple):
-    """PodDisruptionBudgets and whom they guard.
-
-    ``allowed`` int64 (budgets,); those of class c are ``which[first[c]:first[c + 1]]``. ``spared``
-    int64, sorted: slot times number of budgets plus budget, of pods that a budget does not count,
-    because they are being disrupted already.
-    """
-
-    first: Int64
-    which: Int32
-    allowed: Int64
-    spared: Int64
-
-
-class Verdicts(NamedTuple):
-    """Room for why rows reject.
-
-    ``verdict`` int32 (rows,): 0 where the row passes or was not looked at, else one more than the
-    position of its code in ``codes`` int64 (MOST_CODES,). ``counts``: how many rows have the code.
-    """
-
-    verdict: Int32
-    codes: Int64
-    counts: Int64
-
-
-class Room(NamedTuple):
-    """Where ``examine`` writes what it finds of candidates, and what it notes meanwhile.
-
-    By candidate: ``position`` among the rows, where its victims ``end`` in ``victims`` (slots, most
-    important first), how many ``violations`` of budgets there are among them. By pod of a row:
-    ``lower`` and ``turn``. By budget: ``left``, which is as ``Budgets.allowed``. By amount:
-    ``used`` and ``to_come``. By term: ``gone_weight`` and ``to_come_weight``.
-    """
-
-    position: Int64
-    end: Int64
-    violations: Int64
-    victims: Int32
-    lower: Int32
-    turn: Int32
-    left: Int64
-    used: Int64
-    to_come: Int64
-    gone_weight: Int64
-    to_come_weight: Int64
-
-
-def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: int) -> Room:
-    """Return room for so many budgets, candidates, pods that may be victims, amounts and terms."""
-    return Room(
-        position=np.empty(candidates, np.int64),
-        end=np.empty(candidates, np.int64),
-        violations=np.empty(candidates, np.int64),
-        victims=np.empty(pods, np.int32),
-        lower=np.empty(pods, np.int32),
-        turn=np.empty(pods, np.int32),
-        left=np.empty(budgets, np.int64),
-        used=np.empty(checks, np.int64),
-        to_come=np.empty(checks, np.int64),
-        gone_weight=np.empty(terms, np.int64),
-        to_come_weight=np.empty(terms, np.int64),
-    )
-
-
-class Found(NamedTuple):
-    """What ``examine`` found.
-
-    ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in
-    use. ``candidates``: number of candidates; of each what ``room`` says. ``best``: the candidate
-    that costs least, -1 without any.
-    """
-
-    why: int
-    kinds: int
-    candidates: int
-    best: int
-    room: Room
 
 
 def examine(
