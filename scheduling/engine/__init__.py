@@ -5,6 +5,7 @@
     cycle                     the reference path: every plugin is asked about every node
     deciding                  which of the two ways a pod is decided
     fast_lane                 the other way: runs of pods in one compiled loop
+    looking_ahead             which of the next pods a run takes in, and their classes
     compiling                 a class becomes a plan, a program and a request
     lane_profile              what of a profile takes part in the fast lane
     plans                     what plugins say of nodes alone; it follows nodes row by row

@@ -18,7 +18,7 @@ Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Py
 """
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -26,9 +26,7 @@ import numpy as np
 
 from scheduling.engine.compiled import arguments
 from scheduling.engine.compiled.layout import (
-    AMOUNT,
     BLOCK,
-    COLUMN,
     FIELDS,
     FINISHED,
     MORE_GROUPS,
@@ -37,24 +35,22 @@ from scheduling.engine.compiled.layout import (
     OTHER_GROUPS,
     STALE,
     TOGETHER,
-    WEIGHT,
 )
 from scheduling.engine.compiling import Compiled, Compiler
 from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.lane_profile import Profile
-from scheduling.engine.lines import FIRST, PARTS, SHORTEST, Lines
-from scheduling.engine.nominations import NO_PRIORITY
+from scheduling.engine.lines import PARTS, SHORTEST, Lines, OfPlan
+from scheduling.engine.looking_ahead import Ahead, LookAhead
 from scheduling.engine.plans import Plan, Plans
 from scheduling.engine.programs import Program, Programs
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int32, Mask, numbered
+from scheduling.framework.arrays import Float64, Int32, Mask
 from scheduling.framework.formulas import LEAST
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import Strategy
-from scheduling.framework.types import PodInfo
 
 _LONGEST = ONCE
 _MOST_CHANGED = 8
@@ -101,29 +97,6 @@ def enabled() -> bool:
     return _on
 
 
-class _Ahead:
-    """The pods of a run, and their classes.
-
-    ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
-    ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
-    ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
-    ``compiled``: those new classes that are like others were compiled.
-    """
-
-    __slots__ = ("compiled", "infos", "keys", "lines", "made", "once", "pins", "programs", "who")
-
-    def __init__(self) -> None:
-        self.keys: list[Hashable] = []
-        self.who: list[int] = []
-        self.infos: list[PodInfo] = []
-        self.lines: list[int] = []
-        self.programs: list[Program | None] = []
-        self.pins: list[bytes] = []
-        self.made: list[tuple[int, Compiled]] = []
-        self.once = 0
-        self.compiled = False
-
-
 class FastLane:
     """What ``deciding.Decider`` keeps to decide runs of pods."""
 
@@ -134,14 +107,9 @@ class FastLane:
         self._memo_key = ("compiled", next(_instances))
         self._length = _LONGEST
         self._running: list[Program] = []
-        self._looked_at: tuple[int, ...] = ()
-        # The versions at which classes were looked at together, and their peers' stamps by index.
-        self._asked: tuple[tuple[int, ...], dict[int, int]] = (), {}
         self.nowhere = False
         self._learned = False
         self._stamp: tuple[int, ...] = ()
-        self._nominated_at = -1
-        self._nominated: list[PodInfo] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -154,6 +122,10 @@ class FastLane:
         self._compiler = Compiler(
             snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
         )
+        self._ahead = LookAhead(
+            snapshot, self._plans, self._programs, self._lines, self._compiler, self._memo_key,
+            self._versions,
+        )  # fmt: skip
         rows = self._plans.rows
         self._fields: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
@@ -190,109 +162,26 @@ class FastLane:
     def _rows_moved(self, plan: Plan, rows: Rows) -> None:
         self._lines.move_rows(plan, rows)
 
-    # --- lines -----------------------------------------------------------------------------------
-
-    def _line(
-        self,
-        compiled: Compiled,
-        held: set[int],
-        made: list[tuple[int, Compiled]],
-    ) -> int:
-        """Return the line of a class, -1 when the run holds all.
-
-        ``held``: the lines that are kept and that the run holds. Noted in ``made`` if it is new.
-        """
-        lines, key = self._lines, compiled.line_key
-        number = lines.of_key.get(key)
-        if number is not None:
-            lines.of_key.move_to_end(key)
-            if compiled.program is not None and compiled.program.groups is not None:
-                made.append((number, compiled))
-            held.add(number)
-            return number
-        if len(lines.of_key) < lines.most:
-            count = len(lines.of_key)
-            if count >= lines.kept:
-                lines.reserve(min(max(FIRST, 2 * count), lines.most))
-            number = ONCE + count
-        else:
-            oldest = next(iter(lines.of_key.items()))
-            number = oldest[1]
-            if number in held:
-                return -1
-            del lines.of_key[oldest[0]]
-        lines.of_key[key] = number
-        made.append((number, compiled))
-        held.add(number)
-        return number
-
-    def _has_groups(self, compiled: Compiled) -> bool:
-        """See to it that the rows of a line that is a class's own are grouped; False: no room."""
-        program = compiled.program
-        assert program is not None
-        assert compiled.plan is not None
-        number = self._lines.of_key.get(compiled.line_key, -1)
-        if (
-            number < 0
-            or not program.grouped
-            or self._lines.cursor[number] < self._snapshot.log_start
-        ):
-            program.grouped = False
-            program.groups = self._programs.group_rows(program, compiled.plan)
-        return program.grouped or program.groups is not None
-
     def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
         """Write what the loop reads of classes that got a line."""
         if not made:
             return
-        lines, profile = self._lines, self._profile
-        if not lines.kept:
-            lines.reserve(min(FIRST, lines.most))
-        numbers = np.array([number for number, _ in made])
-        written = np.frombuffer(b"".join([compiled.key for _, compiled in made]), np.int64)
-        written = written.reshape(len(made), -1)
-        plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
-        vectors = rest[:, : lines.width]
-        resources = rest[:, lines.width :].reshape(len(made), *lines.scored.shape[1:])
-        numbers_of, at = numbered(plan_of[:, 0])
-        plans = [self._plans.plans[number] for number in numbers_of.tolist()]
-        masks = [plan.mask for plan in plans]
-        bases = [self._plans.base(plan, mask) for plan, mask in zip(plans, masks, strict=True)]
-        least = 0 if profile.least is None else profile.least[2]
-        balanced = 0 if profile.balanced is None else profile.balanced[2]
-        weights = np.array(
-            [(least * (0 in plan.lines), balanced * (1 in plan.lines)) for plan in plans], np.int32
-        )[at]
-        lines.plan_of[numbers] = plan_of[:, 0]
-        lines.amounts[numbers] = amounts
-        lines.columns[numbers] = columns
-        lines.more[numbers] = (columns > 1).any(axis=1)
-        lines.vectors[numbers] = vectors
-        lines.nonzero[numbers] = nonzero
-        lines.mask_of[numbers] = np.array(masks, np.uint64)[at]
-        lines.base_of[numbers] = np.array(bases, np.int32)[at]
-        lines.weights[numbers] = weights
-        lines.scored[numbers] = resources
-        terms = np.zeros((len(made), 9))
-        for column in range(2):
-            terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
-            for score, place in ((0, 2), (1, 4)):
-                is_it = resources[:, score, :, COLUMN] == column
-                asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
-                # Scores that a plan lacks count nothing.
-                terms[:, place + column] = np.where(weights[:, score] > 0, asked, 0)
-                if score == 0:
-                    shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)
-                    terms[:, 6 + column] = shares
-        summed = terms[:, 6:8].sum(axis=1)
-        terms[:, 8] = np.divide(1.0, summed, out=np.zeros(len(made)), where=summed > 0)
-        lines.terms[numbers] = terms
-        lines.witness[numbers] = -1
-        lines.cursor[numbers] = -1
-        lines.anew[numbers] = False
+        numbers, keys = [number for number, _ in made], [compiled.key for _, compiled in made]
+        self._lines.write(numbers, keys, self._of_plan)
         for number, compiled in made:
             if compiled.program is not None:
-                self._group_rows(number, compiled.program, self._plans.plans[lines.plan_of[number]])
+                plan = self._plans.plans[self._lines.plan_of[number]]
+                self._group_rows(number, compiled.program, plan)
+
+    def _of_plan(self, number: int) -> OfPlan:
+        """Return what lines say of a plan, before the loop has found which groups have room."""
+        plan, profile = self._plans.plans[number], self._profile
+        return OfPlan(
+            mask=plan.mask,
+            base=self._plans.base(plan, plan.mask),
+            least=profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
+            balanced=profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
+        )
 
     def _group_rows(self, number: int, program: Program, plan: Plan) -> None:
         """Write the groups of a line's rows."""
@@ -336,14 +225,14 @@ class FastLane:
         if self._plans.full or self._programs.full or not self._follows_nodes():
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
-        ahead = _Ahead()
+        ahead = Ahead()
         try:
-            self._look_ahead(pods, first, ahead)
+            self._ahead.look(pods, first, self._length, ahead)
             self._write_lines(ahead.made)
         except BaseException:  # hooks of other packages raise whatever they like
             self._clear()  # lines were given out that nobody wrote
             raise
-        if self._stamp != self._now() or self._looked_at != self._versions():
+        if self._stamp != self._now() or ahead.stamp != self._versions():
             self._learned = True  # to look at classes made something known
             return None
         count = len(ahead.keys)
@@ -378,167 +267,12 @@ class FastLane:
         self._programs.ran(self._running)
         return found
 
-    def _look_ahead(self, pods: Sequence[PodToPlace], first: int, ahead: _Ahead) -> None:
-        """Note pods from the ``first`` on that can be decided here, their classes and lines.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        snapshot, keys, who = self._snapshot, ahead.keys, ahead.who
-        lowest = snapshot.nominations.lowest_priority
-        stamp = self._looked_at = self._versions()
-        place_of: dict[int, int] = {}
-        held: set[int] = set()
-        last = min(first + self._length, len(pods))
-        for number in range(first, last):
-            pod = pods[number]
-            info = pod.info
-            # Nominated pods count for pods of no higher priority: here all of them or none.
-            if pod.nominated_node or (
-                lowest < NO_PRIORITY
-                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
-            ):
-                return
-            place = place_of.get(id(info), -1)
-            if place < 0:
-                compiled = self._compiled(info, stamp)
-                if not self._take_in(info, compiled, stamp, held, ahead):
-                    return
-                place = place_of[id(info)] = len(ahead.infos) - 1
-                if compiled is None and not ahead.compiled:
-                    ahead.compiled = True
-                    self._compile_alike([pods[at].info for at in range(number, last)], stamp)
-            elif 0 <= ahead.lines[place] < ONCE:
-                kept = info.memo[self._memo_key]
-                assert isinstance(kept, Compiled)
-                line = self._line(kept, held, ahead.made)
-                if line < 0:
-                    return
-                ahead.lines[place] = line  # of the pod before as well
-            keys.append(pod.key)
-            who.append(place)
-
-    def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
-        """Return what a class came to, ``None`` where it must be compiled.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        compiled = info.memo.get(self._memo_key)
-        if (
-            not isinstance(compiled, Compiled)
-            or compiled.peer_stamp != self._snapshot.peer_stamp(info)
-            or (compiled.stamp != stamp and not self._follows(compiled, stamp))
-        ):
-            return None
-        return compiled
-
-    def _follows(self, compiled: Compiled, stamp: tuple[int, ...]) -> bool:
-        """Bring what a class came to up to date if it is out of date because of nodes alone."""
-        if compiled.plan is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
-            return False
-        program = compiled.program
-        plan = self._plans.current(compiled.plan)
-        if plan is None or (program is not None and not program.form.holds):
-            return False
-        compiled.plan, compiled.stamp = plan, stamp
-        return True
-
-    def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
-        """Compile together the classes of a run that are not, as far as they are like others.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        if self._asked[0] != stamp:
-            self._asked = stamp, {}
-        asked = self._asked[1]  # once: runs that end early would look at all that follow each time
-        of_peer = self._snapshot.peer_stamp
-        new = [info for info in dict.fromkeys(infos) if asked.get(info.index) != of_peer(info)]
-        new = [info for info in new if self._compiled(info, stamp) is None]
-        if len(new) > 1:
-            asked.update((info.index, of_peer(info)) for info in new)
-            for info, compiled in self._compiler.compile_alike(new, stamp):
-                info.memo[self._memo_key] = compiled
-
-    def _take_in(
-        self,
-        info: PodInfo,
-        compiled: Compiled | None,
-        stamp: tuple[int, ...],
-        held: set[int],
-        ahead: _Ahead,
-    ) -> bool:
-        """Note a class that is new to a run; False: the run ends before its pods.
-
-        ``compiled``: what ``_compiled`` says of it.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        memo_key = self._memo_key
-        if compiled is None:
-            compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
-            if compiled.stamp != stamp:
-                return False  # to look at it made something known: the next run sees it
-        if compiled.plan is None:
-            return False
-        line = -1
-        if compiled.pinned:
-            ahead.pins.append(compiled.key)
-        else:
-            if compiled.program is not None:
-                programs = self._programs
-                if not programs.holds(compiled.program) or not programs.sync(compiled.program):
-                    compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
-                    if compiled.stamp != stamp or compiled.plan is None:
-                        return False
-            program = compiled.program
-            if program is not None and self._counts_nominated(program):
-                return False
-            if program is not None and program.private and not self._has_groups(compiled):
-                compiled.plan = None
-                return False
-            if program is not None or self._lines.keeps(compiled.key):
-                line = self._line(compiled, held, ahead.made)
-            if line < 0:
-                if program is not None:
-                    return False
-                line = ahead.once
-                ahead.once += 1
-                ahead.made.append((line, compiled))
-        ahead.infos.append(info)
-        ahead.lines.append(line)
-        ahead.programs.append(compiled.program)
-        return True
-
-    def _counts_nominated(self, program: Program) -> bool:
-        """Return whether a filter of the class counts a pod that is nominated to some node.
-
-        Such a pod counts on its own node alone, and only while that node is judged
-        (RunFilterPluginsWithNominatedPods), which no group of rows can say. Scores do not count it.
-        """
-        snapshot = self._snapshot
-        if snapshot.nominations.lowest_priority == NO_PRIORITY or not program.filtered_by:
-            return False
-        if self._nominated_at != snapshot.nomination_version:
-            self._nominated_at = snapshot.nomination_version
-            nominated = snapshot.nominations.of_node.values()
-            by_peer = {info.peer: info for there in nominated for info in there.values()}
-            self._nominated = list(by_peer.values())
-        filtered_by = {id(counter) for counter in program.filtered_by}
-        return any(
-            id(counter) in filtered_by
-            for info in self._nominated
-            for counter, _ in snapshot.counted_by(info)
-        )
-
     def _versions(self) -> tuple[int, ...]:
         """Return what a compiled class holds for: that of nodes first, which it may follow."""
         snapshot = self._snapshot
         return (snapshot.node_version, snapshot.peer_version, self._generation)
 
-    def _loop(self, found: Run, ahead: _Ahead, log: Int32, filled: int) -> int:
+    def _loop(self, found: Run, ahead: Ahead, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""
         assert _loops is not None
         snapshot, lines, plans = self._snapshot, self._lines, self._plans
@@ -588,7 +322,7 @@ class FastLane:
             self._learned = True
         return int(done)
 
-    def _prepared(self, ahead: _Ahead, who: Int32) -> tuple[Any, Any, Any]:
+    def _prepared(self, ahead: Ahead, who: Int32) -> tuple[Any, Any, Any]:
         """Return programs, terms and counts, up to date, as the loop takes them."""
         self._running = [program for program in ahead.programs if program is not None]
         numbers = [-1 if program is None else program.number for program in ahead.programs]
@@ -598,7 +332,7 @@ class FastLane:
             infos, who = [], np.zeros_like(who)  # nothing counts that pods are placed
         return self._programs.prepare(infos, self._running, of_pod, who)
 
-    def _pins(self, ahead: _Ahead, who: Int32) -> Any:
+    def _pins(self, ahead: Ahead, who: Int32) -> Any:
         """Return what the loop reads of pods that one node alone can hold."""
         assert _loops is not None
         of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
@@ -651,6 +385,7 @@ def _compile() -> None:
     snapshot = Snapshot(capacity=4)
     runs = FastLane.__new__(FastLane)
     runs._snapshot = snapshot
+    runs._memo_key = ("", 0)
     runs._profile = Profile.__new__(Profile)
     runs._profile.framework = None
     runs._profile.more_scored = 0
@@ -659,6 +394,6 @@ def _compile() -> None:
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
     run = Run(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
-    runs._loop(run, _Ahead(), log, filled)
+    runs._loop(run, Ahead(), log, filled)
     assert _loops is not None
     _link(*[np.zeros(0, np.int32)] * 5)

@@ -1,19 +1,30 @@
 """Totals of rows for each distinct request under a plan, shared by all classes that ask for it."""
 
 from collections import OrderedDict
+from collections.abc import Callable, Container, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from scheduling.engine.compiled.layout import BLOCK, KINDS, ONCE, SCORED_COLUMNS, TOGETHER
+from scheduling.engine.compiled.layout import (
+    AMOUNT,
+    BLOCK,
+    COLUMN,
+    KINDS,
+    ONCE,
+    SCORED_COLUMNS,
+    TOGETHER,
+    WEIGHT,
+)
 from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64, numbered
 from scheduling.framework.node_table import Rows
 
 CHECKS = 8
 """So many amounts are compared at most."""
 SHORTEST = 16
-FIRST = 512
+_FIRST_LINES = 512
 """For so many lines there is room at first: memory that is not touched costs nothing."""
 PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
 """Where parts of a line's key begin: plan, amounts with defaults, checks, their columns, vector.
@@ -31,6 +42,19 @@ _BY_PLACE = frozenset(
         "entry_group", "entry_top", "entry_ties",
     }
 )  # fmt: skip
+
+
+class OfPlan(NamedTuple):
+    """What lines say of a plan: the groups with feasible rows, as bits, and the base for these.
+
+    ``least`` and ``balanced``: the weights of NodeResourcesFit and of balance, 0 where the plan
+    lacks that score.
+    """
+
+    mask: int
+    base: int
+    least: int
+    balanced: int
 
 
 class Lines:
@@ -112,6 +136,66 @@ class Lines:
         self._met.add(number)
         return False
 
+    def give(self, key: bytes, held: Container[int]) -> tuple[int, bool]:
+        """Return the line that is kept for a key, and whether it is a new one, yet to be written.
+
+        -1 when all lines are among those ``held``: else the one that was least recently used goes.
+        """
+        number = self.of_key.get(key)
+        if number is not None:
+            self.of_key.move_to_end(key)
+            return number, False
+        if len(self.of_key) < self.most:
+            count = len(self.of_key)
+            if count >= self.kept:
+                self.reserve(min(max(_FIRST_LINES, 2 * count), self.most))
+            number = ONCE + count
+        else:
+            oldest = next(iter(self.of_key.items()))
+            number = oldest[1]
+            if number in held:
+                return -1, False
+            del self.of_key[oldest[0]]
+        self.of_key[key] = number
+        return number, True
+
+    def write(
+        self, lines: Sequence[int], keys: Sequence[bytes], of_plan: Callable[[int], OfPlan]
+    ) -> None:
+        """Write what the loop reads of lines.
+
+        Args:
+            lines: their numbers.
+            keys: their keys, of ``key_length`` numbers each.
+            of_plan: told a plan's number.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        if not self.kept:
+            self.reserve(min(_FIRST_LINES, self.most))
+        numbers = np.array(lines)
+        written = np.frombuffer(b"".join(keys), np.int64).reshape(len(numbers), -1)
+        plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
+        resources = rest[:, self.width :].reshape(len(numbers), *self.scored.shape[1:])
+        plans, at = numbered(plan_of[:, 0])
+        masks, bases, least, balanced = zip(*map(of_plan, plans.tolist()), strict=True)
+        weights = np.array([least, balanced], np.int32).T[at]
+        self.plan_of[numbers] = plan_of[:, 0]
+        self.amounts[numbers] = amounts
+        self.columns[numbers] = columns
+        self.more[numbers] = (columns > 1).any(axis=1)
+        self.vectors[numbers] = rest[:, : self.width]
+        self.nonzero[numbers] = nonzero
+        self.mask_of[numbers] = np.array(masks, np.uint64)[at]
+        self.base_of[numbers] = np.array(bases, np.int32)[at]
+        self.weights[numbers] = weights
+        self.scored[numbers] = resources
+        self.terms[numbers] = _terms(amounts, columns, resources, weights)
+        self.witness[numbers] = -1
+        self.cursor[numbers] = -1
+        self.anew[numbers] = False
+
     def move_rows(self, plan: Plan, rows: Rows) -> None:
         """Have the lines of a plan scored anew, as it says something else of these rows now."""
         kept = np.fromiter(self.of_key.values(), np.intp, len(self.of_key))
@@ -148,3 +232,21 @@ class Lines:
                 setattr(self, name, new)
         self.kept = size
         self.widest[known:] = BLOCK  # their entries are cleared when they are first made
+
+
+def _terms(amounts: Int64, columns: Int64, resources: Int64, weights: Int32) -> Float64:
+    """Return what lines say of cpu and memory, for vectors; float64 (lines, 9), see ``Lines``."""
+    terms = np.zeros((len(amounts), 9))
+    for column in range(2):
+        terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
+        for score, place in ((0, 2), (1, 4)):
+            is_it = resources[:, score, :, COLUMN] == column
+            asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
+            # Scores that a plan lacks count nothing.
+            terms[:, place + column] = np.where(weights[:, score] > 0, asked, 0)
+            if score == 0:
+                shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)
+                terms[:, 6 + column] = shares
+    summed = terms[:, 6:8].sum(axis=1)
+    terms[:, 8] = np.divide(1.0, summed, out=np.zeros(len(amounts)), where=summed > 0)
+    return terms
