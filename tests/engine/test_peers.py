@@ -168,7 +168,7 @@ def test_classes_that_a_service_renews_are_compiled_together_again() -> None:
     ]
 
     def compiled() -> list[bool]:
-        return [lane._compiled(info, lane._versions()) is not None for info in infos]
+        return [lane._ahead._compiled(info, lane._versions()) is not None for info in infos]
 
     for name, labels in (("first", {"app": "web"}), ("second", {"tier": "x"})):
         service = {"metadata": meta(name, "default"), "spec": {"selector": labels}}
@@ -177,7 +177,7 @@ def test_classes_that_a_service_renews_are_compiled_together_again() -> None:
         for _ in range(2):  # the first of all makes labels known
             made = lane._compiler.compile(infos[0], lane._versions())
             infos[0].memo[lane._memo_key] = made
-            lane._compile_alike(infos, lane._versions())
+            lane._ahead._compile_alike(infos, lane._versions())
         assert all(compiled()), name
 
 
