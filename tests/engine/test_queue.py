@@ -466,9 +466,25 @@ def test_a_nominated_pod_in_backoff_is_tried_whatever_became_of_its_sisters():
     """Room is held for it that none of them may take."""
     q = waiting({1: 3}, is_nominated=lambda number: number == 10_002)
     q.move_on_event(added(a=""), 0.5)
-    assert ids(q.pop_batch(0.5, 1000)) == [10_000, 10_002]
+    assert ids(q.pop_batch(0.5, 1000)) == [10_002]
+    refuse(q, [pod(10_002)], 0.5)
+    assert ids(q.pop_batch(0.5, 9)) == [10_000]
     refuse(q, [pod(10_000)], 0.5)
     assert q.pop_batch(0.5, 9) == []
+
+
+@pytest.mark.parametrize(("priority", "order"), [(9, [1, 2]), (0, [2, 1])])
+def test_a_nominated_pod_that_is_woken_comes_by_its_priority_among_those_that_are_active(
+    priority, order
+):
+    q = queue(is_nominated=lambda number: number == 1)
+    q.add(pod(1, priority, 1), 0)
+    q.pop_batch(0, 9)
+    q.requeue_unschedulable(1, ("A",), 0)
+    q.move_on_event(added(a=""), 0.5)
+    q.add(pod(2, 5, 2), 0.5)
+    assert q.next_due(0.5) == 0.5
+    assert ids(q.pop_batch(0.5, 9)) == order
 
 
 def test_who_makes_room_for_itself_does_not_keep_its_sisters_from_trying_it_too():
@@ -498,6 +514,24 @@ def test_who_was_changed_in_its_backoff_is_tried_as_it_is_now():
     q.requeue_unschedulable(first.pod_id, ("A",), 0.5)
     q.update(pod(10_001, class_id=7), 0.5)
     assert classes(q.pop_batch(0.5, 9)) == [7]
+
+
+@pytest.mark.parametrize("nominated", [False, True])
+def test_a_pod_that_is_woken_and_refused_again_and_again_waits_for_its_backoff(nominated):
+    q = rejected(is_nominated=lambda number: nominated)
+    tried = 0
+    for _ in range(50):
+        q.move_on_event(added(a=""), 0.5)
+        for one in q.pop_batch(0.5, 9):
+            tried += 1
+            q.requeue_unschedulable(one.pod_id, ("A",), 0.5)
+    assert tried == 5
+    at = q.place(1).not_before
+    assert q.next_due(0.5) == at
+    assert ids(q.pop_batch(at, 9)) == [1]
+    q.requeue_unschedulable(1, ("A",), at)
+    q.move_on_event(added(a=""), at)
+    assert ids(q.pop_batch(at, 9)) == [1], "it waited, and may come early again"
 
 
 def test_so_many_attempts_at_most_come_early_and_to_nothing():

@@ -48,9 +48,10 @@ failures does not wait for these too. While no pod is active, those in BACKOFF t
 are tried before it is over, in the order in which it would be: who is woken does not wait while
 there is nothing else to do. Of a class one pod is tried then; if it is refused by the state as it
 is, so would be its sisters, and they wait for an event that may help it, or for the end of their
-backoff, unless they are nominated. At most ``_EARLY_A_SECOND`` pods a second come early and to
-nothing. A pod that failed otherwise waits in any case, and so does one that came back from Permit
-or PreBind: who says Wait and then no does not judge by the room alone.
+backoff. Nominated pods do not wait for others: woken, they are active at once. At most
+``_EARLY_A_SECOND`` pods a second come early and to nothing. A pod that failed otherwise waits in
+any case, and so does one that came back from Permit or PreBind: who says Wait and then no does not
+judge by the room alone.
 
 A pod that plugins rejected waits until an event may have changed the mind of one of them: each
 plugin registers events with hints, and waiting pods are grouped by class and plugins, so that an
@@ -67,6 +68,7 @@ pkg/scheduler/backend/queue/scheduling_queue.go, active_queue.go (``unlockedPop`
 backoff_queue.go, v1.36 (R151).
 """
 
+import heapq
 import itertools
 import math
 from collections import OrderedDict
@@ -78,6 +80,7 @@ from scheduling.engine.queue.in_flight import PodsInFlight
 from scheduling.engine.queue.pending import (
     Backoff,
     Entry,
+    Heap,
     HeldBy,
     IsNominated,
     Item,
@@ -86,6 +89,7 @@ from scheduling.engine.queue.pending import (
     SortKey,
     Stage,
     drop_dead,
+    first_live,
     never_nominated,
     priority_sort,
     scheduling_gates,
@@ -103,6 +107,9 @@ A pod that is refused alone costs about a millisecond at 500 nodes, what makes r
 """
 _EARLY_AT_ONCE = 500
 """So many may, after a time in which there were none."""
+_EARLY_IN_A_ROW = 5
+"""After so many early attempts a pod waits for its backoff: two that drive each other out, again
+and again, do not keep the scheduler busy."""
 _EARLY_AT_LEAST = 16
 """Fewer are not worth a batch."""
 _SPARE = 4096
@@ -138,6 +145,8 @@ class PriorityQueue:
         self._active = ActivePods(self._entries)
         self._backing_off = ActivePods(self._entries, shut_wait=True)
         self._early = Allowance(_EARLY_A_SECOND, _EARLY_AT_ONCE)
+        # Nominated pods in BACKOFF that plugins rejected, by the sort key.
+        self._promised: Heap = []
         self._waiting = WaitingPods(registrations)
         self._in_flight = PodsInFlight(self._entries)
         self._timers = Timers(self._entries)
@@ -227,6 +236,8 @@ class PriorityQueue:
         if self._active or self._waiting.next_woken() is not None:
             return now
         moment = self._timers.next()
+        if moment is not None and first_live(self._promised, self._entries) is not None:
+            moment = min(moment, self._early.until(1, now))
         if moment is not None and self._backing_off.gives:
             moment = min(moment, self._early.until(_EARLY_AT_LEAST, now))
         return None if moment is None else max(moment, now)
@@ -402,6 +413,8 @@ class PriorityQueue:
         chosen = self._backing_off.take_batch(min(limit, allowed), self._in_flight.event_count)
         if chosen:
             self._early.take(len(chosen))
+            for _, pod_id, _ in chosen:
+                self._entries[pod_id].early += 1
             came = Stage.ACTIVE, _BEFORE_ITS_END
             self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
         return chosen
@@ -603,14 +616,14 @@ class PriorityQueue:
         if entry.not_before > now:
             entry.stage = Stage.BACKOFF
             self._timers.set_backoff(entry)
-            if entry.rejected_by and not entry.was_parked:
+            if entry.rejected_by and not entry.was_parked and entry.early < _EARLY_IN_A_ROW:
                 order = self._sort_key(entry.pod, entry.queued_at, entry.since)
-                self._backing_off.add(
-                    entry,
-                    (entry.not_before, *order),
-                    alone=self._is_nominated(entry.pod.pod_id),
-                )
+                if self._is_nominated(entry.pod.pod_id):
+                    heapq.heappush(self._promised, (order, entry.pod.pod_id, entry.token))
+                else:
+                    self._backing_off.add(entry, (entry.not_before, *order))
         else:
+            entry.early = 0
             self._activate(entry)
 
     def _activate(self, entry: Entry) -> None:
@@ -633,8 +646,10 @@ class PriorityQueue:
         self._latest = now
         self._wake(now)
         self._backing_off.compact(2 * len(self._entries) + _SPARE)
+        self._activate_promised(now)
         over = self._timers.take_over(now, _AT_ONCE)
         for entry in over:
+            entry.early = 0
             self._activate(entry)
             self._count(entry, _BACKOFF_OVER)
         for entry in self._timers.take_flushed(now, _AT_ONCE - len(over)):
@@ -642,6 +657,25 @@ class PriorityQueue:
             self._enqueue(entry, now)
             self._count(entry, _FLUSHED)
             self._changed[entry.pod.pod_id] = None
+
+    def _activate_promised(self, now: float) -> None:
+        """Make nominated pods active before their backoff is over, as many as are allowed.
+
+        Otherwise a pod of lower priority that comes just as their room becomes free, as one that
+        replaces a victim does, would be tried first, and might take what is held for them where
+        the filters do not count nominated pods.
+        """
+        while (first := first_live(self._promised, self._entries)) is not None:
+            if self._early.left(now) < 1:
+                return
+            heapq.heappop(self._promised)
+            self._early.take(1)
+            entry = self._entries[first[1]]
+            entry.early += 1
+            self._tokens += 1
+            entry.token = self._tokens
+            self._activate(entry)
+            self._count(entry, _BEFORE_ITS_END)
 
     def _follow_clock_back(self, now: float) -> None:
         """Let no pod wait for the time that the clock was set back by.
@@ -676,6 +710,6 @@ class PriorityQueue:
         """
         most = 2 * len(self._entries) + _SPARE
         self._backing_off.compact(most)
-        for heap in (self._active.fresh, self._timers.backoff, self._timers.flush):
+        for heap in (self._active.fresh, self._promised, self._timers.backoff, self._timers.flush):
             if len(heap) > most:
                 drop_dead(heap, self._entries)

@@ -70,9 +70,8 @@ class RetriedClass:
 class ActivePods:
     """Pods of one stage: those in ACTIVE, or those in BACKOFF that may be tried before its end.
 
-    ``fresh``: those never refused, and those that no outcome of a sister tells of. ``retried``: the
-    others, by class. ``entries``: all pods of the queue, shared with it. ``shut_wait``: of a class
-    that is shut no pod comes before ``reopen``.
+    ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
+    queue, shared with it. ``shut_wait``: of a class that is shut no pod comes before ``reopen``.
     """
 
     def __init__(self, entries: Entries, *, shut_wait: bool = False) -> None:
@@ -93,15 +92,12 @@ class ActivePods:
     def __bool__(self) -> bool:
         return bool(self.fresh or self.retried)
 
-    def add(self, entry: Entry, key: tuple[float, ...], *, alone: bool = False) -> None:
-        """Take a pod in that may be tried now.
-
-        ``alone``: whatever becomes of its sisters, it is tried.
-        """
+    def add(self, entry: Entry, key: tuple[float, ...]) -> None:
+        """Take a pod in that may be tried now."""
         pod = entry.pod
         item = (key, pod.pod_id, entry.token)
         self._added += 1
-        if alone or not entry.refused:
+        if not entry.refused:
             heapq.heappush(self.fresh, item)
             return
         retried = self.retried.get(pod.class_id)

@@ -135,9 +135,10 @@ class Entry:
     """What the queue knows of a pod.
 
     ``refusals`` counts the attempts that plugins ended, ``errors`` those that failed since the last
-    of these. ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it
-    is now and came back. ``refused_by``: the plugins of its last refusal, also while it is tried
-    again. ``first_event`` is the number of the first event that its decision has not seen; of a
+    of these, ``early`` those before the end of its backoff since it last waited for that.
+    ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
+    came back. ``refused_by``: the plugins of its last refusal, also while it is tried again.
+    ``first_event`` is the number of the first event that its decision has not seen; of a
     parked pod, how many events there had been when it was parked. ``was_parked``: it is parked, or
     was in its last attempt.
     """
@@ -145,6 +146,7 @@ class Entry:
     __slots__ = (
         "attempts",
         "changed_in_flight",
+        "early",
         "errors",
         "first_event",
         "not_before",
@@ -167,6 +169,7 @@ class Entry:
         self.attempts = 0
         self.refusals = 0
         self.errors = 0
+        self.early = 0
         self.queued_at = now
         self.since = now
         self.not_before = 0.0
