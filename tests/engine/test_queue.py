@@ -570,8 +570,8 @@ def test_what_backs_off_while_others_are_always_active_does_not_pile_up():
         q.move_on_event(added(a=""), now)
         assert q.place(1).stage is Stage.BACKOFF
         q.requeue_stale(2, now)
-    assert len(q._backing_off.fresh) < 5000
-    assert sum(len(one.pods) for one in q._backing_off.retried.values()) < 5000
+    assert len(q._early._others.fresh) < 5000
+    assert sum(len(one.pods) for one in q._early._others.retried.values()) < 5000
 
 
 # --- many -----------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ A pod is in one of five stages:
                 (``plugins.queueing_hints`` states them)
     in_flight   PodsInFlight: what is being decided, and the events since
     timers      Timers: whose backoff is over, and who is tried in any case
-    allowance   Allowance: how many attempts may come before a backoff is over
+    early       EarlyAttempts: what may be tried before its backoff is over
+    allowance   Allowance: how many such attempts there may be
     pending     a pod, its place in the queue, how long it backs off, and how heaps name it
     plugins     QueuePlugins: QueueSort and PreEnqueue of the profiles, as the queue asks them
 
@@ -49,7 +50,7 @@ are tried before it is over, in the order in which it would be: who is woken doe
 there is nothing else to do. Of a class one pod is tried then; if it is refused by the state as it
 is, so would be its sisters, and they wait for an event that may help it, or for the end of their
 backoff. Nominated pods do not wait for others: woken, they are active at once. At most
-``_EARLY_A_SECOND`` pods a second come early and to nothing. A pod that failed otherwise waits in
+``early.A_SECOND`` pods a second come early and to nothing. A pod that failed otherwise waits in
 any case, and so does one that came back from Permit or PreBind: who says Wait and then no does not
 judge by the room alone.
 
@@ -68,28 +69,24 @@ pkg/scheduler/backend/queue/scheduling_queue.go, active_queue.go (``unlockedPop`
 backoff_queue.go, v1.36 (R151).
 """
 
-import heapq
 import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 
 from scheduling.engine.queue.active import ActivePods, Refusal
-from scheduling.engine.queue.allowance import Allowance
+from scheduling.engine.queue.early import EarlyAttempts
 from scheduling.engine.queue.in_flight import PodsInFlight
 from scheduling.engine.queue.pending import (
     Backoff,
     Entry,
-    Heap,
     HeldBy,
     IsNominated,
-    Item,
     PendingPod,
     QueuePlace,
     SortKey,
     Stage,
     drop_dead,
-    first_live,
     never_nominated,
     priority_sort,
     scheduling_gates,
@@ -100,18 +97,6 @@ from scheduling.framework.events import ClusterEvent
 
 _AT_ONCE = 2000
 """So many pods move in one call; each takes some microseconds."""
-_EARLY_A_SECOND = 100.0
-"""So many attempts a second may come early and to nothing, on average.
-
-A pod that is refused alone costs about a millisecond at 500 nodes, what makes room included.
-"""
-_EARLY_AT_ONCE = 500
-"""So many may, after a time in which there were none."""
-_EARLY_IN_A_ROW = 5
-"""After so many early attempts a pod waits for its backoff: two that drive each other out, again
-and again, do not keep the scheduler busy."""
-_EARLY_AT_LEAST = 16
-"""Fewer are not worth a batch."""
 _SPARE = 4096
 """So many items may a heap hold beyond twice the number of pods before it is made anew."""
 
@@ -143,10 +128,7 @@ class PriorityQueue:
         self._is_nominated = is_nominated
         self._entries: dict[int, Entry] = {}
         self._active = ActivePods(self._entries)
-        self._backing_off = ActivePods(self._entries, shut_wait=True)
-        self._early = Allowance(_EARLY_A_SECOND, _EARLY_AT_ONCE)
-        # Nominated pods in BACKOFF that plugins rejected, by the sort key.
-        self._promised: Heap = []
+        self._early = EarlyAttempts(self._entries)
         self._waiting = WaitingPods(registrations)
         self._in_flight = PodsInFlight(self._entries)
         self._timers = Timers(self._entries)
@@ -236,11 +218,7 @@ class PriorityQueue:
         if self._active or self._waiting.next_woken() is not None:
             return now
         moment = self._timers.next()
-        if moment is not None and first_live(self._promised, self._entries) is not None:
-            moment = min(moment, self._early.until(1, now))
-        if moment is not None and self._backing_off.gives:
-            moment = min(moment, self._early.until(_EARLY_AT_LEAST, now))
-        return None if moment is None else max(moment, now)
+        return None if moment is None else max(min(moment, self._early.next(now)), now)
 
     # --- coming in -------------------------------------------------------------------------------
 
@@ -344,7 +322,7 @@ class PriorityQueue:
         if entry is None:
             return
         if self._in_flight.remove(pod_id):
-            if self._active.retried or self._backing_off.retried:
+            if self._active.retried or self._early.notes_outcomes:
                 self._untold(entry)
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._waiting.remove(entry.pod.pod_id)
@@ -377,7 +355,7 @@ class PriorityQueue:
         """Forget a pod that was placed."""
         entry = self._entries.get(pod_id)
         if entry is not None and (
-            entry.refused or self._active.retried or self._backing_off.retried
+            entry.refused or self._active.retried or self._early.notes_outcomes
         ):
             self._placed(entry)
         self.delete(pod_id)
@@ -392,8 +370,11 @@ class PriorityQueue:
         """
         self._promote(now)
         chosen = self._active.take_batch(limit, self._in_flight.event_count)
-        if not chosen and self._backing_off:
-            chosen = self._take_early(now, limit)
+        if not chosen:
+            chosen = self._early.take_batch(now, limit, self._in_flight.event_count)
+            if chosen:
+                came = Stage.ACTIVE, _BEFORE_ITS_END
+                self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
         entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
         self._in_flight.add(entries)
         for entry in entries:
@@ -404,20 +385,6 @@ class PriorityQueue:
             self._tokens += 1
             entry.token = self._tokens
         return [entry.pod for entry in entries]
-
-    def _take_early(self, now: float, limit: int) -> list[Item]:
-        """Take the pods out of BACKOFF that make up a batch although it is not over."""
-        allowed = self._early.left(now)
-        if allowed < _EARLY_AT_LEAST:
-            return []
-        chosen = self._backing_off.take_batch(min(limit, allowed), self._in_flight.event_count)
-        if chosen:
-            self._early.take(len(chosen))
-            for _, pod_id, _ in chosen:
-                self._entries[pod_id].early += 1
-            came = Stage.ACTIVE, _BEFORE_ITS_END
-            self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
-        return chosen
 
     def park(self, pod_id: int) -> None:
         """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
@@ -469,11 +436,7 @@ class PriorityQueue:
             if by and not events and not entry.changed_in_flight:
                 refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))
                 self._active.refused(entry, refusal)
-                # Where it makes room for itself, its sisters may find room to make, too.
-                if self._is_nominated(pod_id):
-                    self._backing_off.untold(entry)
-                else:
-                    self._backing_off.refused(entry, refusal)
+                self._early.refused(entry, refusal, nominated=self._is_nominated(pod_id))
             else:
                 self._untold(entry)
             self._in_flight.remove(pod_id)
@@ -543,7 +506,7 @@ class PriorityQueue:
         """
         if not seen:
             self._in_flight.note(event)
-        self._backing_off.reopen(lambda one: self._waiting.worth(*one, event) is not Worth.NOTHING)
+        self._early.reopen(lambda one: self._waiting.worth(*one, event) is not Worth.NOTHING)
         for group in self._waiting.wake(event):
             for pod_id in [pod_id for pod_id in but_not if pod_id in group.pod_ids]:
                 entry = self._entries[pod_id]
@@ -580,14 +543,12 @@ class PriorityQueue:
     # --- inside ----------------------------------------------------------------------------------
 
     def _placed(self, entry: Entry) -> None:
-        if entry.refused:
-            self._early.give_back()
         self._active.placed(entry)
-        self._backing_off.placed(entry)
+        self._early.placed(entry)
 
     def _untold(self, entry: Entry) -> None:
         self._active.untold(entry)
-        self._backing_off.untold(entry)
+        self._early.untold(entry)
 
     def _count(self, entry: Entry, event: str) -> None:
         """Count that a pod came to the queue that it is in now."""
@@ -616,12 +577,9 @@ class PriorityQueue:
         if entry.not_before > now:
             entry.stage = Stage.BACKOFF
             self._timers.set_backoff(entry)
-            if entry.rejected_by and not entry.was_parked and entry.early < _EARLY_IN_A_ROW:
-                order = self._sort_key(entry.pod, entry.queued_at, entry.since)
-                if self._is_nominated(entry.pod.pod_id):
-                    heapq.heappush(self._promised, (order, entry.pod.pod_id, entry.token))
-                else:
-                    self._backing_off.add(entry, (entry.not_before, *order))
+            if entry.rejected_by and not entry.was_parked:
+                key = self._sort_key(entry.pod, entry.queued_at, entry.since)
+                self._early.add(entry, key, nominated=self._is_nominated(entry.pod.pod_id))
         else:
             entry.early = 0
             self._activate(entry)
@@ -645,8 +603,12 @@ class PriorityQueue:
             self._follow_clock_back(now)
         self._latest = now
         self._wake(now)
-        self._backing_off.compact(2 * len(self._entries) + _SPARE)
-        self._activate_promised(now)
+        self._early.compact(2 * len(self._entries) + _SPARE)
+        for entry in self._early.take_nominated(now):
+            self._tokens += 1
+            entry.token = self._tokens
+            self._activate(entry)
+            self._count(entry, _BEFORE_ITS_END)
         over = self._timers.take_over(now, _AT_ONCE)
         for entry in over:
             entry.early = 0
@@ -657,25 +619,6 @@ class PriorityQueue:
             self._enqueue(entry, now)
             self._count(entry, _FLUSHED)
             self._changed[entry.pod.pod_id] = None
-
-    def _activate_promised(self, now: float) -> None:
-        """Make nominated pods active before their backoff is over, as many as are allowed.
-
-        Otherwise a pod of lower priority that comes just as their room becomes free, as one that
-        replaces a victim does, would be tried first, and might take what is held for them where
-        the filters do not count nominated pods.
-        """
-        while (first := first_live(self._promised, self._entries)) is not None:
-            if self._early.left(now) < 1:
-                return
-            heapq.heappop(self._promised)
-            self._early.take(1)
-            entry = self._entries[first[1]]
-            entry.early += 1
-            self._tokens += 1
-            entry.token = self._tokens
-            self._activate(entry)
-            self._count(entry, _BEFORE_ITS_END)
 
     def _follow_clock_back(self, now: float) -> None:
         """Let no pod wait for the time that the clock was set back by.
@@ -709,7 +652,7 @@ class PriorityQueue:
         long until it does. Costs nothing as long as the heaps hold little more than the pods.
         """
         most = 2 * len(self._entries) + _SPARE
-        self._backing_off.compact(most)
-        for heap in (self._active.fresh, self._promised, self._timers.backoff, self._timers.flush):
+        self._early.compact(most)
+        for heap in (self._active.fresh, self._timers.backoff, self._timers.flush):
             if len(heap) > most:
                 drop_dead(heap, self._entries)

@@ -1,0 +1,126 @@
+"""The pods in BACKOFF that may be tried before it is over (SchedulerPopFromBackoffQ).
+
+A pod that plugins rejected and that something woke need not wait while there is nothing else to do.
+``EarlyAttempts`` keeps these pods beside the timers of their backoffs: nominated ones, which become
+active as soon as they may, and the others, by class, of which a batch is made where no pod is
+active. How many attempts may come early and to nothing is bounded (``allowance``), and so is how
+often one pod comes early in a row. Rule: backend/queue/active_queue.go (``unlockedPop``), v1.36.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+
+from scheduling.engine.queue.active import ActivePods, Refusal
+from scheduling.engine.queue.allowance import Allowance
+from scheduling.engine.queue.pending import Entries, Entry, Heap, Item, drop_dead, first_live
+
+A_SECOND = 100.0
+"""So many attempts a second may come early and to nothing, on average.
+
+A pod that is refused alone costs about a millisecond at 500 nodes, what makes room included.
+"""
+AT_ONCE = 500
+"""So many may, after a time in which there were none."""
+IN_A_ROW = 5
+"""After so many early attempts a pod waits for its backoff: two that drive each other out, again
+and again, do not keep the scheduler busy."""
+_AT_LEAST = 16
+"""Fewer are not worth a batch."""
+
+
+class EarlyAttempts:
+    """What may come before its backoff is over. ``entries``: all pods of the queue, shared with it.
+
+    Times are seconds since the epoch. A pod that leaves BACKOFF in another way gets a new token in
+    its entry, and is gone from here by that.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._nominated: Heap = []
+        self._others = ActivePods(entries, shut_wait=True)
+        self._allowance = Allowance(A_SECOND, AT_ONCE)
+
+    def add(self, entry: Entry, key: tuple[float, ...], *, nominated: bool) -> None:
+        """Take in a pod whose backoff begins, unless it came early too often in a row.
+
+        ``key``: its place among active pods. Nominated pods keep to it; the others come in the
+        order in which their backoffs end.
+        """
+        if entry.early >= IN_A_ROW:
+            return
+        if nominated:
+            heapq.heappush(self._nominated, (key, entry.pod.pod_id, entry.token))
+        else:
+            self._others.add(entry, (entry.not_before, *key))
+
+    def next(self, now: float) -> float:
+        """Return when the first of them may come, infinity if none may."""
+        moment = math.inf
+        if first_live(self._nominated, self._entries) is not None:
+            moment = self._allowance.until(1, now)
+        if self._others.gives:
+            moment = min(moment, self._allowance.until(_AT_LEAST, now))
+        return moment
+
+    def take_nominated(self, now: float) -> Iterator[Entry]:
+        """Take out, one by one, the nominated pods that may come; the caller gives new tokens.
+
+        Otherwise a pod of lower priority that comes just as their room becomes free, as one that
+        replaces a victim does, would be tried first, and might take what is held for them where
+        the filters do not count nominated pods.
+        """
+        while (first := first_live(self._nominated, self._entries)) is not None:
+            if self._allowance.left(now) < 1:
+                return
+            heapq.heappop(self._nominated)
+            self._allowance.take(1)
+            entry = self._entries[first[1]]
+            entry.early += 1
+            yield entry
+
+    def take_batch(self, now: float, limit: int, event_count: int) -> list[Item]:
+        """Take out the other pods that make up a batch; otherwise as ``ActivePods.take_batch``."""
+        if not self._others:
+            return []
+        allowed = self._allowance.left(now)
+        if allowed < _AT_LEAST:
+            return []
+        chosen = self._others.take_batch(min(limit, allowed), event_count)
+        self._allowance.take(len(chosen))
+        for _, pod_id, _ in chosen:
+            self._entries[pod_id].early += 1
+        return chosen
+
+    @property
+    def notes_outcomes(self) -> bool:
+        """Whether a class waits here, so that it matters what becomes of its pods elsewhere."""
+        return bool(self._others.retried)
+
+    def placed(self, entry: Entry) -> None:
+        """Note that a pod got a node: if it came early, that attempt is not counted."""
+        if entry.refused:
+            self._allowance.give_back()
+        self._others.placed(entry)
+
+    def refused(self, entry: Entry, by: Refusal, *, nominated: bool) -> None:
+        """Note that a pod was refused. Where it makes room for itself, its sisters may, too."""
+        if nominated:
+            self._others.untold(entry)
+        else:
+            self._others.refused(entry, by)
+
+    def untold(self, entry: Entry) -> None:
+        """Note that a pod left flight in a way that says nothing of its sisters."""
+        self._others.untold(entry)
+
+    def reopen(self, helps: Callable[[Refusal], bool]) -> None:
+        """Let the classes be tried again whose last refusal something ``helps`` against."""
+        self._others.reopen(helps)
+
+    def compact(self, most: int) -> None:
+        """Drop what is dead, where there may be more than ``most`` items."""
+        self._others.compact(most)
+        if len(self._nominated) > most:
+            drop_dead(self._nominated, self._entries)
