@@ -188,6 +188,8 @@ def as_new(driver: webdriver.Chrome, address: str) -> Iterator[Browser]:
         yield Browser(driver, address)
     finally:
         try:
+            # Chromium may fail to close a window in which an answer to a form is still arriving.
+            driver.get("about:blank")
             driver.close()
         finally:  # a page that crashed does not stop the tests that come
             driver.switch_to.window(first)
