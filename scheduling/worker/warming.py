@@ -3,7 +3,8 @@
 On a new machine, and after a change to the loops, none are on disk, and to compile them takes half
 a minute of a core. No pod waits for that: ``begin`` has another process compile the loops, and
 loads them here when that process has ended. Until then the reference path decides, with the same
-outcome, only slower. A thread of this process could not compile them: it would hold up all others.
+outcome, only slower; the scheduler says that it is ready when that is over (``is_over``). A thread
+of this process could not compile the loops: it would hold up all others.
 
 ``python -m scheduling.worker.warming PARENT`` is that other process.
 """
@@ -50,6 +51,11 @@ def begin(give_up: Callable[[], object] | None = None) -> None:
         thread.daemon = True
         _threads.append(thread)
         thread.start()
+
+
+def is_over() -> bool:
+    """Return whether nothing is being compiled for this process any more."""
+    return not any(thread.is_alive() for thread in _threads)
 
 
 def _compile_beside(give_up: Callable[[], object] | None) -> None:

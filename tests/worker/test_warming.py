@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from clusterstate import sql
 from scheduling.engine import deciding
+from scheduling.worker import loop, warming
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +28,8 @@ structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 def decide():
     plain, others, by_runs = small_case(40)
     assert [facts_of(one) for one in others] == [facts_of(one) for one in plain]
-    print(by_runs >= 35, fast_lane.enabled(), row_program.enabled(), flush=True)
+    loops = fast_lane.enabled(), row_program.enabled()
+    print(by_runs >= 35, *loops, warming.is_over(), flush=True)
 
 warming.begin(lambda: print("gave up", flush=True))
 decide()
@@ -70,25 +74,49 @@ def compiler_of(pid: int) -> int:
 def test_loops_that_are_on_disk_are_loaded_at_once() -> None:
     deciding.warm()
     with process(None) as child:
-        assert said(child) == "True True True"
+        assert said(child) == "True True True True"
         assert not compiler_of(child.pid)
 
 
 def test_pods_are_decided_while_another_process_compiles(tmp_path: Path) -> None:
     with process(tmp_path) as child:
-        assert said(child) == "False False False"
+        assert said(child) == "False False False False"
         compiler = until(lambda: compiler_of(child.pid), what="a process that compiles")
         assert running(compiler)
         child.kill()
         until(lambda: not running(compiler), what="the compiling process to end with its parent")
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_scheduler_says_that_it_is_ready_when_nothing_is_compiled_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = threading.Event()
+    compiling = threading.Thread(target=compiled.wait, args=(60,))
+    compiling.start()
+    monkeypatch.setattr(warming, "_threads", [compiling])
+    try:
+        loop.run(longest=0.2)
+        assert "scheduler" not in reported()
+        compiled.set()
+        compiling.join()
+        loop.run(longest=0.2)
+        assert "scheduler" in reported()
+    finally:
+        compiled.set()
+        loop.discard()
+
+
+def reported() -> set[str]:
+    return {name for (name,) in sql.fetch("SELECT name FROM loop_progress")}
+
+
 @pytest.mark.long
 def test_what_another_process_compiled_decides_from_then_on(tmp_path: Path) -> None:
     with process(tmp_path) as child:
-        assert said(child) == "False False False"
+        assert said(child) == "False False False False"
         assert child.stdin is not None
         child.stdin.write("go on when it is compiled\n")
         child.stdin.flush()
-        assert said(child) == "True True True"
+        assert said(child) == "True True True True"
         assert child.wait(60) == 0

@@ -292,7 +292,10 @@ class _Start:
                 return
             if time.monotonic() >= say_at:
                 say_at = time.monotonic() + _PATIENCE_SECONDS
-                self._supervisor.say(problem.splitlines()[-1])
+                self._supervisor.say(
+                    f"{problem.splitlines()[-1]}; the scheduler's first start compiles its loops,"
+                    " about half a minute on a quiet machine, and places pods meanwhile"
+                )
         self._supervisor.say(f"not ready after {_START_SECONDS:.0f} s: {problem}")
 
     def _summary(self) -> None:
