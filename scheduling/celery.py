@@ -80,9 +80,10 @@ app.conf.beat_schedule = {
 
 @setup_logging.connect
 def _keep_logging(**_: object) -> None:
-    """Leave logging as the settings have it; that this signal has a receiver is what does so.
+    """Leave logging as the settings have it.
 
-    Otherwise Celery sets the level of the root logger, and ``STOWAGE_LOG_LEVEL`` has no effect.
+    Where nothing receives this signal, Celery sets the level of the root logger itself, and
+    ``STOWAGE_LOG_LEVEL`` has no effect.
     """
 
 
