@@ -245,10 +245,16 @@ def schedule_batch(
 
 
 def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
-    """Carry a decision into the snapshot: assume a placed pod, note or end a nomination."""
+    """Carry a decision into the snapshot: assume a placed pod, note or end nominations.
+
+    Pods that are decided after this one find its room claimed and who was displaced gone from it;
+    one of lower priority that claims room on the same node then keeps that.
+    """
     if decision.row >= 0:
         snapshot.assume(pod.key, pod.info, decision.row)
     elif decision.nomination is not None:
+        for key in decision.displaced:
+            snapshot.unnominate(key)
         if decision.nomination.node_name:
             snapshot.nominate(pod.key, pod.info, decision.nomination.node_name)
         else:
@@ -428,6 +434,10 @@ class _Cycle:
                 self.state, self.info, self.snapshot, diagnosis
             )
             diagnosis.post_filter_message = status.message
+        displaced: tuple[Hashable, ...] = ()
+        if nomination is not None and nomination.victims:
+            below = self.snapshot.nominated_below(nomination.node_name, self.info.priority)
+            displaced = tuple(below)
         rejections = () if filtered is None else count_rejections(filtered)
         fit_error = FitError(node_count=self.snapshot.node_count, diagnosis=diagnosis)
         message = fit_error.message()
@@ -440,6 +450,7 @@ class _Cycle:
             judged=filtered,
             absent=begun.absent,
             nomination=nomination,
+            displaced=displaced,
             status=Status(Code.UNSCHEDULABLE, (message,)),
             full=(
                 full_table(self.snapshot, filtered, begun.absent, None)

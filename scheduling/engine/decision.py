@@ -141,6 +141,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     text, or the error. ``rejected_by``: plugins to wait for, sorted. ``next_start``: where the
     next pod's search begins. Of a pod that fits nowhere ``judged`` holds what Filter said, by row
     of the snapshot as it then was, and ``absent`` the status of nodes that PreFilter left out.
+    ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
+    where room is made (``Snapshot.nominated_below``).
     """
 
     key: Hashable
@@ -163,6 +165,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     absent: Status = SUCCESS
     status: Status = SUCCESS
     nomination: Nomination | None = None
+    displaced: tuple[Hashable, ...] = ()
     seed: int = 0
     draw: int = 0
     next_start: int = 0

@@ -252,12 +252,18 @@ class VirtualCluster(Waking):
             nomination = decision.nomination
             if nomination is not None and nomination.victims:
                 pod_id = cast("int", decision.key)
-                self._displace(nomination.node_name, queue.pod(pod_id).priority)
+                self._displaced(nomination.node_name, decision.displaced, before)
                 self._observer.preempts(pod_id, nomination.node_name, nomination.victims)
 
-    def _displace(self, node_name: str, priority: int) -> None:
-        """End nominations for a node on which a pod of that priority makes room for itself."""
-        for key, info in self.snapshot.nominated_below(node_name, priority).items():
-            self.snapshot.unnominate(key)
-            before = Standing(pod=info.pod, nominated=node_name)
-            self.pod_changed(before, Standing(pod=info.pod), self.now)
+    def _displaced(
+        self, node_name: str, keys: Sequence[Hashable], before: Mapping[int, Standing | None]
+    ) -> None:
+        """Wake pods that lost their nomination for a node, and who waited for that room.
+
+        Those of this batch (``before``) were looked at with it.
+        """
+        for key in keys:
+            if isinstance(key, int) and key in self.queue and key not in before:
+                pod = self.snapshot.classes[self.queue.pod(key).class_id].pod
+                claimed = Standing(pod=pod, nominated=node_name)
+                self.pod_changed(claimed, Standing(pod=pod), self.now)

@@ -268,8 +268,6 @@ class _Run:
         assert nomination is not None
         described = self._preemption(decision)
         snapshot = self._world.snapshot
-        for key in snapshot.nominated_below(nomination.node_name, ready.info.priority):
-            snapshot.unnominate(key)
         for victim, title in zip(decision.victims, described["victims"], strict=True):
             leave(snapshot, victim)
             self._world.note_left(title)

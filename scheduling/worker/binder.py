@@ -426,6 +426,7 @@ class Binder:
             else:
                 self.refused.note(item, now)
             self._news.append((pod_id, "Warning", "FailedScheduling", decision.message))
+        self._give_back(one for one in refused if one.displaced and cast(int, one.key) not in queue)
         if not at_once:
             return
         now_ = datetime.fromtimestamp(now, UTC)
@@ -471,27 +472,34 @@ class Binder:
         came_back, self._came_back = self._came_back, False
         if not came_back:
             return refused
-        for decision in refused:
-            if decision.victims:
-                pod_id = cast(int, decision.key)
-                self._mirror.take_back_nomination(pod_id)
-                self._mirror.queue.requeue_stale(pod_id, now)
+        preempting = [decision for decision in refused if decision.victims]
+        for decision in preempting:
+            pod_id = cast(int, decision.key)
+            self._mirror.take_back_nomination(pod_id)
+            self._mirror.queue.requeue_stale(pod_id, now)
+        self._give_back(preempting)
         return [decision for decision in refused if not decision.victims]
 
-    def _displace(self, decision: Decision, now: datetime) -> None:
-        """End the nominations of pods of lower priority for the node where room is made.
+    def _give_back(self, preempting: Iterable[Decision]) -> None:
+        """Restore the nominations that preemptions ended which are not carried out."""
+        for decision in preempting:
+            for key in decision.displaced:
+                if not self._mirror.snapshot.nominated_node_of(key):
+                    self._mirror.take_back_nomination(cast(int, key))
 
-        The change log then wakes these pods, and the pods that they kept off the node.
+    def _displace(self, decision: Decision, now: datetime) -> None:
+        """Write that pods of lower priority lost their nominations for the node of the victims.
+
+        The snapshot knows that since the decision; one that was decided later in the same batch may
+        be nominated again. The change log then wakes these pods, and those that they kept off.
         """
-        assert decision.nomination is not None
-        mirror, preemptor = self._mirror, cast(int, decision.key)
-        if preemptor not in mirror.queue:
+        mirror = self._mirror
+        if cast(int, decision.key) not in mirror.queue:
             return
-        priority = mirror.queue.pod(preemptor).priority
-        node_name = decision.nomination.node_name
-        for key in mirror.snapshot.nominated_below(node_name, priority):
+        for key in decision.displaced:
             pod_id = cast(int, key)
-            mirror.snapshot.unnominate(pod_id)
+            if mirror.snapshot.nominated_node_of(pod_id):
+                continue
             revision = nominate(pod_id, "", now=now)
             if revision is not None:
                 mirror.wrote_nominations([(pod_id, revision)])

@@ -199,6 +199,58 @@ def test_who_makes_room_on_a_node_ends_the_nominations_of_lower_priority_there(
     assert queue.place(waits).stage == ("unschedulable" if kept else "backoff")
 
 
+def test_pods_that_make_room_on_one_node_in_one_batch_are_all_nominated_there(
+    worker: Worker,
+) -> None:
+    """The later one, of lower priority, was decided with the claim of the first one counted."""
+    offer("n1", "4")
+    create(*"abcd")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    for value in (10, 20):
+        make_priority(f"of-{value}", value)
+        create(f"p{value}", cpu="2", priorityClassName=f"of-{value}")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    assert (nomination_of("p20"), nomination_of("p10")) == ("n1", "n1")
+    snapshot = worker.mirror.snapshot
+    for _ in range(2):
+        assert set(snapshot.nominations.of_node["n1"]) == {
+            find_pod_id("default", "p20"),
+            find_pod_id("default", "p10"),
+        }
+        worker.mirror.refresh(SECONDS)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_preemption_that_is_not_carried_out_leaves_nominations_as_they_were(
+    worker: Worker, gone: bool
+) -> None:
+    """A pod came back meanwhile, or the one that was to make room is gone (``gone``)."""
+    offer("n1", "4")
+    create("placed", cpu="3")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    make_priority("middle", 5, preemptionPolicy="Never")
+    (waits,) = create("waits", cpu="2", priorityClassName="middle")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    worker.binder.write_refused(SECONDS)
+    nominate_by_client("waits", "n1")
+    make_priority("high", 10)
+    (high,) = create("high", cpu="2", priorityClassName="high")
+    (decision,) = worker.decide().unplaced()
+    assert decision.displaced == (waits,)
+    snapshot = worker.mirror.snapshot
+    assert snapshot.nominated_node_of(waits) == ""
+    if gone:
+        worker.mirror.queue.delete(high)
+    else:
+        worker.binder._come_back([], SECONDS)
+    worker.binder.refuse([decision], SECONDS)
+    assert (nomination_of("high"), nomination_of("waits")) == ("", "n1")
+    assert snapshot.nominated_node_of(waits) == "n1"
+    assert "deletionTimestamp" not in get_manifest("Pod", "default", "placed")["metadata"]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_who_made_room_once_waits_until_the_room_is_there(worker: Worker, restarted: bool) -> None:
     """Rule: PodEligibleToPreemptOthers, default_preemption.go, v1.36."""
