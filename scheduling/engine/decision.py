@@ -5,8 +5,9 @@ plugin, for pods that could not be placed and on demand.
 """
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -189,10 +190,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.nomination is None else self.nomination.victims
 
 
-@runtime_checkable
-class Run(Protocol):
-    """Decisions of placed pods as columns, beside being a sequence of them.
+class Run(Sequence[Decision]):
+    """Decisions of placed pods as columns, beside being a sequence of them (``engine.run``).
 
+    A class and no protocol: whether a decision is a run is asked once for each pod that is placed,
+    and Python looks up all members of a protocol to answer, properties included.
+
+    ``keys`` and ``infos``: the pods and their classes.
     ``figures`` int32 (pods, more than 5): row, total, ties, margin (-1: nothing was compared),
     chosen rows, feasible rows. The others, one for each pod, are as in ``Decision``.
     """
@@ -203,39 +207,35 @@ class Run(Protocol):
     revision: int
     node_count: int
     keys: list[Hashable]
+    infos: list[PodInfo]
     figures: npt.NDArray[np.int32]
 
     @property
-    def infos(self) -> Sequence[PodInfo]:
-        """The pods' classes."""
-        ...
-
-    @property
+    @abstractmethod
     def evaluated(self) -> npt.NDArray[np.int64]:
         """How many nodes were judged, int64 (pods,)."""
-        ...
 
     @property
+    @abstractmethod
     def next_starts(self) -> npt.NDArray[np.int64]:
         """Where the search of each pod's successor begins, int64 (pods,)."""
-        ...
 
     @property
+    @abstractmethod
     def next_start(self) -> int:
         """Where the search of the pod after these begins."""
-        ...
 
+    @abstractmethod
     def node_names(self) -> list[str]:
         """Return the node that was chosen for each pod."""
-        ...
 
+    @abstractmethod
     def bodies(self) -> list[bytes]:
         """Return what ``record.pack`` makes of each decision."""
-        ...
 
-    def named(self) -> "Run":
+    @abstractmethod
+    def named(self) -> Self:
         """Keep the names that the nodes have now; they are looked up until then."""
-        ...
 
 
 class Decisions(Sequence[Decision]):

@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from scheduling.engine import decision
 from scheduling.engine.compiled.layout import DYNAMIC, KINDS, REFUSALS, TAKEN
 from scheduling.engine.decision import (
     BEST_KEPT,
@@ -34,7 +35,7 @@ Scores = list[int | list[int]]
 """By plugin: what it gave the best nodes, or one number where it gave them all the same."""
 
 
-class Run(Sequence[Decision]):
+class Run(decision.Run):
     """The decisions of a run.
 
     ``figures`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,

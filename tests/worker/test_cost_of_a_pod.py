@@ -1,0 +1,79 @@
+"""What is not done once for each pod, since it costs more than all else that a pod needs."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from types import FrameType
+from typing import Any, Protocol
+
+import pytest
+
+from clusterstate.actions.pods.create import create_pods
+from scheduling.engine import fast_lane, row_program
+from scheduling.framework.documents import default_configuration
+from scheduling.worker.scheduler import Scheduler
+from tests.clock import NOW
+from tests.controllers.support import make_node, pod_manifest
+from tests.engine import lanes
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS = NOW.timestamp()
+
+
+def protocol_checks(work: Callable[[], object]) -> Counter[str]:
+    """Return where it was asked whether an object has all members of a protocol, and how often."""
+    asked = type(Protocol).__instancecheck__.__code__
+    counts: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is asked and (asker := frame.f_back) is not None:
+            counts[f"{asker.f_code.co_filename}:{asker.f_lineno}"] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return counts
+
+
+class Placing:
+    """A scheduler that decides pods of two kinds, and writes what it decided."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(default_configuration(), lambda: 7)
+        self.scheduler.load(SECONDS)
+        self._made = 0
+
+    def create(self, count: int) -> None:
+        """Create pods of which each third fits nowhere."""
+        selectors = [{"nodeSelector": {"no": "node"}} if n % 3 == 0 else {} for n in range(count)]
+        names = [f"p{self._made + number}" for number in range(count)]
+        self._made += count
+        create_pods([pod_manifest(n, **s) for n, s in zip(names, selectors, strict=True)], now=NOW)
+
+    def turn(self) -> None:
+        """Decide and bind all that wait; write refusals, records and events."""
+        while self.scheduler.cycle(SECONDS):
+            self.scheduler.binder.finish_batch(SECONDS)
+        self.scheduler.binder.finish_batch(SECONDS)
+        self.scheduler.binder.write_refused(SECONDS)
+        while self.scheduler.binder.has_news:
+            self.scheduler.binder.write_records(SECONDS, 10)
+
+
+def test_no_protocol_is_looked_up_for_each_pod() -> None:
+    make_node("n1")
+    placing = Placing()
+    with lanes.only(fast_lane, row_program), closing(placing.scheduler.binder):
+        placing.create(6)
+        placing.turn()  # of what is asked once for a class or a node, all was asked
+        counts = []
+        for count in (3, 60):
+            placing.create(count)
+            counts.append(protocol_checks(placing.turn))
+        few, many = counts
+        assert {where: n for where, n in many.items() if n - few[where] >= 19} == {}
