@@ -4,7 +4,8 @@ The rooms, each importing only from those below it (checked by import-linter); t
 is its map::
 
     asgi, urls     the entry point; which view answers a path
-    serving        requests between server and Django: on the event loop, or on a few threads
+    serving        requests between server and Django: who asks, how much, whose turn
+    running        ... and through Django, on a thread: one by one, or as a batch
     console        the operators' pages
     description    what the server says of itself: discovery, OpenAPI, ``/docs/``
     resources      what is served as resources: every kind, and what is Stowage's own
@@ -21,8 +22,8 @@ The way of a request
 
 ``serving`` takes a request from the connection, finds out on the event loop who sends it and
 whether they may (so that nobody else's body is read), reads the body, and gives it a turn in a
-*lane*. A thread of the lane hands it to Django; ``urls`` and ``kinds.routers`` find the view. Every
-view is a ``kinds.views.StatusView``, and its one ``dispatch`` does, in this order::
+*lane*. A thread of the lane hands it to Django (``running``); ``urls`` and ``kinds.routers`` find
+the view. Every view is a ``kinds.views.StatusView``, and its one ``dispatch`` does, in this order::
 
     initialize_request   requests.Request around Django's
     initial              versioning (the path's version), authentication, permissions,

@@ -18,7 +18,6 @@ underscore passes, since WSGI's spelling could not tell it from the one with a h
 """
 
 import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,11 +27,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import structlog
 from django.conf import settings
-from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
-from django.db import DatabaseError, connection
-from django.http.response import HttpResponseBase
+from django.core.handlers.wsgi import WSGIHandler
 
 from api import resources, routes
 from api.access import auth
@@ -41,9 +37,9 @@ from api.console import gate, stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target
+from api.running import Runner, Work, hang_up, make_ready
 from api.server import audit, connections, health, health_texts, metrics, protocol, pulse, traces
 from api.server.audit_events import Entry
-from api.server.batches import KEY, Batch
 from api.server.budget import SMALL_BYTES, Budget
 from api.server.lanes import Calls, Lane
 from api.server.scopes import (
@@ -53,15 +49,12 @@ from api.server.scopes import (
     Send,
     announced,
     check_url,
-    environment_of,
     parameters,
     raw_header,
 )
 from api.server.sending import (
     PLAIN_TEXT,
     Answer,
-    Headers,
-    answer_of,
     refuse,
     reply,
     reply_in_parts,
@@ -72,23 +65,19 @@ from api.server.shares import Shares
 from api.stowage import decision_search
 from api.streaming import events_stream, state_metrics, waiting, watch
 from api.streaming.hub import hub
-from clusterstate import catalogue, tracing
+from clusterstate import tracing
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.metrics import Adder
 from clusterstate.admission.request import User
-from clusterstate.middleware import AUDIT_ID, SESSION_USER
-from clusterstate.objects.actor import APISERVER, acting
 from clusterstate.objects.errors import (
     BadRequest,
     ServiceUnavailable,
     TooLarge,
     TooManyRequests,
 )
-
-logger = structlog.get_logger(__name__)
 
 Known = tuple[User, Policy]
 """Who sent a request, and the roles to judge it by."""
@@ -104,9 +93,6 @@ MAX_LOGINS = 64
 ENDING = "the server is ending: whether the request was carried out is not known"
 """What a request is told that the server still works on when it has to end."""
 
-
-_SESSIONS = ("/admin", "/console")
-"""Pages that look for a session; files do not."""
 
 SIMULATIONS = "/apis/stowage.dev/v1/simulations"
 
@@ -136,11 +122,6 @@ _LONG: dict[str, Callable[[Scope, Receive, Send, watch.OnThread], Awaitable[None
 
 class _Disconnected(Exception):
     """The client went away while it was sending."""
-
-
-def _hang_up() -> None:
-    """Close this thread's connection."""
-    connection.close()
 
 
 def _address(scope: Scope) -> str:
@@ -206,15 +187,6 @@ def _observe(scope: Scope, route: Route, code: int, started: float, size: int = 
     )
 
 
-def _make_ready() -> None:
-    """Connect this thread and read what admission looks up, so that no request waits for it."""
-    try:
-        with connections.used():
-            catalogue.current()
-    except DatabaseError:
-        logger.warning("not_ready_yet", thread=threading.current_thread().name)
-
-
 def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
     """Return the users that headers stand for, or why nobody. Queries; runs on a thread."""
     found: list[Known | Exception] = []
@@ -227,36 +199,28 @@ def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
     return found
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """One request, read completely."""
-
-    scope: Scope
-    body: bytes
-    entry: Entry
-    user: User | None = None
-
-
 class Application:
     """The ASGI application around Django's WSGI handler."""
 
     def __init__(self, django: WSGIHandler, *, threads: int) -> None:
-        self._django = django
+        self._sessions = Sessions()
+        run = Runner(django, self._sessions)
         shares = Shares()
-        self._calls = Calls("watch", threads=threads, finish=_hang_up, shares=shares)
-        ready: dict[str, Any] = {"prepare": _make_ready, "finish": _hang_up, "shares": shares}
-        self._general = Lane("request", self._one_by_one, threads=threads, limit=1, **ready)
-        self._creations = Lane("create", self._together, threads=2, limit=BATCH, **ready)
+        self._calls = Calls("watch", threads=threads, finish=hang_up, shares=shares)
+        ready: dict[str, Any] = {"prepare": make_ready, "finish": hang_up, "shares": shares}
+        self._general = Lane("request", run.one_by_one, threads=threads, limit=1, **ready)
+        self._creations = Lane("create", run.together, threads=2, limit=BATCH, **ready)
         # Apart from creations, since a row may be locked by somebody whom only time ends.
-        self._deletions = Lane("delete", self._together, threads=2, limit=BATCH, **ready)
-        self._reads = Lane("read", self._together, threads=2, limit=BATCH, **ready)
+        self._deletions = Lane("delete", run.together, threads=2, limit=BATCH, **ready)
+        self._reads = Lane("read", run.together, threads=2, limit=BATCH, **ready)
         # They wait for another process, up to a minute: that shall hold up nobody but who asks, and
         # of those who ask none the others.
         self._questions = Lane(
             "question",
-            self._one_by_one,
+            run.one_by_one,
             threads=threads,
             limit=1,
-            finish=_hang_up,
+            finish=hang_up,
             shares=shares,
             keeps_room=True,
         )
@@ -265,7 +229,7 @@ class Application:
         of_console = settings.PROCESS == "console"
         self._pages = Lane(
             "page",
-            self._one_by_one,
+            run.one_by_one,
             threads=4 if of_console else 2,
             limit=1,
             keeps_room=of_console,
@@ -276,7 +240,7 @@ class Application:
             _log_in,
             threads=1,
             limit=BATCH,
-            finish=_hang_up,
+            finish=hang_up,
             most=MAX_LOGINS,
             shares=shares,
         )
@@ -289,7 +253,6 @@ class Application:
             self._pages,
             self._logins,
         )
-        self._sessions = Sessions()
         self._open: Counter[str] = Counter()
         self._budget = Budget(settings.MAX_HELD_BYTES)
         self._adder = Adder()
@@ -505,75 +468,6 @@ class Application:
         else:
             with self._budget.held(caller.flow, len(answer[2])):
                 await reply_in_parts(send, *answer)
-
-    def _one_by_one(self, works: Sequence[Work]) -> list[Answer]:
-        """Run requests through Django on this thread, a browser's as any WSGI server would."""
-        connections.check()
-        answers: list[Answer] = []
-        for work in works:
-            try:
-                environ = environment_of(work.scope, work.body, work.user)
-                if routes.of(work.scope).is_page:
-                    environ[AUDIT_ID] = UUID(work.entry.id)
-                    answers.append(self._run_signalled(environ))
-                    audit.page(work.entry, environ)
-                    if user := environ.get(SESSION_USER):
-                        self._sessions.saw(work.scope, user)
-                    elif environ["PATH_INFO"].startswith(_SESSIONS):
-                        self._sessions.forget(work.scope)
-                else:
-                    answers.append(answer_of(self._respond(environ)))
-            except Exception as error:  # noqa: BLE001  # the thread lives on
-                answers.append(answer_of(failures.of_scope(work.scope, error)))
-        connections.release()
-        return answers
-
-    def _together(self, works: Sequence[Work]) -> list[Answer]:
-        """Run requests through Django on this thread as a batch."""
-        connections.check()
-        batch = Batch()
-        responses: list[HttpResponseBase] = []
-        for work in works:
-            try:
-                environ = environment_of(work.scope, work.body, work.user)
-                environ[KEY] = batch
-                # Only this view's paths come here, so Django need not look for it.
-                view = resources.objects.view(routes.of(work.scope).target)
-                responses.append(view(WSGIRequest(environ)))
-            except Exception as error:  # noqa: BLE001  # the others are answered all the same
-                responses.append(failures.of_scope(work.scope, error))
-        with acting(APISERVER):  # what each of them creates or deletes is its user's
-            batch.execute()
-        connections.release()
-        return [answer_of(response) for response in responses]
-
-    def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
-        """Return Django's response, without the signals around a request.
-
-        What those do (closing or checking connections, clearing caches) is either done here
-        already or not used by the API, and costs more than reading an object.
-        """
-        return self._django.get_response(WSGIRequest(environ))
-
-    def _run_signalled(self, environ: dict[str, Any]) -> Answer:
-        """Run a request as any WSGI server would."""
-        head: list[tuple[int, Headers]] = []
-
-        def start_response(
-            status: str, headers: list[tuple[str, str]], exc_info: object = None, /
-        ) -> Callable[[bytes], object]:
-            pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers]
-            head.append((int(status[:3]), pairs))
-            return lambda _: None  # the old way to write a body, which Django does not use
-
-        result = self._django(environ, start_response)
-        try:
-            body = b"".join(result)
-        finally:
-            close = getattr(result, "close", None)
-            if close is not None:
-                close()
-        return *head[0], body
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop what lives as long as the process."""

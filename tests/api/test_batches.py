@@ -8,9 +8,10 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
+from api.running import Runner, Work
 from api.server import audit
 from api.server.lanes import Lane
-from api.serving import Application, Work
+from api.server.sessions import Sessions
 from clusterstate import changes, sql
 from clusterstate.actions import objects
 from tests import roundtrips
@@ -18,8 +19,8 @@ from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 
 
 @pytest.fixture(scope="module")
-def application():
-    return Application(get_wsgi_application(), threads=1)
+def runner():
+    return Runner(get_wsgi_application(), Sessions())
 
 
 def work(api, method, path, body=None, token=None):
@@ -37,12 +38,12 @@ def work(api, method, path, body=None, token=None):
     return Work(scope, raw, audit.opened(scope))
 
 
-def together(application, *works):
-    return [(status, json.loads(body)) for status, _, body in application._together(works)]
+def together(runner, *works):
+    return [(status, json.loads(body)) for status, _, body in runner.together(works)]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(api, application, monkeypatch):
+def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(api, runner, monkeypatch):
     """A value that only the database refuses is its sender's 422, not the whole batch's 500."""
     create = objects.create_each
 
@@ -54,14 +55,14 @@ def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(api, application, m
 
     monkeypatch.setattr(objects, "create_each", refuse)
     answers = together(
-        application, *(work(api, "POST", PODS, pod(name)) for name in ("one", "unfit", "two"))
+        runner, *(work(api, "POST", PODS, pod(name)) for name in ("one", "unfit", "two"))
     )
     assert [status for status, _ in answers] == [201, 422, 201]
 
 
-def test_each_creation_gets_its_own_answer(api, reader, application):
+def test_each_creation_gets_its_own_answer(api, reader, runner):
     answers = together(
-        application,
+        runner,
         work(api, "POST", PODS, pod("a")),
         work(api, "POST", PODS, pod("BAD_name")),
         work(api, "POST", PODS, pod("b", flurb=1)),
@@ -87,12 +88,12 @@ def test_each_creation_gets_its_own_answer(api, reader, application):
             assert api.get(f"{PODS}/{body['metadata']['name']}").ok() == body
 
 
-def test_objects_of_any_kind_are_created_together_and_answered_alone(api, reader, application):
+def test_objects_of_any_kind_are_created_together_and_answered_alone(api, reader, runner):
     leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     tainted = node("c", taints=[{"key": "a", "effect": "NoExecute"}])
     answers = together(
-        application,
+        runner,
         work(api, "POST", NODES, node("a")),
         work(api, "POST", NODES, node("BAD_name")),
         work(api, "POST", NODES, node("a")),
@@ -127,12 +128,10 @@ def test_objects_of_any_kind_are_created_together_and_answered_alone(api, reader
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nodes_that_wait_together_are_created_by_one_statement(api, application):
-    together(application, work(api, "POST", NODES, node("first")))
+def test_nodes_that_wait_together_are_created_by_one_statement(api, runner):
+    together(runner, work(api, "POST", NODES, node("first")))
     with roundtrips.counted() as trips:
-        answers = together(
-            application, *(work(api, "POST", NODES, node(f"n{i}")) for i in range(16))
-        )
+        answers = together(runner, *(work(api, "POST", NODES, node(f"n{i}")) for i in range(16)))
     assert [status for status, _ in answers] == [201] * 16
     assert trips.number == 1
     revisions = [int(body["metadata"]["resourceVersion"]) for _, body in answers]
@@ -140,19 +139,19 @@ def test_nodes_that_wait_together_are_created_by_one_statement(api, application)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_taken_name_costs_a_batch_two_more_statements(api, application):
-    together(application, work(api, "POST", NODES, node("taken")))
+def test_a_taken_name_costs_a_batch_two_more_statements(api, runner):
+    together(runner, work(api, "POST", NODES, node("taken")))
     names = ["a", "taken", "b", "a"]
     with roundtrips.counted() as trips:
-        answers = together(application, *(work(api, "POST", NODES, node(name)) for name in names))
+        answers = together(runner, *(work(api, "POST", NODES, node(name)) for name in names))
     assert [status for status, _ in answers] == [201, 409, 201, 409]
     assert trips.number == 3
 
 
-def test_each_read_gets_its_own_answer(api, application):
+def test_each_read_gets_its_own_answer(api, runner):
     made = {name: api.post(PODS, pod(name)).ok(201) for name in ("a", "b")}
     answers = together(
-        application,
+        runner,
         work(api, "GET", f"{PODS}/a"),
         work(api, "GET", f"{PODS}/nosuch"),
         work(api, "GET", f"{PODS}/b"),
@@ -166,9 +165,9 @@ def test_each_read_gets_its_own_answer(api, application):
     assert answers[1][1]["message"] == 'pods "nosuch" not found'
 
 
-def test_alone_is_a_batch_of_one(api, application):
-    assert together(application, work(api, "POST", PODS, pod("a")))[0][0] == 201
-    assert together(application, work(api, "GET", f"{PODS}/a"))[0][0] == 200
+def test_alone_is_a_batch_of_one(api, runner):
+    assert together(runner, work(api, "POST", PODS, pod("a")))[0][0] == 201
+    assert together(runner, work(api, "GET", f"{PODS}/a"))[0][0] == 200
 
 
 def test_a_lane_takes_what_waits_and_answers_in_order():
@@ -194,7 +193,7 @@ def test_a_lane_takes_what_waits_and_answers_in_order():
     assert max(sizes) == 4
 
 
-def test_each_deletion_gets_its_own_answer(api, reader, application):
+def test_each_deletion_gets_its_own_answer(api, reader, runner):
     kept = pod("kept")
     kept["metadata"]["finalizers"] = ["example.com/hold"]
     for manifest in (pod("a"), pod("b"), kept, pod("c"), pod("d")):
@@ -203,7 +202,7 @@ def test_each_deletion_gets_its_own_answer(api, reader, application):
     api.post(DEPLOYMENTS, deployment("web")).ok(201)
     stale = {"preconditions": {"uid": "another"}}
     answers = together(
-        application,
+        runner,
         work(api, "DELETE", f"{PODS}/a"),
         work(api, "DELETE", f"{PODS}/nosuch"),
         work(api, "DELETE", f"{PODS}/a"),
@@ -230,14 +229,14 @@ def test_each_deletion_gets_its_own_answer(api, reader, application):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_deletions_that_wait_together_are_one_short_transaction(api, application):
+def test_deletions_that_wait_together_are_one_short_transaction(api, runner):
     api.post("/api/v1/namespaces", {"metadata": {"name": "many"}}).ok(201)
     path = PODS.replace("/ns/", "/many/")
     names = [f"p{i}" for i in range(16)]
-    together(application, *(work(api, "POST", path, pod(name)) for name in names))
+    together(runner, *(work(api, "POST", path, pod(name)) for name in names))
     start = changes.watermark()
     with roundtrips.counted() as trips:
-        answers = together(application, *(work(api, "DELETE", f"{path}/{name}") for name in names))
+        answers = together(runner, *(work(api, "DELETE", f"{path}/{name}") for name in names))
     assert [status for status, _ in answers] == [200] * 16
     assert trips.number == 3  # lock, delete, commit
     told = changes.read_since(start).items

@@ -13,8 +13,9 @@ from django.core.wsgi import get_wsgi_application
 from django.db import connection, transaction
 
 from api import clock
+from api.running import Runner, Work
 from api.server import audit, room
-from api.serving import Application, Work
+from api.server.sessions import Sessions
 from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects import protobuf
@@ -104,8 +105,8 @@ REQUESTS = [
 
 
 @pytest.fixture(scope="module")
-def application():
-    return Application(get_wsgi_application(), threads=1)
+def runner():
+    return Runner(get_wsgi_application(), Sessions())
 
 
 @pytest.fixture
@@ -163,15 +164,15 @@ def told(body):
 
 
 @pytest.mark.django_db
-def test_both_ways_answer_alike(application, tokens):
+def test_both_ways_answer_alike(runner, tokens):
     assert {200, 201, 400, 401, 403, 404, 405, 406, 409, 413, 415, 422} == {
         row[3] for row in REQUESTS
     }
     for method, path, body, status, special in REQUESTS:
         about = (method, path, special)
         asked = work(tokens, method, path, body, special)
-        together = answer(application._together, asked)
-        alone = answer(application._one_by_one, asked)
+        together = answer(runner.together, asked)
+        alone = answer(runner.one_by_one, asked)
         assert together[0] == alone[0] == status, (about, together, alone)
         assert together[1] == alone[1], about
         if special.get("accept") == PROTOBUF:
@@ -186,20 +187,20 @@ def test_both_ways_answer_alike(application, tokens):
     ("failure", "status"),
     [(room.errors.InsufficientStorage("full"), 507), (TooManyRequests("busy", {}), 429)],
 )
-def test_a_refusal_from_below_is_told_alike(application, tokens, monkeypatch, failure, status):
+def test_a_refusal_from_below_is_told_alike(runner, tokens, monkeypatch, failure, status):
     def refuse(*_, **__):
         raise failure
 
     monkeypatch.setattr(room, "require", refuse)
     monkeypatch.setattr(objects, "create_each", refuse)
     asked = work(tokens, "POST", PODS, pod("new"), {})
-    together = answer(application._together, asked)
-    assert together == answer(application._one_by_one, asked)
+    together = answer(runner.together, asked)
+    assert together == answer(runner.one_by_one, asked)
     assert together[0] == status
 
 
 @pytest.mark.django_db
-def test_whoever_looks_at_answers_sees_each_once(application, tokens, monkeypatch):
+def test_whoever_looks_at_answers_sees_each_once(runner, tokens, monkeypatch):
     """The hook of an audit log: in a batch it sees the finished answer, not its place."""
     from api.kinds.viewsets import ObjectViewSet
 
@@ -214,19 +215,19 @@ def test_whoever_looks_at_answers_sees_each_once(application, tokens, monkeypatc
         work(tokens, "GET", f"{PODS}/old", None, {}),
         work(tokens, "DELETE", f"{PODS}/old", None, {}),
     ]  # fmt: skip
-    application._together(works)
+    runner.together(works)
     assert sorted(seen) == [
         ("DELETE", 200, True, "operator"), ("GET", 200, True, "operator"),
         ("POST", 201, True, "operator"), ("POST", 409, True, "operator"),
     ]  # fmt: skip
     seen.clear()
-    application._one_by_one(works[:3])
+    runner.one_by_one(works[:3])
     assert [one[1] for one in seen[:2]] == [409, 409]
     assert len(seen) == 3
 
 
 @pytest.mark.django_db
-def test_a_failing_look_at_answers_changes_none(application, tokens, monkeypatch):
+def test_a_failing_look_at_answers_changes_none(runner, tokens, monkeypatch):
     """What was done is done; and the thread of a batch must live on."""
     from api.kinds.viewsets import ObjectViewSet
 
@@ -235,5 +236,5 @@ def test_a_failing_look_at_answers_changes_none(application, tokens, monkeypatch
 
     monkeypatch.setattr(ObjectViewSet, "answered", answered)
     asked = work(tokens, "POST", PODS, pod("a"), {})
-    assert [status for status, _, _ in application._together([asked])] == [201]
-    assert [status for status, _, _ in application._one_by_one([asked])] == [409]
+    assert [status for status, _, _ in runner.together([asked])] == [201]
+    assert [status for status, _, _ in runner.one_by_one([asked])] == [409]

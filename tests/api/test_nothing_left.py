@@ -7,7 +7,7 @@ import weakref
 import pytest
 from rest_framework.response import Response
 
-from api import serving
+from api import running
 from api.forms import replies
 from api.serving import Application
 from tests.api.builders import NODES, PODS, node, pod
@@ -79,14 +79,14 @@ def test_batched_requests_are_freed_without_the_garbage_collector(server, api, m
     api.post(NODES, node("n")).ok(201)
     api.post(PODS, pod("kept")).ok(201)
     alive: list[weakref.ref[object]] = []
-    made = serving.WSGIRequest
+    made = running.WSGIRequest
 
     def followed(environ):
         request = made(environ)
         alive.append(weakref.ref(request))
         return request
 
-    monkeypatch.setattr(serving, "WSGIRequest", followed)
+    monkeypatch.setattr(running, "WSGIRequest", followed)
     gc.disable()
     try:
         for method, path, body in (
