@@ -29,6 +29,11 @@ class Target(msgspec.Struct, frozen=True):
     name: str = ""
     subresource: str = ""
 
+    @property
+    def is_deleted_together(self) -> bool:
+        """Whether a DELETE of the collection deletes its objects."""
+        return self.kind.deleted_together and bool(self.namespace or not self.kind.namespaced)
+
 
 class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path is for.

@@ -129,7 +129,8 @@ _SUBRESOURCES: dict[str, dict[str, Any]] = {
 
 
 def _entries(kind: Kind) -> list[dict[str, Any]]:
-    main = _entry(kind.plural, kind.name, _VERBS, namespaced=kind.namespaced)
+    verbs = _VERBS if kind.deleted_together else _VERBS.replace("deletecollection ", "")
+    main = _entry(kind.plural, kind.name, verbs, namespaced=kind.namespaced)
     if kind.short_names:
         main["shortNames"] = list(kind.short_names)
     if kind.categories:

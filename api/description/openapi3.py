@@ -225,12 +225,13 @@ class _Operations:
             "post": self._operation(
                 "post", f"create{word}", about, one, *_WRITE, body=one, codes=(200, 201)
             ),
-            "delete": self._operation(
+            "parameters": [*_in_path(base), _PRETTY],
+        }
+        if kind.deleted_together:
+            self.paths[f"{base}/{kind.plural}"]["delete"] = self._operation(
                 "deletecollection", f"deleteCollection{word}", about, status,
                 *_SELECTORS, *_DELETE, body=options,
-            ),
-            "parameters": [*_in_path(base), _PRETTY],
-        }  # fmt: skip
+            )  # fmt: skip
         if kind.namespaced:
             everywhere = f"list{_camel(kind.group, kind.version)}{kind.name}ForAllNamespaces"
             self.paths[f"{root}/{kind.plural}"] = {

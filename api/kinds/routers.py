@@ -23,6 +23,10 @@ from api.routes import Target
 View = Callable[..., HttpResponseBase]
 
 COLLECTION: Final = {"get": "list", "post": "create", "delete": "deletecollection"}
+UNDELETED: Final = {"get": "list", "post": "create"}
+"""A collection of which nothing deletes all objects at once: that of all namespaces, and that of a
+kind whose objects are deleted one by one (``registerResourceHandlers``, apiserver
+``endpoints/installer.go``, v1.36)."""
 OBJECT: Final = {
     "get": "retrieve",
     "put": "update",
@@ -39,6 +43,7 @@ class Kinds:
     def __init__(self, viewset: Any) -> None:
         self.cls = viewset
         self.collection: View = viewset.as_view(dict(COLLECTION))
+        self.undeleted: View = viewset.as_view(dict(UNDELETED))
         self.object: View = viewset.as_view(dict(OBJECT))
         self.subresources: dict[str, View] = {
             action.url_path: viewset.as_view(dict(action.mapping))
@@ -52,8 +57,10 @@ class Kinds:
 
     def view(self, target: Target | None) -> View:
         """Return the view for what a path names; where that is nothing, one that says so."""
-        if target is None or not target.name:
-            return self.collection
+        if target is None:
+            return self.undeleted
+        if not target.name:
+            return self.collection if target.is_deleted_together else self.undeleted
         return self.subresources[target.subresource] if target.subresource else self.object
 
 

@@ -67,15 +67,26 @@ def ensure_network(*, now: datetime) -> list[str]:
 def add_missing(*, now: datetime) -> list[str]:
     """Create the rows and objects that are missing; return the names of the objects."""
     sql.run("INSERT INTO binder (id, holder, revision) VALUES (1, '', 0) ON CONFLICT DO NOTHING")
-    created: list[str] = []
-    for kind, table, manifests in (
-        ("Namespace", "namespace", [_namespace(name) for name in NAMESPACES]),
-        ("PriorityClass", "priority_class", [_priority_class(*one) for one in PRIORITY_CLASSES]),
-    ):
-        present = {row[0] for row in sql.fetch(f"SELECT name FROM {table}")}
-        missing = [("", one) for one in manifests if one["metadata"]["name"] not in present]
-        created += objects.create_missing(kind, missing, now=now)
-    return created
+    classes = [_priority_class(*one) for one in PRIORITY_CLASSES]
+    return [
+        *ensure_namespaces(now=now), *_add("PriorityClass", "priority_class", classes, now),
+    ]  # fmt: skip
+
+
+@acts_as(APISERVER)
+def ensure_namespaces(*, now: datetime) -> list[str]:
+    """Create what is missing of the namespaces that every cluster has; return their names.
+
+    Queries once where none is missing.
+    Rule: pkg/controlplane/controller/systemnamespaces/system_namespaces_controller.go, v1.36.
+    """
+    return _add("Namespace", "namespace", [_namespace(name) for name in NAMESPACES], now)
+
+
+def _add(kind: str, table: str, manifests: list[dict[str, Any]], now: datetime) -> list[str]:
+    present = {row[0] for row in sql.fetch(f"SELECT name FROM {table}")}
+    missing = [("", one) for one in manifests if one["metadata"]["name"] not in present]
+    return objects.create_missing(kind, missing, now=now)
 
 
 def _namespace(name: str) -> dict[str, Any]:

@@ -52,18 +52,19 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     ``counts_generation``: changes of the spec, or of what else its strategy says, are counted in
     ``metadata.generation``. ``created_by_update``: a PUT creates what is not there.
-    ``versions_updates``: a PUT says which version it replaces (``AllowUnconditionalUpdate`` is
-    false). ``status_at_creation``: a client may send the status with a new object. ``new_status``:
-    the status that a new object has, where a client cannot send one: what Kubernetes writes even if
-    it is zero. ``names_creators``: new objects say in ``metadata.managedFields`` who created them;
-    not so where thousands are created in a second (`objects.managed_fields`). ``in_catalogue``:
-    admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
-    ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
-    may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
-    ``has_slots``: columns of the row fill slots of the document (`objects.document`).
-    ``is_composed``: the row's columns are the object, and a document is there only if a client sent
-    one. ``has_unlogged_updates``: some updates move the revision and are not in the change log.
-    ``returns_deleted``: a deletion answers with the object instead of a Status
+    ``deleted_together``: a DELETE of a collection deletes its objects; namespaces are deleted one
+    by one. ``versions_updates``: a PUT says which version it replaces (``AllowUnconditionalUpdate``
+    is false). ``status_at_creation``: a client may send the status with a new object.
+    ``new_status``: the status that a new object has, where a client cannot send one: what
+    Kubernetes writes even if it is zero. ``names_creators``: new objects say in
+    ``metadata.managedFields`` who created them; not so where thousands are created in a second
+    (`objects.managed_fields`). ``in_catalogue``: admission keeps all objects of the kind in memory
+    (`clusterstate.catalogue`). ``guards_placement``: the table has a ``placement_revision``, which
+    moves with every update that may make a placement wrong, so that a bind decided before is
+    refused (`actions.pods`). ``has_slots``: columns of the row fill slots of the document
+    (`objects.document`). ``is_composed``: the row's columns are the object, and a document is there
+    only if a client sent one. ``has_unlogged_updates``: some updates move the revision and are not
+    in the change log. ``returns_deleted``: a deletion answers with the object instead of a Status
     (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a map of
     labels instead of a label selector. ``not_done`` says what a client may expect of a new object
     and the service does not do; a Warning says so. ``strategy`` says what else a write does to a
@@ -79,6 +80,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     selectable: Mapping[str, str] = {}
     counts_generation: bool = False
     created_by_update: bool = False
+    deleted_together: bool = True
     versions_updates: bool = False
     status_at_creation: bool = False
     new_status: Manifest = {}

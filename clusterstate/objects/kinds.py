@@ -98,6 +98,7 @@ _ALL: Final = (
         table="namespace",
         short_names=("ns",),
         namespaced=False,
+        deleted_together=False,
         subresources=("status", "finalize"),
         in_catalogue=True,
         columns=(Column("phase", "text", columns.namespace_phase),),

@@ -1,9 +1,12 @@
-"""Makes what every namespace has, and makes it again when it was deleted.
+"""Makes what every cluster and every namespace has, and makes it again when it was deleted.
 
-Each namespace has the ServiceAccount ``default`` and the ConfigMap ``kube-root-ca.crt`` with the
-certificate authority of this service; ``default`` has the Service ``kubernetes``, under which
-programs look for the API, and its Endpoints and EndpointSlice with the address of the https server.
+A cluster has the namespaces of ``bootstrap.NAMESPACES``; ``kube-node-lease``, in which agents of
+nodes renew their leases, can be deleted. Each namespace has the ServiceAccount ``default`` and the
+ConfigMap ``kube-root-ca.crt`` with the certificate authority of this service; ``default`` has the
+Service ``kubernetes``, under which programs look for the API, and its Endpoints and EndpointSlice
+with the address of the https server.
 Clients wait for these before they do anything. Rules:
+pkg/controlplane/controller/systemnamespaces/system_namespaces_controller.go,
 pkg/controller/serviceaccount/serviceaccounts_controller.go,
 pkg/controller/certificates/rootcacertpublisher/publisher.go,
 pkg/controlplane/controller/kubernetesservice/controller.go and
@@ -24,7 +27,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate import changes, memory
-from clusterstate.actions import aside, controller_state, objects
+from clusterstate.actions import aside, bootstrap, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.addresses import FIRST
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
@@ -68,6 +71,11 @@ def follow(now: datetime) -> int:
     if not everywhere and cursor is not None:
         names = namespaces_with_changes(cursor, mark, (ACCOUNT, AUTHORITY, SERVICE))
     made = 0
+    if names is None or not {*bootstrap.NAMESPACES}.isdisjoint(names):
+        again = bootstrap.ensure_namespaces(now=now)
+        made += len(again)
+        if names is not None:
+            names = [*{*names, *again}]
     if names != []:
         found = _belongings(names, authority)
 
@@ -77,7 +85,7 @@ def follow(now: datetime) -> int:
         parts = aside.each(
             NAME, found, complete, which=lambda one: Which("Namespace", name=one.namespace), now=now
         )
-        made = sum(parts)
+        made += sum(parts)
         if made:
             logger.info("namespaces_completed", objects=made)
     controller_state.set_cursor(NAME, mark)

@@ -308,7 +308,7 @@ def test_the_body_of_a_deletion_may_ask_for_it(cluster):
     before = digest()
     for kind in ALL_KINDS:
         cluster.delete(f"{collection(kind)}/{named(kind, 'old')}", dry).ok()
-        if kind.name != "Namespace":
+        if kind.deleted_together:
             cluster.delete(collection(kind), dry).ok()
     cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)
     cluster.delete(f"{PODS}/old?dryRun=All", {"gracePeriodSeconds": 0}).ok()

@@ -3,7 +3,9 @@
 import pytest
 
 from clusterstate import sql
-from clusterstate.actions import namespaces, objects
+from clusterstate.actions import bootstrap, namespaces, objects
+from clusterstate.admission.namespace_lifecycle import IMMORTAL
+from clusterstate.objects.errors import Forbidden
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager, namespace_defaults
@@ -42,6 +44,29 @@ def test_each_namespace_gets_an_account_and_the_certificate_authority():
     assert [port["port"] for port in service["spec"]["ports"]] == [443]
     assert service["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}
     assert found("Service", "team", SERVICE) is None
+    assert namespace_defaults.follow(NOW) == 0
+
+
+@pytest.mark.parametrize("name", bootstrap.NAMESPACES)
+def test_a_namespace_that_every_cluster_has_comes_back_with_all_that_it_has(name):
+    """Agents of nodes renew their leases in one that can be deleted."""
+    make("team")
+    namespace_defaults.follow(NOW)
+    if name in IMMORTAL:
+        with pytest.raises(Forbidden):
+            objects.delete("Namespace", "", name, now=NOW)
+        return
+    objects.delete("Namespace", "", name, now=NOW)
+    objects.delete("Namespace", "", "team", now=NOW)
+    namespace_defaults.follow(NOW)
+    assert found("Namespace", "", name)["metadata"]["deletionTimestamp"]
+    assert namespaces.finish_deletion(name, now=NOW)
+    assert namespaces.finish_deletion("team", now=NOW)
+    assert namespace_defaults.follow(NOW) == 3
+    assert found("Namespace", "", name)["status"] == {"phase": "Active"}
+    assert found("ServiceAccount", name, ACCOUNT)
+    assert found("ConfigMap", name, AUTHORITY)
+    assert found("Namespace", "", "team") is None
     assert namespace_defaults.follow(NOW) == 0
 
 
