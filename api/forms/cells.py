@@ -30,10 +30,16 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Printer(msgspec.Struct, frozen=True):
-    """The columns of a kind and the function that fills them."""
+    """The columns of a kind and the function that fills them.
+
+    ``conditions`` returns those of an object's row. ``place`` returns what the rows of a list are
+    sorted by, where they do not stand in the order of the list.
+    """
 
     columns: list[Column]
     cells: Callable[[Manifest, datetime], Cells]
+    conditions: Callable[[Manifest], list[Manifest]] | None = None
+    place: Callable[[Manifest], Any] | None = None
 
 
 NAME = Column(
@@ -130,6 +136,20 @@ def format_selector(selector: Manifest | None) -> str:
         }.get(operator, "")
         texts.append((key, text))
     return ",".join(text for _, text in sorted(texts)) or NONE
+
+
+def balancers_of(status: Manifest) -> list[str]:
+    """Return the addresses of a load balancer, or its names where it has no address, each once.
+
+    Rule: ``loadBalancerStatusStringer``.
+    """
+    known = (status.get("loadBalancer") or {}).get("ingress") or ()
+    return sorted({one.get("ip") or one.get("hostname") or "" for one in known} - {""})
+
+
+def joined(address: str, port: int) -> str:
+    """Return an address with a port. Rule: Go's ``net.JoinHostPort``."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def condition_of(status: Manifest, name: str) -> str:

@@ -4,9 +4,9 @@ Of a Secret only the number of keys is shown. Rules: Kubernetes
 ``pkg/printers/internalversion/printers.go``, v1.36.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from api.forms.cells import (
     AGE,
@@ -18,14 +18,17 @@ from api.forms.cells import (
     UNKNOWN,
     UNSET,
     Cells,
+    Column,
     Printer,
     age_of,
+    balancers_of,
     columns_of,
     condition_of,
     containers_of,
     created,
     format_selector,
     human_duration,
+    joined,
     name_of,
     parse_time,
 )
@@ -34,17 +37,19 @@ from clusterstate.objects.meta import Manifest
 
 _MOST = 3
 """How many hosts, ports or addresses stand in a cell."""
+_MOST_METRICS = 2
+_FORMER_CLASS = "volume.beta.kubernetes.io/storage-class"
 _MODES = {
     "ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX",
     "ReadWriteOncePod": "RWOP",
 }  # fmt: skip
 
 
-def _some(values: Iterable[str]) -> str:
+def _some(values: Iterable[str], *, most: int = _MOST, between: str = ",") -> str:
     """Return the first values and how many more there are."""
     found = list(values)
-    more = f" + {len(found) - _MOST} more..." if len(found) > _MOST else ""
-    return ",".join(found[:_MOST]) + more
+    more = f" + {len(found) - most} more..." if len(found) > most else ""
+    return between.join(found[:most]) + more
 
 
 def _boolean(value: Any) -> str:
@@ -82,6 +87,16 @@ def _controller_revision(item: Manifest, now: datetime) -> Cells:
             kind = str(one.get("kind", "")).lower()
             owner = f"{kind}.{group}/{one.get('name')}" if group else f"{kind}/{one.get('name')}"
     return [name_of(item), owner, item.get("revision", 0), created(item, now)]
+
+
+def _resource_quota(item: Manifest, now: datetime) -> Cells:
+    """Rule: ``printResourceQuota``: what stands in the status, limits apart."""
+    status = item.get("status") or {}
+    used = status.get("used") or {}
+    shown: dict[bool, list[str]] = {False: [], True: []}
+    for name, hard in sorted((status.get("hard") or {}).items()):
+        shown[name.startswith("limits.")].append(f"{name}: {used.get(name, '0')}/{hard}")
+    return [name_of(item), *(", ".join(shown[one]) for one in (False, True)), created(item, now)]
 
 
 # Work -----------------------------------------------------------------------------------------
@@ -137,16 +152,22 @@ def _cron_job(item: Manifest, now: datetime) -> Cells:
     ]
 
 
-def _target(value: Manifest) -> tuple[str, str]:
-    """Return what a metric's target or current value says, and whether it is a percentage."""
-    if value.get("averageUtilization") is not None:
-        return f"{value['averageUtilization']}%", ""
+_AVERAGED: Final = ("Pods", "Resource", "ContainerResource")
+"""Types of metrics of which an amount is always an average, so that no cell says that."""
+
+
+def _amount(value: Manifest, type_: str) -> tuple[str, str]:
+    """Return what a metric's target or current value says, and how it is meant."""
     if value.get("averageValue") is not None:
-        return str(value["averageValue"]), " (avg)"
+        return str(value["averageValue"]), "" if type_ in _AVERAGED else " (avg)"
+    if type_ in ("Resource", "ContainerResource"):
+        share = value.get("averageUtilization")
+        return "<auto>" if share is None else f"{share}%", ""
     return str(value.get("value", UNKNOWN)), ""
 
 
 def _metrics(spec: Manifest, status: Manifest) -> str:
+    """Return the metrics of an autoscaler with their current values: ``formatHPAMetrics``."""
     current = status.get("currentMetrics") or []
     found = []
     for index, metric in enumerate(spec.get("metrics") or ()):
@@ -154,11 +175,15 @@ def _metrics(spec: Manifest, status: Manifest) -> str:
         field = type_[:1].lower() + type_[1:]
         source = metric.get(field) or {}
         seen = (current[index].get(field) or {}) if index < len(current) else {}
-        wanted, suffix = _target(source.get("target") or {})
-        now_at = _target(seen["current"])[0] if seen.get("current") else UNKNOWN
+        target = source.get("target") or {}
+        wanted, suffix = _amount(target, type_)
+        measured = seen.get("current") or {}
+        alike = [one for one in ("averageValue", "averageUtilization", "value") if one in target]
+        is_known = any(measured.get(one) is not None for one in alike)
+        now_at = _amount({one: measured.get(one) for one in alike}, type_)[0]
         named = f"{source['name']}: " if type_ in ("Resource", "ContainerResource") else ""
-        found.append(f"{named}{now_at}/{wanted}{suffix}")
-    return _some(found).replace(",", ", ") or NONE
+        found.append(f"{named}{now_at if is_known else UNKNOWN}/{wanted}{suffix}")
+    return _some(found, most=_MOST_METRICS, between=", ") or NONE
 
 
 def _autoscaler(item: Manifest, now: datetime) -> Cells:
@@ -179,17 +204,20 @@ def _autoscaler(item: Manifest, now: datetime) -> Cells:
 
 
 def _endpoints(item: Manifest, now: datetime) -> Cells:
+    """Rule: ``formatEndpoints``."""
+    subsets = item.get("subsets") or ()
     pairs = [
-        f"{address.get('ip', '')}:{port.get('port', 0)}" if port else address.get("ip", "")
-        for subset in item.get("subsets") or ()
+        joined(address.get("ip", ""), port.get("port", 0)) if port else address.get("ip", "")
+        for subset in subsets
         for port in subset.get("ports") or (None,)
         for address in subset.get("addresses") or ()
     ]
-    return [name_of(item), _some(pairs) or UNSET, created(item, now)]
+    return [name_of(item), _some(pairs) if subsets else NONE, created(item, now)]
 
 
 def _endpoint_slice(item: Manifest, now: datetime) -> Cells:
-    ports = [str(port.get("port", "*")) for port in item.get("ports") or ()]
+    """Rules: ``formatDiscoveryPorts``, ``formatDiscoveryEndpoints``."""
+    ports = [str(port.get("port") or port.get("name", "*")) for port in item.get("ports") or ()]
     addresses = [
         address for one in item.get("endpoints") or () for address in one.get("addresses") or ()
     ]
@@ -199,16 +227,25 @@ def _endpoint_slice(item: Manifest, now: datetime) -> Cells:
     ]  # fmt: skip
 
 
+def _hosts(rules: Sequence[Manifest]) -> str:
+    """Return the first hosts of an Ingress and how many rules are left: ``formatHosts``."""
+    found: list[str] = []
+    more = ""
+    for rule in rules:
+        if len(found) == _MOST:
+            more = f" + {len(rules) - _MOST} more..."
+        elif rule.get("host"):
+            found.append(rule["host"])
+    return (",".join(found) or "*") + more
+
+
 def _ingress(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
-    balancer = (item.get("status") or {}).get("loadBalancer") or {}
-    hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]
-    addresses = (one.get("ip") or one.get("hostname") for one in balancer.get("ingress") or ())
     return [
         name_of(item),
         spec.get("ingressClassName") or NONE,
-        _some(hosts) or "*",
-        ",".join(address for address in addresses if address),
+        _hosts(spec.get("rules") or ()),
+        ",".join(balancers_of(item.get("status") or {})),
         "80, 443" if spec.get("tls") else "80",
         created(item, now),
     ]
@@ -231,8 +268,9 @@ def _service_cidr(item: Manifest, now: datetime) -> Cells:
 
 def _ip_address(item: Manifest, now: datetime) -> Cells:
     parent = (item.get("spec") or {}).get("parentRef") or {}
-    parts = [parent.get(name) for name in ("resource", "namespace", "name")]
-    return [name_of(item), "/".join(part for part in parts if part), created(item, now)]
+    resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
+    parts = (resource, parent.get("namespace"), parent.get("name"))
+    return [name_of(item), "/".join(filter(None, parts)) or NONE, created(item, now)]
 
 
 def _flow_schema(item: Manifest, now: datetime) -> Cells:
@@ -245,14 +283,22 @@ def _flow_schema(item: Manifest, now: datetime) -> Cells:
     return [name_of(item), level, place, method, created(item, now), missing]
 
 
+def _flow_place(item: Manifest) -> tuple[int, str]:
+    """Return what FlowSchemas are sorted by: which of them is asked first."""
+    return (item.get("spec") or {}).get("matchingPrecedence", 0), name_of(item)
+
+
 def _priority_level(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     limited = spec.get("limited") or {}
-    shares = (limited or spec.get("exempt") or {}).get("nominalConcurrencyShares", "<none>")
     queuing = (limited.get("limitResponse") or {}).get("queuing") or {}
-    amounts = [queuing.get(one, "<none>") for one in ("queues", "handSize", "queueLengthLimit")]
-    shown = [str(one) for one in (shares, *amounts)]
-    return [name_of(item), spec.get("type", ""), *shown, created(item, now)]
+    return [
+        name_of(item),
+        spec.get("type", ""),
+        limited.get("nominalConcurrencyShares", NONE),
+        *(queuing.get(one, NONE) for one in ("queues", "handSize", "queueLengthLimit")),
+        created(item, now),
+    ]
 
 
 def _network_policy(item: Manifest, now: datetime) -> Cells:
@@ -268,18 +314,29 @@ def _modes(modes: Iterable[str]) -> str:
     return ",".join(short for mode, short in _MODES.items() if mode in given)
 
 
+def _class_of(item: Manifest) -> str:
+    """Return the StorageClass of a volume or a claim; an annotation of former times comes first.
+
+    Rule: ``GetPersistentVolumeClass``, pkg/apis/core/helper/helpers.go.
+    """
+    former = (item["metadata"].get("annotations") or {}).get(_FORMER_CLASS)
+    if former is not None:
+        return str(former)
+    return (item.get("spec") or {}).get("storageClassName") or ""
+
+
 def _volume(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     claim = spec.get("claimRef") or {}
     leaving = item["metadata"].get("deletionTimestamp")
     return [
         name_of(item),
-        (spec.get("capacity") or {}).get("storage", ""),
+        (spec.get("capacity") or {}).get("storage", "0"),
         _modes(spec.get("accessModes") or ()),
         spec.get("persistentVolumeReclaimPolicy", ""),
         "Terminating" if leaving else status.get("phase", ""),
         f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        spec.get("storageClassName", ""),
+        _class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
         status.get("reason", ""),
         created(item, now),
@@ -295,9 +352,9 @@ def _claim(item: Manifest, now: datetime) -> Cells:
         name_of(item),
         "Terminating" if leaving else status.get("phase", ""),
         spec.get("volumeName", ""),
-        (status.get("capacity") or {}).get("storage", "") if bound else "",
+        (status.get("capacity") or {}).get("storage", "0") if bound else "",
         _modes(status.get("accessModes") or ()) if bound else "",
-        spec.get("storageClassName") or "",
+        _class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
         created(item, now),
         spec.get("volumeMode") or UNSET,
@@ -310,14 +367,15 @@ def _storage_class(item: Manifest, now: datetime) -> Cells:
         name_of(item) + mark,
         item.get("provisioner", ""),
         item.get("reclaimPolicy", "Delete"),
-        item.get("volumeBindingMode") or UNSET,
+        item.get("volumeBindingMode") or "Immediate",
         bool(item.get("allowVolumeExpansion")),
         created(item, now),
     ]
 
 
 def _volume_attributes_class(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item.get("driverName", ""), created(item, now)]
+    mark = " (default)" if is_default("VolumeAttributesClass", item) else ""
+    return [name_of(item) + mark, item.get("driverName", ""), created(item, now)]
 
 
 def _csi_driver(item: Manifest, now: datetime) -> Cells:
@@ -341,7 +399,7 @@ def _csi_node(item: Manifest, now: datetime) -> Cells:
 
 
 def _csi_storage_capacity(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item.get("storageClassName", ""), item.get("capacity", "")]
+    return [name_of(item), item.get("storageClassName", ""), item.get("capacity", UNSET)]
 
 
 def _volume_attachment(item: Manifest, now: datetime) -> Cells:
@@ -399,14 +457,15 @@ def _certificate_request(item: Manifest, now: datetime) -> Cells:
 
 
 PRINTERS: dict[str, Printer] = {
-    "ConfigMap": Printer([NAME, *columns_of("Data:integer"), AGE], _config_map),
-    "Secret": Printer([NAME, *columns_of("Type", "Data:integer"), AGE], _secret),
-    "ServiceAccount": Printer([NAME, *columns_of("Secrets:integer"), AGE], _service_account),
+    "ConfigMap": Printer([NAME, *columns_of("Data"), AGE], _config_map),
+    "Secret": Printer([NAME, *columns_of("Type", "Data"), AGE], _secret),
+    "ServiceAccount": Printer([NAME, *columns_of("Secrets"), AGE], _service_account),
+    "ResourceQuota": Printer([NAME, *columns_of("Request", "Limit"), AGE], _resource_quota),
     "PodTemplate": Printer(
         [NAME, *columns_of("Containers", "Images", "Pod Labels")], _pod_template
     ),
     "ControllerRevision": Printer(
-        [NAME, *columns_of("Controller", "Revision:integer"), AGE], _controller_revision
+        [NAME, *columns_of("Controller", "Revision"), AGE], _controller_revision
     ),
     "Job": Printer(
         [
@@ -418,7 +477,8 @@ PRINTERS: dict[str, Printer] = {
     "CronJob": Printer(
         [
             NAME,
-            *columns_of("Schedule", "Timezone", "Suspend", "Active:integer", "Last Schedule"),
+            *columns_of("Schedule", "Timezone", "Suspend:boolean", "Active:integer"),
+            *columns_of("Last Schedule"),
             AGE, CONTAINERS, IMAGES, SELECTOR,
         ],
         _cron_job,
@@ -426,7 +486,7 @@ PRINTERS: dict[str, Printer] = {
     "HorizontalPodAutoscaler": Printer(
         [
             NAME,
-            *columns_of("Reference", "Targets", "MinPods", "MaxPods", "Replicas:integer"),
+            *columns_of("Reference", "Targets", "MinPods", "MaxPods", "Replicas"),
             AGE,
         ],
         _autoscaler,
@@ -442,11 +502,12 @@ PRINTERS: dict[str, Printer] = {
     "FlowSchema": Printer(
         [
             NAME,
-            *columns_of("PriorityLevel", "MatchingPrecedence:integer", "DistinguisherMethod"),
+            *columns_of("PriorityLevel", "MatchingPrecedence", "DistinguisherMethod"),
             AGE,
             *columns_of("MissingPL"),
         ],
         _flow_schema,
+        place=_flow_place,
     ),
     "PriorityLevelConfiguration": Printer(
         [
@@ -487,7 +548,7 @@ PRINTERS: dict[str, Printer] = {
             NAME,
             *columns_of(
                 "Provisioner", "ReclaimPolicy", "VolumeBindingMode",
-                "AllowVolumeExpansion:boolean",
+                "AllowVolumeExpansion",
             ),
             AGE,
         ],
@@ -509,7 +570,10 @@ PRINTERS: dict[str, Printer] = {
         [NAME, *columns_of("StorageClassName", "Capacity")], _csi_storage_capacity
     ),
     "VolumeAttachment": Printer(
-        [NAME, *columns_of("Attacher", "PV", "Node", "Attached:boolean"), AGE],
+        [
+            NAME, Column("Attacher", format="name"),
+            *columns_of("PV", "Node", "Attached:boolean"), AGE,
+        ],
         _volume_attachment,
     ),
     "VolumeAttributesClass": Printer(

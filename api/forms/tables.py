@@ -21,6 +21,7 @@ from api.forms.cells import (
     Column,
     Printer,
     age_of,
+    balancers_of,
     columns_of,
     condition_of,
     containers_of,
@@ -49,12 +50,37 @@ def _restartable(container: Manifest) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
-    """Return status text, ready containers, all containers, restarts: ``printPod``."""
+_ENDED = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
+
+
+def _pod_conditions(pod: Manifest) -> list[Manifest]:
+    """Return the conditions of a pod's row: whether the pod has ended."""
+    phase = (pod.get("status") or {}).get("phase", "")
+    message = _ENDED.get(phase)
+    if message is None:
+        return []
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
+
+
+def _restarted(container: Manifest) -> str:
+    """Return when the run of a container before this one ended, empty where there was none."""
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    return last.get("finishedAt") or ""
+
+
+def _pod_status(pod: Manifest) -> tuple[str, int, int, int, str]:
+    """Return status text, ready containers, all containers, restarts, the last one's time.
+
+    Rule: ``printPod``.
+    """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     sidecars = {c.get("name"): _restartable(c) for c in spec.get("initContainers") or []}
     total = len(spec.get("containers") or []) + sum(sidecars.values())
     ready = restarts = sidecar_restarts = 0
+    last = sidecar_last = ""
     phase = status.get("phase", "")
     reason = status.get("reason") or phase
     for condition in status.get("conditions") or []:
@@ -65,9 +91,11 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
     for index, container in enumerate(statuses):
         count = container.get("restartCount") or 0
         restarts += count
+        last = max(last, _restarted(container))
         sidecar = sidecars.get(container.get("name"), False)
         if sidecar:
             sidecar_restarts += count
+            sidecar_last = max(sidecar_last, _restarted(container))
         state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting")
         if terminated is not None and terminated.get("exitCode", 0) == 0:
@@ -84,10 +112,11 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
             reason = f"Init:{index}/{len(spec.get('initContainers') or [])}"
         break
     if not initializing or condition_of(status, "Initialized") == "True":
-        restarts = sidecar_restarts
+        restarts, last = sidecar_restarts, sidecar_last
         running = False
         for container in reversed(status.get("containerStatuses") or []):
             restarts += container.get("restartCount") or 0
+            last = max(last, _restarted(container))
             state = container.get("state") or {}
             terminated, waiting = state.get("terminated"), state.get("waiting")
             if waiting is not None and waiting.get("reason"):
@@ -104,12 +133,13 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
             reason = "Unknown"
         elif phase not in ("Succeeded", "Failed"):
             reason = "Terminating"
-    return reason, ready, total, restarts
+    return reason, ready, total, restarts, last
 
 
 def _pod(pod: Manifest, now: datetime) -> Cells:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    reason, ready, total, restarts = _pod_status(pod)
+    reason, ready, total, restarts, last = _pod_status(pod)
+    ago = f" ({age_of(last, now)} ago)" if restarts and last else ""
     addresses = status.get("podIPs") or []
     address = addresses[0].get("ip") if addresses else status.get("podIP")
     gates = spec.get("readinessGates") or []
@@ -118,7 +148,7 @@ def _pod(pod: Manifest, now: datetime) -> Cells:
         name_of(pod),
         f"{ready}/{total}",
         reason,
-        restarts,
+        f"{restarts}{ago}",
         created(pod, now),
         address or NONE,
         spec.get("nodeName") or NONE,
@@ -175,8 +205,9 @@ def _event(event: Manifest, now: datetime) -> Cells:
     if about.get("name"):
         target = f"{target}/{about['name']}"
     component = source.get("component") or event.get("reportingComponent") or ""
-    if source.get("host"):
-        component = f"{component}, {source['host']}"
+    instance = source.get("host") or event.get("reportingInstance")
+    if instance:
+        component = f"{component}, {instance}"
     return [
         last,
         event.get("type", ""),
@@ -293,6 +324,16 @@ def _disruption_budget(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+def _outside(spec: Manifest, status: Manifest) -> str:
+    """Return where a Service is reached from outside. Rule: ``getServiceExternalIP``."""
+    type_, own = spec.get("type", "ClusterIP"), spec.get("externalIPs") or []
+    if type_ == "ExternalName":
+        return str(spec.get("externalName", ""))
+    if type_ == "LoadBalancer":
+        return ",".join([*balancers_of(status), *own]) or "<pending>"
+    return ",".join(own) or NONE
+
+
 def _service(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     ports = ",".join(
@@ -305,7 +346,7 @@ def _service(item: Manifest, now: datetime) -> Cells:
         name_of(item),
         spec.get("type", "ClusterIP"),
         spec.get("clusterIP") or NONE,
-        ",".join(spec.get("externalIPs") or []) or NONE,
+        _outside(spec, item.get("status") or {}),
         ports or NONE,
         created(item, now),
         format_selector({"matchLabels": spec.get("selector") or {}}),
@@ -354,11 +395,12 @@ PRINTERS: dict[str, Printer] = {
     "Pod": Printer(
         [
             NAME,
-            *columns_of("Ready", "Status", "Restarts:integer"),
+            *columns_of("Ready", "Status", "Restarts"),
             AGE,
             *columns_of("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
         ],
         _pod,
+        _pod_conditions,
     ),
     "Node": Printer(
         [
@@ -387,14 +429,14 @@ PRINTERS: dict[str, Printer] = {
                 "Source::1",
                 "Message",
                 "First Seen::1",
-                "Count:integer:1",
+                "Count::1",
             ),
             Column("Name", format="name", priority=1),
         ],
         _event,
     ),
     "Deployment": Printer(
-        [NAME, *columns_of("Ready", "Up-to-date:integer", "Available:integer"), AGE, *_TEMPLATE],
+        [NAME, *columns_of("Ready", "Up-to-date", "Available"), AGE, *_TEMPLATE],
         _deployment,
     ),
     "ReplicaSet": Printer(
@@ -438,7 +480,7 @@ PRINTERS: dict[str, Printer] = {
             NAME,
             *columns_of("Value:integer", "Global-Default:boolean"),
             AGE,
-            *columns_of("PreemptionPolicy::1"),
+            *columns_of("PreemptionPolicy"),
         ],
         _priority_class,
     ),
@@ -465,7 +507,10 @@ def printer(kind: Kind) -> Printer:
 
 def row(kind: Kind, item: Manifest, *, now: datetime, include: str = "Metadata") -> Manifest:
     """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``."""
-    result: Manifest = {"cells": printer(kind).cells(item, now)}
+    how = printer(kind)
+    result: Manifest = {"cells": how.cells(item, now)}
+    if how.conditions is not None and (conditions := how.conditions(item)):
+        result["conditions"] = conditions
     if include == "Object":
         result["object"] = item
     elif include == "Metadata":
@@ -487,6 +532,9 @@ def table(
     headed: bool = True,
 ) -> Manifest:
     """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out."""
+    place = printer(kind).place
+    if place is not None:
+        items = sorted(items, key=place)
     return {
         "kind": "Table",
         "apiVersion": TABLE_VERSION,

@@ -1,7 +1,8 @@
-"""Which IngressClasses and StorageClasses are marked as default, by annotation.
+"""Which IngressClasses and classes of volumes are marked as default, by annotation.
 
-Rules: plugin/pkg/admission/network/defaultingressclass/admission.go and
-plugin/pkg/admission/storage/storageclass/setdefault/admission.go, v1.36.
+Rules: plugin/pkg/admission/network/defaultingressclass/admission.go,
+plugin/pkg/admission/storage/storageclass/setdefault/admission.go and
+pkg/apis/storage/util/helpers.go, v1.36.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,10 @@ _MARKS: Final = {
     "StorageClass": (
         "storageclass.kubernetes.io/is-default-class",
         "storageclass.beta.kubernetes.io/is-default-class",
+    ),
+    "VolumeAttributesClass": (
+        "volumeattributesclass.alpha.kubernetes.io/is-default-class",
+        "volumeattributesclass.beta.kubernetes.io/is-default-class",
     ),
 }
 

@@ -12,6 +12,101 @@ NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 CREATED = "2026-01-02T11:55:00Z"
 
 
+NOT_PRINTED = "Name,name|Created At:date"
+TEMPLATE = "Containers*|Images*|Selector*"
+BINDING = "Name,name|Role|Age|Users*|Groups*|ServiceAccounts*"
+COLUMNS = {
+    "CSIDriver": (
+        "Name,name|AttachRequired:boolean|PodInfoOnMount:boolean|StorageCapacity:boolean"
+        "|TokenRequests|RequiresRepublish:boolean|Modes|Age"
+    ),
+    "CSINode": "Name,name|Drivers:integer|Age",
+    "CSIStorageCapacity": "Name,name|StorageClassName|Capacity",
+    "CertificateSigningRequest": (
+        "Name,name|Age|SignerName|Requestor|RequestedDuration|Condition"
+    ),
+    "ClusterRole": NOT_PRINTED,
+    "ClusterRoleBinding": BINDING,
+    "ConfigMap": "Name,name|Data|Age",
+    "ControllerRevision": "Name,name|Controller|Revision|Age",
+    "CronJob": (
+        "Name,name|Schedule|Timezone|Suspend:boolean|Active:integer|Last Schedule|Age"
+        f"|{TEMPLATE}"
+    ),
+    "DaemonSet": (
+        "Name,name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer"
+        f"|Available:integer|Node Selector|Age|{TEMPLATE}"
+    ),
+    "Deployment": f"Name,name|Ready|Up-to-date|Available|Age|{TEMPLATE}",
+    "DeviceClass": "Name,name|Age",
+    "EndpointSlice": "Name,name|AddressType|Ports|Endpoints|Age",
+    "Endpoints": "Name,name|Endpoints|Age",
+    "Event": (
+        "Last Seen|Type|Reason|Object|Subobject*|Source*|Message|First Seen*|Count*|Name,name*"
+    ),
+    "FlowSchema": (
+        "Name,name|PriorityLevel|MatchingPrecedence|DistinguisherMethod|Age|MissingPL"
+    ),
+    "HorizontalPodAutoscaler": "Name,name|Reference|Targets|MinPods|MaxPods|Replicas|Age",
+    "IPAddress": "Name,name|ParentRef|Age",
+    "Ingress": "Name,name|Class|Hosts|Address|Ports|Age",
+    "IngressClass": "Name,name|Controller|Parameters|Age",
+    "Job": f"Name,name|Status|Completions|Duration|Age|{TEMPLATE}",
+    "Lease": "Name,name|Holder|Age",
+    "LimitRange": NOT_PRINTED,
+    "Namespace": "Name,name|Status|Age",
+    "NetworkPolicy": "Name,name|Pod-Selector|Age",
+    "Node": (
+        "Name,name|Status|Roles|Age|Version|Internal-IP*|External-IP*|OS-Image*"
+        "|Kernel-Version*|Container-Runtime*"
+    ),
+    "PersistentVolume": (
+        "Name,name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass"
+        "|VolumeAttributesClass|Reason|Age|VolumeMode*"
+    ),
+    "PersistentVolumeClaim": (
+        "Name,name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age"
+        "|VolumeMode*"
+    ),
+    "Pod": (
+        "Name,name|Ready|Status|Restarts|Age|IP*|Node*|Nominated Node*|Readiness Gates*"
+    ),
+    "PodDisruptionBudget": (
+        "Name,name|Min Available|Max Unavailable|Allowed Disruptions:integer|Age"
+    ),
+    "PodTemplate": "Name,name|Containers|Images|Pod Labels",
+    "PriorityClass": "Name,name|Value:integer|Global-Default:boolean|Age|PreemptionPolicy",
+    "PriorityLevelConfiguration": (
+        "Name,name|Type|NominalConcurrencyShares|Queues|HandSize|QueueLengthLimit|Age"
+    ),
+    "ReplicaSet": f"Name,name|Desired:integer|Current:integer|Ready:integer|Age|{TEMPLATE}",
+    "ReplicationController": (
+        f"Name,name|Desired:integer|Current:integer|Ready:integer|Age|{TEMPLATE}"
+    ),
+    "ResourceClaim": "Name,name|State|Age",
+    "ResourceClaimTemplate": "Name,name|Age",
+    "ResourceQuota": "Name,name|Request|Limit|Age",
+    "ResourceSlice": "Name,name|Node|Driver|Pool|Age",
+    "Role": NOT_PRINTED,
+    "RoleBinding": BINDING,
+    "RuntimeClass": "Name,name|Handler|Age",
+    "Secret": "Name,name|Type|Data|Age",
+    "Service": "Name,name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector*",
+    "ServiceAccount": "Name,name|Secrets|Age",
+    "ServiceCIDR": "Name,name|CIDRs|Age",
+    "StatefulSet": "Name,name|Ready|Age|Containers*|Images*",
+    "StorageClass": (
+        "Name,name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"
+    ),
+    "VolumeAttachment": "Name,name|Attacher,name|PV|Node|Attached:boolean|Age",
+    "VolumeAttributesClass": "Name,name|DriverName|Age",
+}  # fmt: skip
+"""Of each kind: ``AddHandlers``, pkg/printers/internalversion/printers.go, v1.36.
+
+Behind a column stand its type where it is no text, its format, and ``*`` where it is wide.
+"""
+
+
 def cells(kind, **manifest):
     item = {"metadata": {"name": "x", "creationTimestamp": CREATED}, **manifest}
     item["metadata"] = {"name": "x", "creationTimestamp": CREATED, **item["metadata"]}
@@ -40,10 +135,22 @@ def test_every_kind_has_as_many_cells_as_columns_even_when_it_is_empty(kind):
     assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
 
 
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
+def test_every_kind_has_the_columns_that_kubernetes_prints(kind):
+    shown = "|".join(
+        one.name
+        + (f":{one.type}" if one.type != "string" else "")
+        + (f",{one.format}" if one.format else "")
+        + ("*" if one.priority else "")
+        for one in tables.printer(kind).columns
+    )
+    assert shown == COLUMNS[kind.name]
+
+
 def test_a_pending_pod_has_placeholders():
     got = cells("Pod", spec={"containers": [{"name": "c"}]}, status={"phase": "Pending"})
     assert got == {
-        "Name": "x", "Ready": "0/1", "Status": "Pending", "Restarts": 0, "Age": "5m",
+        "Name": "x", "Ready": "0/1", "Status": "Pending", "Restarts": "0", "Age": "5m",
         "IP": "<none>", "Node": "<none>", "Nominated Node": "<none>", "Readiness Gates": "<none>",
     }  # fmt: skip
 
@@ -61,8 +168,154 @@ def test_a_running_pod_counts_ready_containers_and_restarts():
         status={"phase": "Running", "podIP": "10.0.0.1",
                 "containerStatuses": [{"name": "a", **running}, {"name": "b", **waiting}]},
     )  # fmt: skip
-    assert (got["Ready"], got["Status"], got["Restarts"]) == ("1/2", "CrashLoopBackOff", 3)
+    assert (got["Ready"], got["Status"], got["Restarts"]) == ("1/2", "CrashLoopBackOff", "3")
     assert (got["IP"], got["Node"]) == ("10.0.0.1", "n1")
+
+
+def test_a_pod_says_when_its_last_restart_was():
+    """Of containers and sidecars; of init containers while they are what runs."""
+    ended = {"lastState": {"terminated": {"exitCode": 1, "finishedAt": CREATED}}}
+    later = {"lastState": {"terminated": {"finishedAt": "2026-01-02T11:58:00Z"}}}
+    spec = {
+        "containers": [{"name": "a"}, {"name": "b"}],
+        "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+    }
+    running = {"restartCount": 1, "state": {"running": {}}}
+    done = {"name": "i", "restartCount": 7, "state": {"terminated": {"exitCode": 0}}, **later}
+    sidecar = {"name": "s", "started": True, **running}
+    one, two = {"name": "a", **running, **ended}, {"name": "b", **running}
+    for inits, containers, restarts in (
+        ([done, sidecar], [one, two], "3 (5m ago)"),
+        ([done, {**sidecar, **later}], [one, two], "3 (2m ago)"),
+        ([done], [two], "1"),
+        ([{**done, "state": {"running": {}}}], [one], "7 (2m ago)"),
+        ([], [{**one, "restartCount": 0}], "0"),
+    ):
+        status = {"initContainerStatuses": inits, "containerStatuses": containers}
+        assert cells("Pod", spec=spec, status=status)["Restarts"] == restarts
+
+
+@pytest.mark.parametrize(
+    ("phase", "message"),
+    [
+        ("Succeeded", "The pod has completed successfully."), ("Failed", "The pod failed."),
+        ("Running", ""),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_pod_that_ended_says_so(phase, message):
+    item = {"metadata": {"name": "x"}, "status": {"phase": phase}}
+    row = tables.row(KINDS["Pod"], item, now=NOW)
+    condition = {"type": "Completed", "status": "True", "reason": phase, "message": message}
+    assert row.get("conditions") == ([condition] if message else None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "outside"),
+    [
+        ({}, {}, "<none>"),
+        ({"type": "NodePort", "externalIPs": ["192.0.2.1", "192.0.2.2"]}, {},
+         "192.0.2.1,192.0.2.2"),
+        ({"type": "ExternalName", "externalName": "example.org"}, {}, "example.org"),
+        ({"type": "LoadBalancer"}, {}, "<pending>"),
+        ({"type": "LoadBalancer", "externalIPs": ["192.0.2.9"]}, {}, "192.0.2.9"),
+        ({"type": "LoadBalancer", "externalIPs": ["192.0.2.9"]},
+         {"loadBalancer": {"ingress": [{"hostname": "b.example"}, {"ip": "192.0.2.3"}]}},
+         "192.0.2.3,b.example,192.0.2.9"),
+    ],
+)  # fmt: skip
+def test_a_service_says_where_it_is_reached_from_outside(spec, status, outside):
+    assert cells("Service", spec=spec, status=status)["External-IP"] == outside
+
+
+def test_addresses_are_counted_and_written_with_their_ports():
+    ips = [{"ip": f"192.0.2.{number}"} for number in range(1, 6)]
+    for subsets, shown in (
+        ([], "<none>"),
+        ([{"ports": [{"port": 80}]}], ""),
+        ([{"addresses": [{"ip": "2001:db8::1"}], "ports": [{"port": 80}]}], "[2001:db8::1]:80"),
+        ([{"addresses": ips[:2]}], "192.0.2.1,192.0.2.2"),
+        ([{"addresses": ips, "ports": [{"port": 80}]}],
+         "192.0.2.1:80,192.0.2.2:80,192.0.2.3:80 + 2 more..."),
+    ):  # fmt: skip
+        assert cells("Endpoints", subsets=subsets)["Endpoints"] == shown
+    ports = [{"port": 80, "name": "web"}, {"name": "named"}, {}, {"port": 1}]
+    got = cells("EndpointSlice", ports=ports, endpoints=[])
+    assert (got["Ports"], got["Endpoints"]) == ("80,named,* + 1 more...", "<unset>")
+
+
+def test_an_ingress_counts_the_rules_that_it_does_not_show():
+    rules = [{"host": "a"}, {}, {"host": "b"}, {"host": "c"}, {}]
+    balancer = {"ingress": [{"ip": "192.0.2.2"}, {"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}]}
+    got = cells("Ingress", spec={"rules": rules}, status={"loadBalancer": balancer})
+    assert (got["Hosts"], got["Address"]) == ("a,b,c + 2 more...", "192.0.2.1,192.0.2.2")
+    assert cells("Ingress", spec={"rules": [{}]})["Hosts"] == "*"
+
+
+def test_a_quota_says_what_is_used_of_it_and_limits_apart():
+    hard = {"pods": "5", "limits.memory": "1Gi", "requests.cpu": "2", "limits.cpu": "4"}
+    got = cells("ResourceQuota", status={"hard": hard, "used": {"pods": "1", "limits.cpu": "500m"}})
+    assert got["Request"] == "pods: 1/5, requests.cpu: 0/2"
+    assert got["Limit"] == "limits.cpu: 500m/4, limits.memory: 0/1Gi"
+
+
+@pytest.mark.parametrize(
+    ("metric", "current", "shown"),
+    [
+        ({"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
+         {}, "cpu: <unknown>/80%"),
+        ({"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
+         {"resource": {"current": {"averageUtilization": 9, "averageValue": "1"}}}, "cpu: 9%/80%"),
+        ({"type": "Resource", "resource": {"name": "cpu", "target": {"averageValue": "100m"}}},
+         {"resource": {"current": {"averageUtilization": 9, "averageValue": "1"}}}, "cpu: 1/100m"),
+        ({"type": "ContainerResource", "containerResource": {"name": "cpu", "target": {}}},
+         {}, "cpu: <unknown>/<auto>"),
+        ({"type": "Pods", "pods": {"target": {"averageValue": "3"}}},
+         {"pods": {"current": {"averageValue": "2"}}}, "2/3"),
+        ({"type": "Object", "object": {"target": {"averageValue": "3"}}},
+         {"object": {"current": {"value": "7"}}}, "<unknown>/3 (avg)"),
+        ({"type": "External", "external": {"target": {"value": "3"}}},
+         {"external": {"current": {"value": "7"}}}, "7/3"),
+    ],
+)  # fmt: skip
+def test_an_autoscaler_says_what_its_metrics_are_and_should_be(metric, current, shown):
+    spec, status = {"metrics": [metric]}, {"currentMetrics": [current]}
+    assert cells("HorizontalPodAutoscaler", spec=spec, status=status)["Targets"] == shown
+    many = cells("HorizontalPodAutoscaler", spec={"metrics": [metric] * 5}, status=status)
+    assert many["Targets"].startswith(f"{shown}, ")
+    assert many["Targets"].endswith(" + 3 more...")
+
+
+def test_flow_schemas_stand_in_the_order_in_which_they_are_asked():
+    places = {"late": 9000, "first": 1, "b": 50, "a": 50}
+    items = [
+        {"metadata": {"name": name}, "spec": {"matchingPrecedence": place}}
+        for name, place in places.items()
+    ]
+    table = tables.table(KINDS["FlowSchema"], items, {}, now=NOW)
+    assert [row["cells"][0] for row in table["rows"]] == ["first", "a", "b", "late"]
+
+
+def test_rare_cells():
+    former = {"annotations": {"volume.beta.kubernetes.io/storage-class": "old"}}
+    for kind in ("PersistentVolume", "PersistentVolumeClaim"):
+        got = cells(kind, metadata=former, spec={"storageClassName": "new", "volumeName": "v"})
+        assert (got["StorageClass"], got["Capacity"]) == ("old", "0")
+        assert cells(kind, spec={"storageClassName": "new"})["StorageClass"] == "new"
+    marked = {"annotations": {"volumeattributesclass.beta.kubernetes.io/is-default-class": "true"}}
+    assert cells("VolumeAttributesClass", metadata=marked)["Name"] == "x (default)"
+    assert cells("CSIStorageCapacity")["Capacity"] == "<unset>"
+    parent = {"resource": "Gateways", "group": "example.org", "name": "g"}
+    assert cells("IPAddress", spec={"parentRef": parent})["ParentRef"] == "gateways.example.org/g"
+    assert cells("IPAddress")["ParentRef"] == "<none>"
+    exempt = {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 5}}
+    assert cells("PriorityLevelConfiguration", spec=exempt)["NominalConcurrencyShares"] == "<none>"
+    queuing = {"queues": 64, "handSize": 8, "queueLengthLimit": 50}
+    limited = {"nominalConcurrencyShares": 5, "limitResponse": {"queuing": queuing}}
+    got = cells("PriorityLevelConfiguration", spec={"type": "Limited", "limited": limited})
+    assert (got["NominalConcurrencyShares"], got["Queues"], got["HandSize"]) == (5, 64, 8)
+    reported = {"reportingComponent": "c", "reportingInstance": "i"}
+    assert cells("Event", **reported)["Source"] == "c, i"
+    assert cells("Event", **reported, source={"host": "h"})["Source"] == "c, h"
 
 
 @pytest.mark.parametrize(
