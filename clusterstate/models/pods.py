@@ -112,12 +112,14 @@ class PendingPod(models.Model):
     when something changes; ``gated`` when its gates are gone; ``inflight`` was decided and waits on
     Permit or PreBind. ``rejected_by`` names the plugins that refused it last, ``refused_revision``
     is the revision up to which that decision had read the log, 0 where it is not known, and
-    ``refused_under`` the configuration that it was made under.
+    ``refused_under`` the configuration that it was made under. ``early``: so many attempts in a row
+    came before its backoff was over.
     """
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
     stage = models.TextField(default="active")
     attempts = models.IntegerField(default=0)
+    early = models.IntegerField(default=0, db_default=0)
     not_before = models.DateTimeField(null=True)
     since = models.DateTimeField()
     rejected_by = ArrayField(models.TextField(), default=list)

@@ -74,8 +74,8 @@ def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
 
 _WAITING = """
     SELECT q.pod_id, p.class_id, p.revision, p.scheduler_name, p.nominated_node_name,
-           p.deletion_at IS NOT NULL, q.stage, q.attempts, q.not_before, q.since, q.rejected_by,
-           q.refused_revision, q.refused_under
+           p.deletion_at IS NOT NULL, q.stage, q.attempts, q.early, q.not_before, q.since,
+           q.rejected_by, q.refused_revision, q.refused_under
     FROM pending_pod q JOIN pod p ON p.id = q.pod_id
 """
 
@@ -94,6 +94,7 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
     leaves: bool
     stage: str
     attempts: int
+    early: int
     not_before: datetime | None
     since: datetime
     rejected_by: list[str]

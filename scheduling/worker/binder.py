@@ -416,6 +416,7 @@ class Binder:
                 rejected_by=place.rejected_by,
                 stage=stage(place),
                 attempts=place.attempts,
+                early=place.early,
                 not_before=moment(place),
                 refused_revision=decision.snapshot_revision,
                 refused_under=configuration,

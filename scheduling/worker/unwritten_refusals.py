@@ -95,6 +95,7 @@ class UnwrittenRefusals:
                     item,
                     stage=place.stage.value,
                     attempts=place.attempts,
+                    early=place.early,
                     not_before=moment(place),
                 )
             if item.nominated_node_name == "" and mirror.snapshot.nominated_node_of(pod_id):
@@ -118,6 +119,7 @@ class UnwrittenRefusals:
                     pod_id=place.pod_id,
                     stage=place.stage.value,
                     attempts=place.attempts,
+                    early=place.early,
                     not_before=moment(place),
                 )
                 for place in places

@@ -244,6 +244,24 @@ def test_a_pod_placed_meanwhile_wakes_who_wants_to_be_near_it(api, runner):
     assert runner.stages()[Stage.UNSCHEDULABLE] == 5
 
 
+def test_a_pod_that_was_tried_early_stands_where_it_stood_after_a_restart(api, runner):
+    """Else it would be tried early once more, and a plan, which reads the rows, would say so."""
+    create(api, 1, disk="ssd")
+    runner.turn()
+    counted_early = []
+    for number in range(2, 9):
+        add_node(api, f"n{number}", disk="ssd")
+        runner.turn()
+        (place,) = runner.scheduler.mirror.queue.places()
+        runner.restart()
+        (restored,) = runner.scheduler.mirror.queue.places()
+        assert (restored.stage, restored.early, restored.attempts, restored.not_before) == (
+            place.stage, place.early, place.attempts, place.not_before,
+        )  # fmt: skip
+        counted_early.append(place.early)
+    assert counted_early == [1, 2, 3, 4, 5, 5, 5]
+
+
 def test_what_happened_before_a_refusal_does_not_undo_it(api, runner):
     create(api, 2, cpu="1m", disk="ssd")
     runner.turn()

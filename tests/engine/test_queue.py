@@ -516,11 +516,18 @@ def test_who_was_changed_in_its_backoff_is_tried_as_it_is_now():
     assert classes(q.pop_batch(0.5, 9)) == [7]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("nominated", [False, True])
-def test_a_pod_that_is_woken_and_refused_again_and_again_waits_for_its_backoff(nominated):
+def test_a_pod_that_is_woken_and_refused_again_and_again_waits_for_its_backoff(
+    nominated, restarted
+):
     q = rejected(is_nominated=lambda number: nominated)
     tried = 0
     for _ in range(50):
+        if restarted:
+            place, q = q.place(1), queue(is_nominated=lambda number: nominated)
+            q.restore(pod(1), place, 0.5)
+            assert q.place(1).early == place.early
         q.move_on_event(added(a=""), 0.5)
         for one in q.pop_batch(0.5, 9):
             tried += 1

@@ -42,11 +42,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WORLDS = int(os.environ.get("PLANS") or many(8, 1000))
 FIRST = int(os.environ.get("PLANS_FROM", "0"))
+KNOWN = (585, 678, 880, 1902)
+"""Worlds that once did not come true: queues, and who is nominated, differed from the live ones."""
 RICH = 1000
 """From this number on worlds are drawn of more kinds of things, and several changes are made."""
 SEEDS = [*range(FIRST, FIRST + WORLDS)]
 if not os.environ.get("PLANS"):
-    SEEDS += range(RICH, RICH + many(8, 500))
+    SEEDS = sorted({*SEEDS, *range(RICH, RICH + many(8, 500)), *KNOWN})
 END = 75
 ZONES = ("a", "b")
 OWNER = {

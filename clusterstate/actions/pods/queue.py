@@ -17,8 +17,8 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that could not be placed, and where it waits now.
 
     ``reason`` and ``message`` become the PodScheduled=False condition. ``stage``, ``attempts``,
-    ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision`` and
-    ``refused_under``: the log up to which, and the configuration under which, that was decided.
+    ``early``, ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision``
+    and ``refused_under``: the log up to which, and the configuration under which, that was decided.
     ``nominated_node_name``: ``None`` leaves status.nominatedNodeName alone, a text sets it.
     """
 
@@ -28,6 +28,7 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     rejected_by: tuple[str, ...] = ()
     stage: str = "unschedulable"
     attempts: int = 1
+    early: int = 0
     not_before: datetime | None = None
     refused_revision: int = 0
     refused_under: int = 0
@@ -40,6 +41,7 @@ class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
     pod_id: int
     stage: str
     attempts: int
+    early: int = 0
     not_before: datetime | None = None
 
 
@@ -50,8 +52,8 @@ _SET_UNSCHEDULABLE = f"""
             AS t(condition, message, rejected_by, number)),
     input AS MATERIALIZED (
         SELECT i.*, t.condition, t.message, string_to_array(t.rejected_by, ',') AS rejected_by
-        FROM unnest(%s, %s, %s, %s, %s, %s, %s)
-             AS i(pod_id, number, stage, attempts, not_before, revision, configuration)
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)
+             AS i(pod_id, number, stage, attempts, early, not_before, revision, configuration)
         JOIN refused t USING (number)),
     marked AS (
         UPDATE pod p
@@ -67,7 +69,7 @@ _SET_UNSCHEDULABLE = f"""
         {returning_versions()}),
     queued AS (
         UPDATE pending_pod q
-        SET stage = i.stage, attempts = i.attempts, not_before = i.not_before,
+        SET stage = i.stage, attempts = i.attempts, early = i.early, not_before = i.not_before,
             rejected_by = i.rejected_by, message = i.message,
             refused_revision = i.revision, refused_under = i.configuration
         FROM input i
@@ -110,6 +112,7 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         sql.Int8s(message_numbers),
         sql.Texts([item.stage for item in ordered]),
         sql.Int4s([item.attempts for item in ordered]),
+        sql.Int4s([item.early for item in ordered]),
         sql.Times([item.not_before for item in ordered]),
         sql.Int8s([item.refused_revision for item in ordered]),
         sql.Int8s([item.refused_under for item in ordered]),
@@ -147,9 +150,10 @@ def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedula
 
 _MOVE = """
     WITH input AS MATERIALIZED (
-        SELECT * FROM unnest(%s, %s, %s, %s) AS i(pod_id, stage, attempts, not_before))
+        SELECT * FROM unnest(%s, %s, %s, %s, %s)
+            AS i(pod_id, stage, attempts, early, not_before))
     UPDATE pending_pod q
-    SET stage = i.stage, attempts = i.attempts, not_before = i.not_before
+    SET stage = i.stage, attempts = i.attempts, early = i.early, not_before = i.not_before
     FROM input i
     WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))
 """
@@ -166,6 +170,7 @@ def move_pending(moves: Sequence[QueueMove]) -> int:
             sql.Int8s([move.pod_id for move in ordered]),
             sql.Texts([move.stage for move in ordered]),
             sql.Int4s([move.attempts for move in ordered]),
+            sql.Int4s([move.early for move in ordered]),
             sql.Times([move.not_before for move in ordered]),
         ),
     )

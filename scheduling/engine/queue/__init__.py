@@ -162,6 +162,7 @@ class PriorityQueue:
             pod_id=pod_id,
             stage=entry.stage,
             attempts=entry.attempts,
+            early=entry.early,
             queued_at=entry.queued_at,
             since=entry.since,
             not_before=entry.not_before,
@@ -242,6 +243,7 @@ class PriorityQueue:
         entry = Entry(pod, place.queued_at or now)
         entry.since = place.since or now
         entry.attempts = entry.refusals = place.attempts
+        entry.early = place.early
         entry.not_before = place.not_before
         self._limit_times(entry, now)
         entry.rejected_by = entry.refused_by = frozenset(place.rejected_by)

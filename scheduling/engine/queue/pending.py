@@ -43,12 +43,14 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's place in the queue, as its row keeps it. Times are seconds since the epoch.
 
     ``attempts`` counts those that ended without a node. ``queued_at`` is when it came to the queue
-    or back to it, ``since`` when it came first. Its backoff lasts until ``not_before``.
+    or back to it, ``since`` when it came first. Its backoff lasts until ``not_before``; ``early``
+    attempts in a row came before the end of one.
     """
 
     pod_id: int
     stage: Stage
     attempts: int = 0
+    early: int = 0
     queued_at: float = 0.0
     since: float = 0.0
     not_before: float = 0.0

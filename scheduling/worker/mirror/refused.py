@@ -52,6 +52,7 @@ class RefusedPods(WarmState):
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
+                early=row.early,
                 # Among pods of equal priority a refused pod stands where it came back to the queue.
                 queued_at=not_before - self._backoff.after(row.attempts) if not_before else since,
                 since=since,
