@@ -1,7 +1,8 @@
-"""What a request says outside its object: DeleteOptions, and parameters of lists and watches.
+"""What a request says outside its object: the options of reads and writes.
 
-Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
-``ValidateListOptions`` in apimachinery ``meta/internalversion/validation``, v1.36.
+Rules: ``validation.go`` in apimachinery ``meta/v1/validation``, ``parseTimeout`` in apiserver
+``endpoints/filters/request_deadline.go``, ``ValidateListOptions`` in apimachinery
+``meta/internalversion/validation``, v1.36.
 """
 
 import re
@@ -20,13 +21,13 @@ from clusterstate.objects.errors import (
     FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
+    REQUIRED,
     TOO_LONG,
     BadRequest,
     FieldError,
     Invalid,
 )
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
 from clusterstate.objects.remembered import remembered
 
 OPTIONS = {
@@ -44,20 +45,56 @@ _DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms
 """What Go's ``time.ParseDuration`` reads."""
 
 
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+"""What ``fieldValidation`` may be."""
+
+
+def check_write(query: QueryDict, method: str, *, applies: bool) -> None:
+    """Check the parameters of a POST, PUT or PATCH; ``applies``: it is a server-side apply.
+
+    Rules: ValidateCreateOptions, ValidateUpdateOptions and ValidatePatchOptions.
+
+    Raises:
+        BadRequest: ``force`` is no boolean.
+        Invalid: with every parameter that is wrong.
+    """
+    causes: list[FieldError] = []
+    manager = query.get("fieldManager", "")
+    if "force" in query:
+        wire.boolean(query.get("force"), "force")
+        if method == "PATCH" and not applies:
+            detail = "may not be specified for non-apply patch"
+            causes.append(FieldError(FORBIDDEN, "force", None, detail))
+    if applies and not manager:
+        causes.append(FieldError(REQUIRED, "fieldManager", None, "is required for apply patch"))
+    causes += _manager_causes(manager)
+    causes += _dry_run_causes(query.getlist("dryRun"))
+    mode = query.get("fieldValidation", "")
+    if mode not in _VALIDATIONS:
+        detail = "supported values: " + ", ".join(f'"{one}"' for one in _VALIDATIONS)
+        causes.append(FieldError(NOT_SUPPORTED, "fieldValidation", mode, detail))
+    if causes:
+        raise Invalid(OPTIONS[method], "", causes, "meta.k8s.io")
+
+
 def dry_run(values: list[str], named: str) -> bool:
     """Return whether ``dryRun`` says All; any other word is refused.
 
-    Rule: ValidateDryRun, apimachinery ``meta/v1/validation``, v1.36.
+    Rule: ValidateDryRun.
 
     Raises:
         Invalid: ``named`` is what the options of the request are called.
     """
-    if not values:
-        return False
-    if any(value != "All" for value in values):
-        cause = FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')
-        raise Invalid(named, "", [cause], "meta.k8s.io")
-    return True
+    causes = _dry_run_causes(values)
+    if causes:
+        raise Invalid(named, "", causes, "meta.k8s.io")
+    return bool(values)
+
+
+def _dry_run_causes(values: list[str]) -> list[FieldError]:
+    if all(value == "All" for value in values):
+        return []
+    return [FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')]
 
 
 def delete_options(body: Any, query: QueryDict) -> Manifest:
@@ -78,7 +115,7 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
     options: Manifest = {}
     grace = value.get("gracePeriodSeconds")
     if grace is None:
-        grace = _signed(query.get("gracePeriodSeconds"))
+        grace = wire.signed(query.get("gracePeriodSeconds"), "gracePeriodSeconds")
     if grace is not None:
         options["gracePeriodSeconds"] = grace
     if value.get("preconditions"):
@@ -124,53 +161,35 @@ def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
         raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
 
 
-def _signed(text: str | None) -> int | None:
-    if not text:
-        return None
-    number = natural(text.removeprefix("-"))
-    if number is None:
-        raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
-    return -number if text.startswith("-") else number
-
-
 _MANAGER_BYTES = 128
 
 
 def field_manager(request: Request) -> str:
     """Return who writes: ``fieldManager``, or the program's name in ``User-Agent``.
 
-    Rules: ValidateFieldManager, apimachinery ``meta/v1/validation``; managerOrUserAgent, apiserver
-    ``endpoints/handlers/create.go``.
-
-    Raises:
-        Invalid: the parameter is too long, or holds what cannot be printed.
+    Rule: managerOrUserAgent, apiserver ``endpoints/handlers/create.go``.
     """
     given: str = request.query_params.get("fieldManager", "")
-    if not given:
-        return _program(request.META.get("HTTP_USER_AGENT", ""))
+    return given or _program(request.META.get("HTTP_USER_AGENT", ""))
+
+
+def _manager_causes(manager: str) -> list[FieldError]:
+    """Return what is wrong with a ``fieldManager``: ValidateFieldManager."""
     causes = []
-    if len(given.encode()) > _MANAGER_BYTES:
+    if len(manager.encode()) > _MANAGER_BYTES:
         detail = f"may not be more than {_MANAGER_BYTES} bytes"
-        causes.append(FieldError(TOO_LONG, "fieldManager", given, detail))
-    elif not given.isprintable():
-        detail = "should only contain printable characters"
-        causes.append(FieldError(INVALID, "fieldManager", given, detail))
-    if causes:
-        raise Invalid(OPTIONS[request.method], "", causes, "meta.k8s.io")
-    return given
+        causes.append(FieldError(TOO_LONG, "fieldManager", manager, detail))
+    place = 0
+    for one in "" if manager.isprintable() else manager:
+        if not one.isprintable():
+            detail = f"invalid character U+{ord(one):04X} (at position {place})"
+            causes.append(FieldError(INVALID, "fieldManager", manager, detail))
+        place += len(one.encode())
+    return causes
 
 
 def is_forced(request: Request) -> bool:
-    """Return whether an apply takes fields from the managers that own them.
-
-    Raises:
-        BadRequest: it does not say who applies, or ``force`` is no boolean.
-    """
-    if not request.query_params.get("fieldManager"):
-        raise BadRequest(
-            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
-            "Required value: is required for apply patch"
-        )
+    """Return whether an apply takes fields from the managers that own them."""
     return wire.boolean(request.query_params.get("force"), "force")
 
 
@@ -280,7 +299,8 @@ def list_version(query: Mapping[str, str]) -> Version:
     if causes:
         raise Invalid("ListOptions", "", causes, "meta.k8s.io")
     revision = wire.revision(text) or 0
-    pages = query.get("limit", "0") not in ("", "0")
+    wire.signed(query.get("timeoutSeconds"), "timeoutSeconds")  # a list is there long before
+    pages = (wire.signed(query.get("limit"), "limit") or 0) > 0
     if revision and (match == EXACT or (pages and not match and not query.get("continue"))):
         return Version(revision, revision)
     return Version(revision)

@@ -48,7 +48,8 @@ class ContinuePagination(BasePagination):
             BadRequest: ``limit`` is no number, or the token was not given out here.
         """
         query = request.query_params
-        limit = (wire.integer(query.get("limit"), "limit") or None) if query else None
+        asked = (wire.signed(query.get("limit"), "limit") or 0) if query else 0
+        limit = asked if asked > 0 else None  # as the storage of kube-apiserver has it
         if request.accepted_renderer.format == PAGE:
             limit = min(limit or _OF_A_PAGE, _MOST_OF_A_PAGE)
         if self.most:

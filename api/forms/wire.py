@@ -27,7 +27,6 @@ from clusterstate.objects.schema import (
 encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
-_VALIDATIONS = frozenset({"", "Warn", "Strict"})
 _IN_JSON = frozenset(
     {
         parsers.JSON, parsers.APPLY, patching.JSON_PATCH, patching.MERGE_PATCH,
@@ -68,6 +67,20 @@ def revision(text: str | None) -> int | None:
             f"strconv.ParseUint: parsing {shown}: invalid syntax"
         )
     return number
+
+
+def signed(text: str | None, name: str) -> int | None:
+    """Return a query parameter as a number, None when absent or empty.
+
+    Raises:
+        BadRequest: it is no whole number.
+    """
+    if not text:
+        return None
+    number = natural(text.removeprefix("-"))
+    if number is None:
+        raise BadRequest(f'invalid value "{text[:100]}" for {name}: must be an integer')
+    return -number if text.startswith("-") else number
 
 
 def integer(text: str | None, name: str) -> int | None:
@@ -136,7 +149,7 @@ def manifest(
     """
     result = _of_kind(value, kind)
     warnings: list[str] = []
-    if not _is_plain(result, kind, field_validation, twice):
+    if not _is_plain(result, kind, twice):
         warnings = validate_fields(_checked(result, kind), kind, field_validation, twice)
     return result, warnings + _name_owners_once(result, "")
 
@@ -154,7 +167,7 @@ def patched(
         Invalid: it gave a field the wrong JSON type (endpoints/handlers/patch.go).
     """
     result = typed(value, kind.name, kind.api_version)
-    if _is_plain(result, kind, field_validation, twice):
+    if _is_plain(result, kind, twice):
         return result, _name_owners_once(result, _BY_PATCH)
     try:
         _checked(_with_objects(result), kind)
@@ -215,9 +228,9 @@ def _with_objects(value: Manifest) -> Manifest:
     return value
 
 
-def _is_plain(value: Manifest, kind: Kind, field_validation: str, twice: Twice) -> bool:
+def _is_plain(value: Manifest, kind: Kind, twice: Twice) -> bool:
     """Return whether there is nothing to check or to say: the usual case, which is fast to see."""
-    return twice == NOT_TWICE and field_validation in _VALIDATIONS and is_plain(kind.name, value)
+    return twice == NOT_TWICE and is_plain(kind.name, value)
 
 
 def _checked(value: Manifest, kind: Kind) -> Manifest:
@@ -270,7 +283,7 @@ def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_T
     They stand in the order of the fields, as kube-apiserver names them.
 
     Raises:
-        BadRequest: ``mode`` is ``Strict`` and a field is unknown, or ``mode`` is no known word.
+        BadRequest: ``mode`` is ``Strict`` and a field is unknown.
     """
     if mode == "Ignore":
         return []
@@ -284,11 +297,6 @@ def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_T
 
 def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
     """Return what was found wrong with fields, or refuse the object for it."""
-    if mode not in _VALIDATIONS:
-        raise BadRequest(
-            f'invalid value "{mode}" for fieldValidation: '
-            'supported values: "Ignore", "Warn", "Strict"'
-        )
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '

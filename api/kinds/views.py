@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
-from api.forms import errors, negotiation, options, renderers, replies, wire
+from api.forms import errors, negotiation, options, parsers, renderers, replies, wire
 from api.requests import Request
 from api.server import batches, room
 from clusterstate.access.rules import Attributes
@@ -216,6 +216,7 @@ class StatusView(APIView):
             return handler(request, *args, **kwargs)
         if method != "DELETE":
             room.require()
+            self.check_options(request)
         with acting(self.user.actor or process_owner()):
             only_tries = self.is_dry_run(request)
             self.inquire(request, *args, **kwargs)
@@ -238,10 +239,23 @@ class StatusView(APIView):
         """Return whether the request is to change nothing.
 
         Raises:
-            StatusError: the parameter has an unknown value.
+            StatusError: a parameter has an unknown value.
         """
         named = options.OPTIONS[request.method]
         return options.dry_run(request.query_params.getlist("dryRun"), named)
+
+    def check_options(self, request: Request) -> None:
+        """Check the parameters of a POST, PUT or PATCH.
+
+        Raises:
+            StatusError: a parameter has an unknown value.
+        """
+        query, method = request.query_params, request.method
+        applies = method == "PATCH" and (
+            parsers.media_type(request.META.get("CONTENT_TYPE")) == parsers.APPLY
+        )
+        if query or applies:
+            options.check_write(query, method, applies=applies)
 
     def handle_exception(self, exc: Exception) -> Response:
         """Return any failure as a ``Status``."""

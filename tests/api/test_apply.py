@@ -29,7 +29,7 @@ def test_replicas_are_applied_through_a_scale(api):
     applied(api, deployment()).ok(201)
     path = f"{WEB}/scale"
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}}
-    api.patch(path, {**scale, "spec": {"replicas": 4}}, APPLY).fails(400, "BadRequest")
+    api.patch(path, {**scale, "spec": {"replicas": 4}}, APPLY).fails(422, "Invalid")
     done = applied(api, {**scale, "spec": {"replicas": 4}}, "scaler", path=path).ok()
     assert (done["kind"], done["spec"]["replicas"]) == ("Scale", 4)
     live = api.get(WEB).ok()

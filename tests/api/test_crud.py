@@ -327,7 +327,7 @@ def test_server_side_apply_creates_merges_removes_and_conflicts(api):
     )
     forced = api.patch(f"{other}&force=true", changed, APPLY).ok()
     assert forced["metadata"]["labels"] == {"a": "9"}
-    api.patch(f"{PODS}/p", body, APPLY).fails(400, "BadRequest")
+    api.patch(f"{PODS}/p", body, APPLY).fails(422, "Invalid")
 
 
 # -------------------------------------------------------------------------------- subresources

@@ -67,7 +67,7 @@ def calls_of(kind: Any) -> list[Call]:
         ("DELETE", one, {"propagationPolicy": "Foreground"}, json_),
         ("DELETE", one, {"propagationPolicy": "Orphan"}, json_),
     ]  # fmt: skip
-    if kind.name != "Namespace":  # some of which may not be deleted
+    if kind.deleted_together:
         found.append(("DELETE", many, None, json_))
     if "status" in kind.subresources:
         status = {"status": status_of(kind)}
@@ -313,6 +313,51 @@ def test_the_body_of_a_deletion_may_ask_for_it(cluster):
     cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)
     cluster.delete(f"{PODS}/old?dryRun=All", {"gracePeriodSeconds": 0}).ok()
     assert digest() == before
+
+
+def test_what_a_write_says_beside_its_object_is_checked_for_every_kind(cluster):
+    """With every mistake named, and before anything is done: also what a dry run would do."""
+    before = digest()
+    wrong = f"fieldManager={'x' * 129}%C3%A4%01&dryRun=Some&fieldValidation=Sometimes"
+    for kind in ALL_KINDS:
+        for method, path, body, content_type in calls_of(kind):
+            if method == "DELETE":
+                continue
+            where = path.partition("?")[0]
+            forced = "force=true&" if content_type in (MERGE, STRATEGIC, JSON_PATCH) else ""
+            answer = cluster.call(
+                method, f"{where}?{forced}{wrong}", body, content_type=content_type
+            )
+            status = answer.fails(422, "Invalid")
+            named = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+            assert status["message"].startswith(f'{named[method]}.meta.k8s.io "" is invalid: [')
+            assert [one["field"] for one in status["details"]["causes"]] == [
+                *(["force"] if forced else []),
+                "fieldManager", "fieldManager", "dryRun", "fieldValidation",
+            ], (method, path)  # fmt: skip
+            if content_type == APPLY:
+                status = cluster.call(method, where, body, content_type=APPLY).fails(422, "Invalid")
+                assert status["message"] == (
+                    'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
+                    "is required for apply patch"
+                )
+    assert digest() == before
+    for words in ("force=true", "force=false"):
+        status = cluster.call("PATCH", f"{PODS}/old?{words}", {}, content_type=MERGE).fails(
+            422, "Invalid"
+        )
+        assert status["message"] == (
+            'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: '
+            "may not be specified for non-apply patch"
+        )
+    status = cluster.post(f"{PODS}?fieldManager=a%01", pod("new")).fails(422, "Invalid")
+    assert status["details"]["causes"][0]["message"] == (
+        'Invalid value: "a\\u0001": invalid character U+0001 (at position 1)'
+    )
+    status = cluster.post(f"{PODS}?fieldValidation=Foo", pod("new")).fails(422, "Invalid")
+    assert status["details"]["causes"][0]["message"] == (
+        'Unsupported value: "Foo": supported values: "", "Ignore", "Strict", "Warn"'
+    )
 
 
 @pytest.mark.parametrize("word", ["", "all", "None", "true", "All&dryRun=Some"])

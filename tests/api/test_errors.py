@@ -232,7 +232,7 @@ def test_missing_objects_are_named_with_their_group(api):
 
 @pytest.mark.parametrize(
     "query",
-    ["labelSelector=a+in+(b", "fieldSelector=spec.flurb%3D1", "limit=x", "limit=-1",
+    ["labelSelector=a+in+(b", "fieldSelector=spec.flurb%3D1", "limit=x", "limit=1-",
      "fieldSelector=metadata.name"],
 )  # fmt: skip
 def test_parameters_that_do_not_parse_are_refused(api, query):

@@ -192,6 +192,18 @@ def test_contradicting_list_options_are_refused(api, query, field):
     assert [cause["field"] for cause in status["details"]["causes"]] == [field]
 
 
+def test_numbers_of_lists_are_read_as_kubernetes_reads_them(api):
+    """A limit below 1 is none; a time-out is one of watches and yet has to be a number."""
+    for name in ("a", "b"):
+        api.post(PODS, pod(name)).ok(201)
+    for query in ("limit=-1", "limit=0", "limit=", "timeoutSeconds=-1", "timeoutSeconds=1"):
+        listed = api.get(f"{PODS}?{query}").ok()
+        assert len(listed["items"]) == 2
+        assert "continue" not in listed["metadata"]
+    for query in ("limit=x", "limit=1.5", "limit=--1", "timeoutSeconds=x", f"limit={'9' * 30}"):
+        api.get(f"{PODS}?{query}").fails(400, "BadRequest")
+
+
 def test_pages_tell_how_many_objects_remain(api):
     for name in "abcde":
         api.post(PODS, pod(name)).ok(201)

@@ -165,8 +165,6 @@ def test_strict_validation_refuses_unknown_fields_and_ignore_is_silent():
     with pytest.raises(BadRequest, match=r'strict decoding error: unknown field "spec\.flurb"'):
         wire.manifest(pod(flurb=1), POD, "Strict")
     assert wire.manifest(pod(flurb=1), POD, "Ignore")[1] == []
-    with pytest.raises(BadRequest, match="fieldValidation"):
-        wire.manifest(pod(), POD, "Sometimes")
 
 
 def test_of_many_mistakes_the_first_hundred_are_told():
