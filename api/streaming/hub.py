@@ -55,6 +55,9 @@ POLL_WITHOUT_REDIS_SECONDS = 0.02
 PAUSE_SECONDS = (0.0005, 0.010)
 """Between two reads: the shortest when nothing new has come meanwhile, doubled while it has."""
 
+_NO_NEWS = 2**63
+"""Where the reader is while nobody watches: no commit is news for it."""
+
 _decode = msgspec.json.decode
 
 
@@ -244,6 +247,10 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
+        self._position = 0  # up to where the log was read
+        self._heard = 0  # the highest revision that was announced
+        self._hearing = threading.Lock()
+        self._looks = True  # whatever was announced
         self._closed = False
         self._listening = False
 
@@ -300,14 +307,14 @@ class Hub:
     def close(self) -> None:
         """End the threads."""
         self._closed = True
-        self._wake.set()
+        self._look()
 
     def _publish_wanted(self) -> None:
         kinds = frozenset(self._kinds)
         wanted = (kinds, frozenset(k for k in kinds if self._selecting[k]))
         if wanted != self._wanted:
             self._wanted = wanted
-            self._wake.set()
+            self._look()
 
     def _wake_all(self, kind: str) -> None:
         for subscription in self._subscriptions.get(kind, ()):
@@ -366,20 +373,46 @@ class Hub:
 
     # ---------------------------------------------------------------------- on its threads
 
-    def _committed(self, sender: object, **_: object) -> None:
+    def _look(self) -> None:
+        """Have the reader look, whether or not there is news."""
+        self._looks = True
         self._wake.set()
+
+    def _committed(self, sender: object, revision: int, **_: object) -> None:
+        self._hear(revision)
+
+    def _hear(self, revision: int) -> None:
+        """Wake the reader, unless it has read as far as the revision that was committed.
+
+        A commit of this process is heard of twice: at once, and over Redis a moment later.
+        """
+        if revision > self._position:
+            with self._hearing:
+                self._heard = max(self._heard, revision)
+            self._wake.set()
+
+    def _wait(self, position: int) -> None:
+        """Wait until there is something to look for after ``position``, or it is time to poll."""
+        end = time.monotonic() + (POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
+        while self._wake.wait(max(0.0, end - time.monotonic())):
+            self._wake.clear()
+            if self._looks or self._heard > position:
+                return
 
     def _follow(self) -> None:
         """Read the log while there are watches."""
         position: int | None = None
         pause = PAUSE_SECONDS[0]
         while not self._closed:
+            self._looks = False
             wanted = self._wanted
             if not wanted[0]:
-                position = None
+                position, self._position = None, _NO_NEWS
                 self._wake.wait()
                 self._wake.clear()
                 continue
+            if position is None:
+                self._position = 0
             try:
                 connections.check()
                 if position is None:
@@ -412,14 +445,14 @@ class Hub:
                 logger.exception("watch_reader_failed")
                 time.sleep(0.2)
                 continue
+            self._position = position
             if more:
                 continue
             # A single commit is seen at once; of a stream of them, many by one read.
-            busy = self._wake.is_set()
+            busy = self._heard > position
             pause = min(2 * pause, PAUSE_SECONDS[1]) if busy else PAUSE_SECONDS[0]
             time.sleep(pause)
-            self._wake.wait(POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
-            self._wake.clear()
+            self._wait(position)
         connection.close()
 
     def _pending(self, kinds: frozenset[str]) -> bool:
@@ -449,14 +482,15 @@ class Hub:
                     subscription.subscribe(wake.CHANGES)
                     self._listening = True
                     while not self._closed:
-                        if subscription.get_message(timeout=5.0) is not None:
-                            self._wake.set()
+                        message = subscription.get_message(timeout=5.0)
+                        if message is not None:
+                            self._hear(int(message["data"]))
             except (redis.RedisError, OSError):
                 pass
             except Exception:  # as above; the poll is quicker meanwhile
                 logger.exception("watch_listener_failed")
             self._listening = False
-            self._wake.set()
+            self._look()
             if not self._closed:
                 time.sleep(0.5)
 
