@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from clusterstate.objects import resizing
 from tests.live import Service
 
 MERGE = "application/merge-patch+json"
@@ -14,7 +15,8 @@ class Kubelets(threading.Thread):
     """Plays the agents of some nodes for the pods of one namespace, a few times a second.
 
     A container whose image begins with ``broken`` never gets ready; a pod that is not to be
-    restarted succeeds at once. Used as a context manager: the nodes are there inside.
+    restarted succeeds at once; a resize is carried out whatever room there is. Used as a context
+    manager: the nodes are there inside.
     """
 
     def __init__(self, service: Service, namespace: str, nodes: Sequence[str], label: str) -> None:
@@ -92,6 +94,7 @@ class Kubelets(threading.Thread):
                 {
                     "name": one["name"], "image": one["image"], "imageID": one["image"],
                     "ready": ready == "True", "restartCount": 0, "state": state,
+                    **({} if ends else resizing.told_of(one.get("resources") or {})),
                 }
                 for one in pod["spec"]["containers"]
             ]  # fmt: skip
@@ -100,4 +103,10 @@ class Kubelets(threading.Thread):
                     "phase": phase, "conditions": conditions, "containerStatuses": containers,
                 }
             }  # fmt: skip
+            self._service.request("PATCH", f"{path}/status", body, content_type=MERGE)
+        elif pod["status"]["phase"] == "Running" and resizing.differs(
+            pod["spec"], resizing.allocated(pod)["spec"]
+        ):
+            done = resizing.carry_out(pod, pod["metadata"]["generation"])
+            body = {"status": done["status"]}
             self._service.request("PATCH", f"{path}/status", body, content_type=MERGE)

@@ -123,6 +123,7 @@ _SUBRESOURCES: dict[str, dict[str, Any]] = {
     "finalize": {"verbs": "update"},
     "binding": {"kind": "Binding", "verbs": "create"},
     "eviction": {"kind": "Eviction", "of": "policy/v1", "verbs": "create"},
+    "resize": {"verbs": "get patch update"},
     "token": {"kind": "TokenRequest", "of": "authentication.k8s.io/v1", "verbs": "create"},
     "scale": {"kind": "Scale", "of": "autoscaling/v1", "verbs": "get patch update"},
 }

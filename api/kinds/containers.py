@@ -24,7 +24,6 @@ ABSENT = {
     "portforward": _NO_PORT,
     "proxy": _NO_PORT,
     "ephemeralcontainers": "no container can be added to a pod",
-    "resize": "there is no container whose resources could be changed; make a new pod",
 }
 """What is missing, by subresource."""
 _IN_NAMESPACE = r"namespaces/(?P<namespace>[^/]+)"

@@ -458,6 +458,21 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Change the status and nothing else."""
         return self.partial_update(request)
 
+    @action(detail=True, methods=["get"], url_path="resize")
+    def read_resize(self, request: Request) -> HttpResponseBase:
+        """Return the whole pod."""
+        return self.retrieve(request)
+
+    @read_resize.mapping.put
+    def replace_resize(self, request: Request) -> Response:
+        """Replace what the pod and its containers ask for, and nothing else."""
+        return self.update(request)
+
+    @read_resize.mapping.patch
+    def patch_resize(self, request: Request) -> Response:
+        """Change what the pod and its containers ask for, and nothing else."""
+        return self.partial_update(request)
+
     @action(detail=True, methods=["get"], url_path="approval")
     def read_approval(self, request: Request) -> HttpResponseBase:
         """Return the whole object."""

@@ -282,6 +282,7 @@ def _operating() -> tuple[Rule, ...]:
             "configmaps events persistentvolumeclaims pods replicationcontrollers"
             " replicationcontrollers/scale services",
         ),
+        on("get patch update", "", "pods/resize"),
         on("patch update", "", "nodes"),
         on("create", "stowage.dev", "waitingpods/permit"),
         on("create", "stowage.dev", "brakes/approve"),

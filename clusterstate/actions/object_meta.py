@@ -42,6 +42,8 @@ _SERVER_OWNED: Final = (
     "selfLink",
     "resourceVersion",
 )
+_OF_SPEC: Final = ("finalize", "resize")
+"""Subresources that change a part of the spec, and no metadata."""
 _random = random.SystemRandom()
 
 
@@ -121,10 +123,11 @@ def _has_spec(wire_type: type[msgspec.Struct]) -> bool:
 
 
 def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
-    """Return what an update may change: metadata and spec, or the status (the finalizers) alone.
+    """Return what an update may change: metadata and spec, or the subresource's part alone.
 
-    Fields that only the server sets keep their stored values. An update of the status changes
-    metadata as well, as far as the kind's strategy lets it: annotations, for one.
+    That is the status; of ``finalize`` the finalizers, of ``resize`` the resources. Fields that
+    only the server sets keep their stored values. An update of the status changes metadata as well,
+    as far as the kind's strategy lets it: annotations, for one.
 
     Raises:
         Conflict: ``new`` carries another resourceVersion or uid than the stored object.
@@ -147,9 +150,12 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
         else:
             metadata.pop(key, None)
     if subresource:
-        part = "spec" if subresource == "finalize" else "status"
-        if subresource == "finalize":
+        part = "spec" if subresource in _OF_SPEC else "status"
+        if subresource in _OF_SPEC:
+            given = metadata
             metadata = dict(old_metadata)
+            if subresource == "resize":
+                keep(metadata, given, "managedFields")
         result = {**old, "metadata": metadata}
         if new.get(part) is None:
             result.pop(part, None)

@@ -20,6 +20,7 @@ from clusterstate.actions.certificates import CertificateWriter
 from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
+from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.quota_writer import QuotaWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
@@ -182,7 +183,8 @@ def update(
         StatusError: what admission says, or ``change`` raises.
     """
     kind = kind_of(kind)
-    return _writer(kind).update(
+    writer = ResizingWriter() if subresource == "resize" else _writer(kind)
+    return writer.update(
         kind,
         namespace,
         name,

@@ -29,6 +29,8 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import finalizers_for
 
 _MAX_TRIES = 20
+_OF_WHAT_IS_WANTED = ("", "resize")
+"""Subresources by which what is wanted of an object changes, which its generation counts."""
 
 
 class _New(msgspec.Struct, frozen=True):
@@ -286,7 +288,7 @@ class Writer:
                 return Stored(
                     row.composed(), row.revision, admitted.warnings, row.uid, changed=False
                 )
-            if not subresource and kind.counts_generation:
+            if subresource in _OF_WHAT_IS_WANTED and kind.counts_generation:
                 object_meta.bump_generation(kind, old, new)
                 text, slots = document.encode(kind.name, new)
             object_meta.require_size(row.text, text)

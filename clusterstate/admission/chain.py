@@ -14,6 +14,7 @@ from clusterstate.admission import (
     match_label_keys,
     namespace_lifecycle,
     node_restriction,
+    pod_resize,
     pod_toleration_restriction,
     priority,
     runtime_class,
@@ -51,8 +52,8 @@ def admit(
     """Return the manifest to store: defaulted, mutated by the plugins, and valid.
 
     ``kind`` is the kind that the path names, ``operation`` CREATE, UPDATE or DELETE,
-    ``subresource`` empty or ``status``, ``binding``, ``eviction`` ... ``manifest`` is not changed;
-    a deletion has none. Looks up only through ``context``; queries nothing itself.
+    ``subresource`` empty or ``status``, ``resize``, ``binding``, ``eviction`` ... ``manifest`` is
+    not changed; a deletion has none. Looks up only through ``context``; queries nothing itself.
 
     Raises:
         Invalid: with every wrong field.
@@ -184,7 +185,9 @@ def run_validating(request: Request) -> None:
     settings = request.context.settings
     if settings.limit_ranger and request.kind in ("Pod", "PersistentVolumeClaim"):
         limit_ranger.validate(request)
-    if request.kind == "Pod" and not request.subresource:
+    if request.kind == "Pod" and request.subresource == "resize":
+        pod_resize.validate(request)
+    elif request.kind == "Pod" and not request.subresource:
         affinity = (request.manifest.get("spec") or {}).get("affinity")
         if affinity and limit_pod_hard_anti_affinity_topology.is_enabled(request):
             limit_pod_hard_anti_affinity_topology.validate(request)

@@ -2,8 +2,9 @@
 
 The LimitRanges of the namespace first fill in what the containers of a new pod leave out; after
 validation they refuse what is below a minimum, above a maximum, or limited at too many times its
-request. Containers never change later, so that pods are looked at when they are created and claims
-also when they are changed. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36.
+request. What containers ask for changes by ``pods/resize`` alone, so that pods are looked at when
+they are created or resized, and claims whenever they are changed. Rule:
+plugin/pkg/admission/limitranger/admission.go, v1.36.
 
 Several LimitRanges are applied in the order of their names, where Kubernetes has none.
 """
@@ -26,14 +27,32 @@ _OF_SPEC: Final = resources.PodResourcesOptions(exclude_overhead=True)
 
 
 def admit(request: Request) -> None:
-    """Fill in requests and limits that containers of a new pod do not state; say so in the pod."""
-    if not request.is_pod() or request.operation != CREATE:
+    """Fill in requests and limits that containers do not state, of a new or a resized pod.
+
+    A new pod says so in an annotation; a resize changes no metadata.
+    """
+    if not _is_looked_at(request):
         return
     for limit_range in request.context.limit_ranges(request.namespace):
-        _fill_in(limit_range, request.manifest)
+        set_there = _fill_in(limit_range, request.manifest)
+        if set_there and request.operation == CREATE:
+            metadata = request.manifest["metadata"]
+            annotations = dict(metadata.get("annotations") or {})
+            annotations[ANNOTATION] = "LimitRanger plugin set: " + "; ".join(set_there)
+            metadata["annotations"] = annotations
 
 
-def _fill_in(limit_range: Manifest, pod: Manifest) -> None:
+def _is_looked_at(request: Request) -> bool:
+    """Return whether this creates a pod, or resizes one."""
+    if request.kind != "Pod":
+        return False
+    if request.operation == CREATE:
+        return not request.subresource
+    return request.operation == UPDATE and request.subresource == "resize"
+
+
+def _fill_in(limit_range: Manifest, pod: Manifest) -> list[str]:
+    """Fill in what containers leave out, in place; return what was set where, in words."""
     defaults: dict[str, Manifest] = {"limits": {}, "requests": {}}
     for item in _items(limit_range, "Container"):
         defaults["limits"].update(item.get("default") or {})
@@ -47,11 +66,7 @@ def _fill_in(limit_range: Manifest, pod: Manifest) -> None:
                 names = _merge(container, part, defaults[part])
                 if names:
                     set_there.append(f"{', '.join(names)} {word} for {called} {name}")
-    if set_there:
-        metadata = pod["metadata"]
-        annotations = dict(metadata.get("annotations") or {})
-        annotations[ANNOTATION] = "LimitRanger plugin set: " + "; ".join(set_there)
-        metadata["annotations"] = annotations
+    return set_there
 
 
 def _merge(container: Manifest, part: str, defaults: Manifest) -> list[str]:
@@ -71,10 +86,10 @@ def validate(request: Request) -> None:
     Raises:
         Forbidden: with everything that one LimitRange finds wrong.
     """
-    if request.subresource:
-        return
-    if request.kind == "Pod" and request.operation == CREATE:
+    if _is_looked_at(request):
         violations = _pod_violations
+    elif request.subresource:
+        return
     elif request.kind == "PersistentVolumeClaim" and request.operation in (CREATE, UPDATE):
         if ((request.old or {}).get("metadata") or {}).get("deletionTimestamp"):
             return

@@ -41,7 +41,13 @@ from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.past import PastBlock, PastChunk, PastHead
 from clusterstate.models.people import OneTimeCodes
 from clusterstate.models.plans import Plan, PlanUndo
-from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
+from clusterstate.models.pods import (
+    DeferredResize,
+    PendingPod,
+    Pod,
+    SchedulingClass,
+    TerminatingPod,
+)
 from clusterstate.models.policies import (
     LimitRange,
     Namespace,
@@ -82,6 +88,7 @@ __all__ = [
     "Decision",
     "DecisionSeal",
     "DecisionTable",
+    "DeferredResize",
     "Deployment",
     "Document",
     "Event",

@@ -156,3 +156,16 @@ class TerminatingPod(models.Model):
 
     def __str__(self) -> str:
         return f"pod {self.pod_id} until {self.deletion_at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class DeferredResize(models.Model):
+    """A pod whose resize waits for room on its node, which has no agent to do that."""
+
+    pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
+    since = models.DateTimeField()
+
+    class Meta:
+        db_table = "deferred_resize"
+
+    def __str__(self) -> str:
+        return f"pod {self.pod_id} since {self.since:%Y-%m-%dT%H:%M:%SZ}"

@@ -21,6 +21,7 @@ written back.
     quantity, quantity_places, resources, usage    amounts; where they stand; what a pod asks for;
                                    what counts in a quota
     labels, matching, selections   selectors; taints and tolerations; what selects what
+    resizing                       what a node has set aside for a pod that is resized
     scheduling_class, footprint    what matters of a pod to where it goes; what a bind relies on
     glances                        what a version of a pod tells of the fleet
     eviction, ending, disruption   who must leave by when, and why; what a budget is charged

@@ -38,7 +38,7 @@ _ALL: Final = (
         table="pod",
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "binding", "eviction"),
+        subresources=("status", "binding", "eviction", "resize"),
         counts_generation=True,
         selectable={
             "spec.nodeName": "t.node_name",

@@ -206,15 +206,35 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 # Applies --------------------------------------------------------------------------------------
 
 
-def _of_status(kind: Kind, said: Manifest) -> Manifest:
-    """Return what an apply of a status may say; the rest has no effect, and so no owner.
+def _of_subresource(kind: Kind, said: Manifest, subresource: str) -> Manifest:
+    """Return what an apply to a subresource may say; the rest has no effect, and so no owner.
 
-    Rule: ``GetResetFields`` of the strategies in pkg/registry, v1.36.
+    Rule: ``GetResetFields`` and ``GetResetFieldsFilter`` of the strategies in pkg/registry, v1.36.
     """
+    if subresource == "resize":
+        return _of_resize(said)
+    if subresource != "status":
+        return said
     kept = kind.strategy.kept_by_status
     metadata = {key: value for key, value in said["metadata"].items() if key not in kept}
     of_object = ("apiVersion", "kind", "status")
     return {key: said[key] for key in of_object if key in said} | {"metadata": metadata}
+
+
+def _of_resize(said: Manifest) -> Manifest:
+    """Return what an apply says of a pod's resources, and by which names containers are found."""
+    named, given = ("name", "namespace", "uid", "resourceVersion"), said["metadata"]
+    spec = said.get("spec") or {}
+    asked: Manifest = {"resources": spec["resources"]} if "resources" in spec else {}
+    for field in ("containers", "initContainers"):
+        if containers := spec.get(field):
+            asked[field] = [
+                {key: one[key] for key in ("name", "resources", "resizePolicy") if key in one}
+                for one in containers
+            ]
+    found: Manifest = {key: said[key] for key in ("apiVersion", "kind") if key in said}
+    found["metadata"] = {key: given[key] for key in named if key in given}
+    return found | ({"spec": asked} if asked else {})
 
 
 def apply(
@@ -232,8 +252,7 @@ def apply(
         Conflict: another manager owns a field with another value, and ``force`` is not set.
     """
     subresource = manager.subresource
-    if subresource == "status":
-        said = _of_status(kind, said)
+    said = _of_subresource(kind, said, subresource)
     fields = fields_of(said, kind, subresource)
     entries: list[Entry] = []
     if live is not None:

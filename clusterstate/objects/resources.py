@@ -222,13 +222,14 @@ def _pod_level_requests(pod: Pod, options: PodResourcesOptions) -> ResourceList:
         return stated
     overhead = parse_resources(pod.spec.overhead)
     without = [
-        {name: _less(amount, overhead.get(name)) for name, amount in parse_resources(one).items()}
+        {name: less(amount, overhead.get(name)) for name, amount in parse_resources(one).items()}
         for one in held
     ]
     return _max({} if is_resize_infeasible(pod) else stated, *without)
 
 
-def _less(amount: Quantity, overhead: Quantity | None) -> Quantity:
+def less(amount: Quantity, overhead: Quantity | None) -> Quantity:
+    """Return an amount that includes the overhead without it, 0 at least."""
     return amount if overhead is None else Quantity(max(amount.nano - overhead.nano, 0))
 
 

@@ -88,9 +88,9 @@ def reduce(manifest: Manifest) -> Manifest:
         kept_spec["volumes"] = images
     kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
     if status := manifest.get("status"):
-        held = _held(spec, status)
-        if held:
-            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": held}
+        amounts = held(spec, status)
+        if amounts:
+            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": amounts}
             if _counts_otherwise(kept, resized):
                 return resized
     return kept
@@ -109,7 +109,7 @@ def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
     return {**kept_spec, **named}
 
 
-def _held(spec: Manifest, status: Manifest) -> Manifest:
+def held(spec: Manifest, status: Manifest) -> Manifest:
     """Return what a status says of amounts that the spec does not, empty if there is nothing.
 
     Agents repeat for each container what it asks for; that says nothing.

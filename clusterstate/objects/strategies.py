@@ -75,11 +75,16 @@ class PodStrategy(Strategy):
         new["status"] = {"phase": "Pending"}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Agents need not repeat the QoS class in a status, and cannot change it."""
+        """Agents need not repeat the QoS class in a status, and cannot change it.
+
+        A resize changes resources, and nothing else.
+        """
         if subresource == "status":
             qos = (old.get("status") or {}).get("qosClass")
             new["status"] = {"qosClass": qos, **(new.get("status") or {})}
             _agree_on_addresses(new["status"])
+        elif subresource == "resize":
+            new["spec"] = _resized(new.get("spec") or {}, old.get("spec") or {})
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
@@ -94,6 +99,26 @@ class PodStrategy(Strategy):
         """A pod stays for its finalizers and for its grace period, which its agent ends."""
         metadata = manifest["metadata"]
         return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def _resized(wanted: Manifest, old: Manifest) -> Manifest:
+    """Return a pod's stored spec with the resources and the resize policies that are wanted.
+
+    Where containers were added, removed, renamed or reordered the wanted ones are returned as they
+    are, for validation to refuse. Rule: ``dropNonResizeUpdates``, pkg/registry/core/pod, v1.36.
+    """
+    spec = dict(old)
+    keep(spec, wanted, "resources")
+    for field in ("containers", "initContainers"):
+        containers, before = wanted.get(field) or [], old.get(field) or []
+        if [one.get("name") for one in containers] != [one.get("name") for one in before]:
+            spec[field] = containers
+        elif before:
+            spec[field] = [dict(one) for one in before]
+            for one, asked in zip(spec[field], containers, strict=True):
+                keep(one, asked, "resources")
+                keep(one, asked, "resizePolicy")
+    return spec
 
 
 def _agree_on_addresses(status: Manifest) -> None:

@@ -180,7 +180,7 @@ _FINISHED_POD: Final = {_COUNT_PODS: ONE}
 @remembered(4096, longest=16_384)
 def _of_class(class_spec: str) -> Usage:
     pod = _decode_pod(class_spec)
-    requests, limits = resources.pod_requests(pod), resources.pod_limits(pod)
+    requests, limits = resources.current_requests(pod), resources.pod_limits(pod)
     amounts = {_COUNT_PODS: ONE, "pods": ONE, **_compute(requests, limits)}
     for name, amount in requests.items():
         if name.startswith(_HUGE_PAGES):

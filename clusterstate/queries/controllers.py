@@ -25,6 +25,8 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     """Something ended in a namespace with quotas, and they do not show it yet."""
     guards_canary: bool
     """A configuration that a canary put in force is guarded."""
+    deferred_resizes: bool
+    """Resizes wait for room on nodes without an agent."""
     revisions: dict[str, int]
     states: dict[str, dict[str, Any]]
 
@@ -35,13 +37,14 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
 
 _GLANCE = f"""
 SELECT g.mark, g.unjudged, g.terminating, g.aside, g.unsettled, g.guards, g.last, g.ceiling,
-       c.name, c.revision, c.state::text
+       g.deferred, c.name, c.revision, c.state::text
 FROM (SELECT m.mark, m.last, m.ceiling,
              EXISTS (SELECT 1 FROM node_usage WHERE {UNJUDGED}) AS unjudged,
              EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating,
              EXISTS (SELECT 1 FROM set_aside) AS aside,
              EXISTS (SELECT 1 FROM usage_change) AS unsettled,
-             EXISTS (SELECT 1 FROM canary WHERE state = 'Switched') AS guards
+             EXISTS (SELECT 1 FROM canary WHERE state = 'Switched') AS guards,
+             EXISTS (SELECT 1 FROM deferred_resize) AS deferred
       FROM ({changes.WATERMARK}) m) g
 LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
@@ -50,8 +53,8 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 def pending_work(names: Sequence[str]) -> PendingWork:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
-    kept = [tuple(row[8:]) for row in rows if row[8] is not None]
-    mark, unjudged, terminating, aside, unsettled, guards, last, ceiling = rows[0][:8]
+    kept = [tuple(row[9:]) for row in rows if row[9] is not None]
+    mark, unjudged, terminating, aside, unsettled, guards, last, ceiling, deferred = rows[0][:9]
     lineage.reserve(last, ceiling)
     return PendingWork(
         mark=mark,
@@ -60,6 +63,7 @@ def pending_work(names: Sequence[str]) -> PendingWork:
         set_aside=aside,
         unsettled_quotas=unsettled,
         guards_canary=guards,
+        deferred_resizes=deferred,
         revisions={name: revision for name, revision, _ in kept},
         states={name: msgspec.json.decode(state) for name, _, state in kept},
     )

@@ -14,6 +14,7 @@
     cluster_roles      the rules of ClusterRoles that aggregate others
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
+    resizes            resizes that wait for room on nodes without an agent
     operations         plans that were applied, carried out step by step
     held_steps         which budget, brake or rate a held step of an operation waits for
     canaries           a configuration on trial, given back when its scheduler is silent

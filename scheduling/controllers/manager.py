@@ -27,6 +27,7 @@ from scheduling.controllers import (
     garbage,
     namespace_defaults,
     quotas,
+    resizes,
     runtime_classes,
 )
 from scheduling.controllers.budgets import statuses
@@ -103,6 +104,11 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         quotas.settle,
         lambda seen, now: seen.unsettled_quotas,
         actor.controller("resourcequota-controller"),
+    ),
+    resizes.NAME: Controller(
+        resizes.follow,
+        lambda seen, now: resizes.has_work(seen),
+        actor.controller("pod-resize-controller"),
     ),
     garbage.NAME: Controller(
         garbage.follow,

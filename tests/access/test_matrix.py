@@ -20,6 +20,7 @@ Pod                      r  rw  rw  r  rw
 Pod/status               r  r   r   r  r
 Pod/binding              -  -   -   -  -
 Pod/eviction             -  create create - create
+Pod/resize               -  -   -   -  get,patch,update
 ConfigMap                r  rw  rw  r  rw
 Secret                   -  rw  rw  -  -
 ServiceAccount           r  rw,impersonate rw,impersonate r r

@@ -16,7 +16,6 @@ REFUSED = [
     ("POST", f"{PODS}/p/attach", "no process to attach to"),
     ("POST", f"{PODS}/p/portforward", "no port to connect to"),
     ("PATCH", f"{PODS}/p/ephemeralcontainers", "no container can be added"),
-    ("PATCH", f"{PODS}/p/resize", "no container whose resources could be changed"),
     ("GET", f"{PODS}/p/proxy/any/path", "no port to connect to"),
     ("DELETE", f"{PODS}/p:8080/proxy", "no port to connect to"),
     ("GET", "/api/v1/namespaces/ns/services/web:http/proxy/", "no port to connect to"),

@@ -48,6 +48,7 @@ TABLES = {
     "django_content_type": "fixed by the models",
     "django_migrations": "fixed by the migrations",
     "django_session": "its expiry: housekeeping.drop_old_access",
+    "deferred_resize": "one for each resize that waits: scheduling.controllers.resizes",
     "document": "one for each object, and those that a change tells of: history.trim",
     "event": "an hour after it happened last: history.trim",
     "eviction_timer": "one for each pod that is to leave; goes with the pod or the cause",

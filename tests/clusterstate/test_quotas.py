@@ -464,3 +464,85 @@ def test_devices_of_a_class_are_counted_by_what_claims_may_come_to() -> None:
     assert used() == counted
     delete("ResourceClaim", "all")
     assert settled() == {gpus: "4", nics: "4", "count/resourceclaims.resource.k8s.io": "1"}
+
+
+# Resizes: test/e2e/node/pod_resize.go, v1.36 --------------------------------------------------
+
+
+def resize(name: str, cpu: str, memory: str) -> None:
+    amounts = {"cpu": cpu, "memory": memory}
+
+    def change(stored: Manifest) -> Manifest:
+        container = {**stored["spec"]["containers"][0], "resources": {"requests": amounts}}
+        return {**stored, "spec": {**stored["spec"], "containers": [container]}}
+
+    objects.update("Pod", "team", name, change, now=NOW, subresource="resize")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"),
+    [
+        ("600m", "400Mi", "requested: cpu=300m, used: cpu=600m, limited: cpu=800m"),
+        ("250m", "750Mi", "requested: memory=450Mi, used: memory=600Mi, limited: memory=800Mi"),
+        (
+            "600m",
+            "750Mi",
+            (
+                "requested: cpu=300m,memory=450Mi, used: cpu=600m,memory=600Mi,"
+                " limited: cpu=800m,memory=800Mi"
+            ),
+        ),
+    ],
+)
+def test_a_resize_beyond_the_quota_is_refused(cpu: str, memory: str, expected: str) -> None:
+    quota({"cpu": "800m", "memory": "800Mi"})
+    pod("one", cpu="300m", memory="300Mi")
+    pod("other", cpu="300m", memory="300Mi")
+    with pytest.raises(Forbidden, match=f"exceeded quota: q, {expected}"):
+        resize("one", cpu, memory)
+    assert used() == {"cpu": "600m", "memory": "600Mi"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "after"),
+    [
+        ("350m", "300Mi", {"cpu": "650m", "memory": "600Mi"}),
+        ("500m", "500Mi", {"cpu": "800m", "memory": "800Mi"}),
+        ("100m", "100Mi", {"cpu": "400m", "memory": "400Mi"}),
+    ],
+)
+def test_a_quota_counts_what_a_resized_pod_asks_for(
+    cpu: str, memory: str, after: dict[str, str]
+) -> None:
+    quota({"cpu": "800m", "memory": "800Mi"})
+    pod("one", cpu="300m", memory="300Mi")
+    pod("other", cpu="300m", memory="300Mi")
+    resize("one", cpu, memory)
+    quotas.settle("team", now=NOW)
+    assert used() == after
+    assert quotas.wrong_accounts("team") == []
+    resize("one", "300m", "300Mi")
+    with pytest.raises(Forbidden):
+        pod("third", cpu="300m", memory="100Mi")
+    quotas.settle("team", now=NOW)
+    assert used() == {"cpu": "600m", "memory": "600Mi"}
+
+
+def test_a_resize_that_waits_counts_for_the_most_of_what_it_has_and_wants() -> None:
+    status = {"allocatable": {"cpu": "500m", "memory": "1Gi", "pods": "10"}}
+    objects.create("Node", "", {"metadata": {"name": "n"}, "status": status}, now=NOW)
+    quota({"cpu": "1", "memory": "1Gi"})
+    pod("one", {"nodeName": "n"}, cpu="200m", memory="300Mi")
+    pod("other", {"nodeName": "n"}, cpu="200m", memory="300Mi")
+    resize("one", "400m", "100Mi")
+    quotas.settle("team", now=NOW)
+    assert used() == {"cpu": "600m", "memory": "600Mi"}
+    assert quotas.wrong_accounts("team") == []
+
+
+def test_a_finished_pod_is_resized_beyond_any_quota() -> None:
+    quota({"cpu": "800m", "memory": "800Mi"})
+    fail_pods([(pod("one", cpu="300m", memory="300Mi"), "Gone", "")], now=NOW)
+    resize("one", "2", "2Gi")
+    quotas.settle("team", now=NOW)
+    assert used() == {"cpu": "0", "memory": "0"}

@@ -40,6 +40,10 @@ def _row(found: sql.Row) -> Row:
     return row
 
 
+_PLACES, _GROWS = 1, 2
+"""How a version takes room that no scheduler decided on. After either, a bind that was decided on
+an earlier snapshot is refused (``node.placement_revision``); what is placed arrives as well."""
+
 _UPDATE = f"""
     {changes.WITH_GATE},
     numbered AS MATERIALIZED (
@@ -56,8 +60,9 @@ _UPDATE = f"""
             node_name = n.node_name, phase = n.phase, scheduled_at = n.scheduled_at,
             unschedulable = n.unschedulable, nominated_node_name = n.nominated_node_name,
             deletion_at = n.deletion_at, eviction = n.eviction::tstzrange,
-            bound_at = CASE n.place WHEN 1 THEN %s::timestamptz ELSE p.bound_at END,
-            arrival_revision = CASE n.place WHEN 1 THEN n.revision ELSE p.arrival_revision END
+            bound_at = CASE n.place WHEN {_PLACES} THEN %s::timestamptz ELSE p.bound_at END,
+            arrival_revision = CASE n.place
+                WHEN {_PLACES} THEN n.revision ELSE p.arrival_revision END
         FROM numbered n WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
         {returning_versions()}, n.place, n.ungated, n.actor_id, n.cause),
     superseded AS (
@@ -79,7 +84,7 @@ _UPDATE = f"""
             WHERE ungated = 1 AND node_name = '' AND phase NOT IN ('Succeeded', 'Failed')))),
     placed AS (
         UPDATE node t SET placement_revision = greatest(t.placement_revision, u.revision)
-        FROM (SELECT node_name, max(revision) AS revision FROM updated WHERE place = 1
+        FROM (SELECT node_name, max(revision) AS revision FROM updated WHERE place > 0
               GROUP BY node_name) u
         WHERE t.name = u.node_name),
     logged AS ({log_versions("updated", by=BY_ROW)})
@@ -92,8 +97,9 @@ _UPDATE = " ".join(_UPDATE.split())
 class Version(msgspec.Struct, frozen=True):
     """A new version of a locked pod.
 
-    ``place``: it places the pod, and not as the scheduler decided. ``same_class``: nothing in it
-    that scheduling looks at has changed, so the pod keeps its scheduling class.
+    ``place``: it places the pod, and not as the scheduler decided. ``grows``: it is on a node and
+    counts for more there than before. ``same_class``: nothing in it that scheduling looks at has
+    changed, so the pod keeps its scheduling class.
     """
 
     row: Row
@@ -102,6 +108,7 @@ class Version(msgspec.Struct, frozen=True):
     overlay: Overlay
     place: bool = False
     same_class: bool = False
+    grows: bool = False
 
 
 def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
@@ -128,7 +135,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
             sql.Texts([one.get("nominatedNodeName") or "" for one in status]),
             sql.Times([time and document.parse_time(time) for time in deletions]),
             sql.Texts([_range(one.overlay.eviction) for one in versions]),
-            sql.Int4s([int(one.place) for one in versions]),
+            sql.Int4s([_PLACES if one.place else _GROWS * one.grows for one in versions]),
             sql.Int4s([int(not _gates(one.manifest)) for one in versions]),
             *actors.columns([one.row.actor for one in versions]),
             now,
@@ -151,9 +158,11 @@ def write_version(
     *,
     now: datetime,
     place: bool = False,
+    grows: bool = False,
 ) -> int:
     """Write a new version of a locked pod; return its revision."""
-    return write_versions([Version(row, manifest, text, overlay, place)], now=now)[0]
+    version = Version(row, manifest, text, overlay, place, grows=grows)
+    return write_versions([version], now=now)[0]
 
 
 def _range(eviction: document.Eviction | None) -> str | None:

@@ -12,7 +12,7 @@ from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_vers
 from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
-from clusterstate.objects import scheduling_class, usage
+from clusterstate.objects import resizing, scheduling_class, usage
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
@@ -50,7 +50,8 @@ class PodWriter(Writer):
         now: datetime,
     ) -> int:  # fmt: skip
         """See ``write_version``; quotas note a pod that gets a time by which it must end."""
-        revision = write_version(row, new, text, slots, now=now)
+        grows = bool(row.overlay.node_name) and resizing.grows(new, old)
+        revision = write_version(row, new, text, slots, now=now, grows=grows)
         if usage.is_terminating(new) != usage.is_terminating(old):
             finished = row.phase in FINISHED
             quotas.note_change(row.id, row.document_id, row.class_id, finished=finished)
@@ -69,7 +70,7 @@ class PodWriter(Writer):
             return None
         namespace, name = new["metadata"]["namespace"], new["metadata"]["name"]
         books, _ = quotas.open_books([namespace])
-        after, before = (_counts(pod) for pod in (new, old))
+        after, before = (usage_of(pod) for pod in (new, old))
         charged = books.charge(kind, namespace, name, after, before)
         books.take_back(namespace, charged)
         return books
@@ -85,7 +86,8 @@ class PodWriter(Writer):
         return delete_pods_each(wanted, now=now)
 
 
-def _counts(pod: Manifest) -> usage.Usage:
+def usage_of(pod: Manifest) -> usage.Usage:
+    """Return what a pod that has not finished counts for in quotas."""
     _, spec = scheduling_class.encode(pod)
     name = (pod.get("spec") or {}).get("priorityClassName") or ""
     extras = usage.Extras(usage.is_terminating(pod), name)

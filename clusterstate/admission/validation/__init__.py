@@ -8,6 +8,7 @@ letter, since people and programs read them.
 Pods take most of the modules::
 
     pods, pod_updates          a new pod or template; what may change in a stored one
+    pod_resize                 what may change in what a pod asks for
     pod_context, options       what a check reads of the pod around it; what old pods are spared
     containers                 lists of containers, and one container
     environment, mounts,       parts of a container
@@ -33,7 +34,14 @@ import msgspec
 from msgspec.structs import replace
 
 from clusterstate.admission.request import UPDATE, AdmissionSettings
-from clusterstate.admission.validation import kinds, namespaces, nodes, pod_updates, pods
+from clusterstate.admission.validation import (
+    kinds,
+    namespaces,
+    nodes,
+    pod_resize,
+    pod_updates,
+    pods,
+)
 from clusterstate.admission.validation.field import Errors
 from clusterstate.admission.validation.options import CURRENT, PodOptions, tolerating
 from clusterstate.objects.meta import Manifest
@@ -89,6 +97,8 @@ def _validate_pod(
         return pods.validate_pod_create(pod, tolerated)
     if subresource == "status":
         return pod_updates.validate_pod_status_update(pod, old, tolerated)
+    if subresource == "resize":
+        return pod_resize.validate_pod_resize(pod, old, tolerated)
     return pod_updates.validate_pod_update(pod, old, tolerated)
 
 

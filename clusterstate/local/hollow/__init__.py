@@ -4,6 +4,7 @@
 
     fleet        nodes that register, send heartbeats, look after their pods, are lost and come back
     pods         what the agent of a node reports of a pod, and when that changes by itself
+    resizes      how a pod that runs is resized: what fits, what waits
     commands     what a container does: how long it runs, how it ends, what it leaves
     probes       what the probes of a container find: when it is ready, when it is killed
     shell        what comes of a small shell script

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,9 @@ import structlog
 from clusterstate.local.hollow import addresses, pods
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Answer, Connection
+from clusterstate.local.hollow.resizes import Room
+from clusterstate.objects import resizing
+from clusterstate.objects.quantity import Quantity
 
 logger = structlog.get_logger(__name__)
 
@@ -103,6 +106,8 @@ class Fleet:
         """When something changes for a pod by the time alone: the loop's time, by uid."""
         self._uids: dict[str, str] = {}
         """Of our nodes that are there, by name: their leases name them as owners."""
+        self._offered: dict[str, dict[str, Any]] = {}
+        """What our nodes offer, as far as they were seen."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
@@ -273,6 +278,7 @@ class Fleet:
             return
         status = node.get("status", {})
         offered, given = status.get("capacity") or {}, status.get("allocatable") or {}
+        self._offered[name] = given
         if offered and offered != given:
             gone = dict.fromkeys(given.keys() - offered.keys())
             body = {"status": {"allocatable": {**offered, **gone}}}
@@ -384,11 +390,26 @@ class Fleet:
         if not pod["spec"].get("hostNetwork"):
             address = self._networks[node].take(pod["metadata"]["uid"])
         try:
-            return pods.report(pod, address, host, _moment())
+            return pods.report(pod, address, host, _moment(), lambda: self._room(pod))
         except Exception:
             # Of this pod nothing is reported until it changes; the other nodes go on.
             logger.exception("hollow_pod_not_understood", pod=_key(pod), node=node)
             return pods.Report()
+
+    def _room(self, pod: dict[str, Any]) -> Room:
+        """Return what the pod's node has, and what it has set aside for its other pods."""
+        node, uid, others = pod["spec"]["nodeName"], pod["metadata"]["uid"], Counter[str]()
+        for one in self._pods.values():
+            if one["spec"].get("nodeName") != node or one["metadata"]["uid"] == uid:
+                continue
+            if (one.get("status") or {}).get("phase") not in pods.FINISHED:
+                others.update(resizing.amounts(resizing.allocated(one)))
+        given = self._offered.get(node, self._allocatable)
+        offered = {
+            "cpu": Quantity.parse(given.get("cpu", "0")).milli_value(),
+            "memory": Quantity.parse(given.get("memory", "0")).value(),
+        }
+        return Room(offered, others)
 
     def _has_stopped(self, pod: dict[str, Any]) -> bool:
         return pod["metadata"]["uid"] not in self._wakes

@@ -6,14 +6,16 @@ and may be changed while it runs. An image that is called missing cannot be pull
 run one after the other, and whatever cannot be played among them ends well at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from clusterstate.local.hollow import commands, probes
+from clusterstate.local.hollow import commands, probes, resizes
 from clusterstate.local.hollow.commands import Run
+from clusterstate.local.hollow.resizes import Room
+from clusterstate.objects import resizing
 
 Pod = dict[str, Any]
 
@@ -118,10 +120,13 @@ def stop_seconds(pod: Pod, usual: float) -> float:
     return max([usual, *(float(one.get("seconds") or 0) for one in hooks)])
 
 
-def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
+def report(
+    pod: Pod, address: str, host: str, now: datetime, room: Callable[[], Room] | None = None
+) -> Report:
     """Return what is to be reported of a pod that is not being deleted.
 
-    ``address`` and ``host`` are the pod's and its node's.
+    ``address`` and ``host`` are the pod's and its node's. ``room`` tells what the node has left,
+    if the pod is to be resized; ``None``: no pod is.
     """
     status = pod.get("status") or {}
     phase = status.get("phase")
@@ -140,7 +145,13 @@ def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
         if begun.statuses:
             made["initContainerStatuses"] = begun.statuses
         return Report(made)
-    found = _report_of_running(pod, status, address, host, now)
+    resized = None if room is None else resizes.decide(pod, room, text_of(now))
+    if resized is not None:
+        pod, status = resized, resized["status"]
+    found = _report_of_running(pod, status, address, host, now, resized=resized is not None)
+    if resizing.waits(pod):
+        again = resizes.AGAIN if found.again is None else min(found.again, resizes.AGAIN)
+        found = Report(found.status, again)
     deadline = pod["spec"].get("activeDeadlineSeconds")
     if deadline is None:
         return found
@@ -273,7 +284,7 @@ def _inits(pod: Pod) -> list[dict[str, Any]]:
 
 
 def _report_of_running(
-    pod: Pod, status: dict[str, Any], address: str, host: str, now: datetime
+    pod: Pod, status: dict[str, Any], address: str, host: str, now: datetime, *, resized: bool
 ) -> Report:
     first = (status.get("containerStatuses") or [{}])[0]
     state, restarts = first.get("state") or {}, first.get("restartCount") or 0
@@ -299,7 +310,10 @@ def _report_of_running(
     turns = probes.next_turn(pod, elapsed, restarts)
     again = min((one for one in (again, turns) if one is not None), default=None)
     is_right = (reported.get("status") == "True") == is_ready(pod, elapsed)
-    if is_right and is_seen and (status.get("podIP") or "") == address:
+    if resized:  # each container was started as often as its status says by now
+        return Report(_running(pod, address, host, now, restarts=None, since=since), again)
+    is_told = first.get("resources") is not None
+    if is_right and is_seen and is_told and (status.get("podIP") or "") == address:
         return Report(again=again)
     made = _running(pod, address, host, now, restarts=restarts, since=since)
     return Report(made, again)
@@ -334,7 +348,7 @@ def ended_status(pod: Pod, exit_code: int, now: datetime) -> dict[str, Any]:
 
 
 def _running(
-    pod: Pod, address: str, host: str, now: datetime, *, restarts: int, since: datetime
+    pod: Pod, address: str, host: str, now: datetime, *, restarts: int | None, since: datetime
 ) -> dict[str, Any]:
     ready = is_ready(pod, (now - since).total_seconds())
     state = {"running": {"startedAt": text_of(since)}}
@@ -355,7 +369,10 @@ def _running(
         known = {one["name"]: one for one in _inits(pod)}
         status["initContainerStatuses"] = [
             known.get(one["name"])
-            or _container(one, state if _runs_along(one) else {"terminated": done}, ready=True)
+            or {
+                **_container(one, state if _runs_along(one) else {"terminated": done}, ready=True),
+                **(resizes.told(one, {}) if _runs_along(one) else {}),
+            }
             for one in before
         ]
     return status
@@ -409,6 +426,8 @@ def _containers(
         made["restartCount"] = known.get("restartCount", 0) if restarts is None else restarts
         if known.get("lastState"):
             made["lastState"] = known["lastState"]
+        if "running" in state:
+            made |= resizes.told(one, known)
         found.append(made)
     return found
 

@@ -1,0 +1,210 @@
+"""Resizes of pods in place: what a client asks for, and what a node without an agent does then.
+
+A pod on no node just asks for other amounts from now on. On a node with an agent the agent carries
+the resize out and reports it in the pod's status, as a kubelet does; here is only written what is
+asked for. On a node without an agent nobody else would, so the service decides in the same
+transaction, as a kubelet would for what it has set aside (`objects.resizing`):
+
+    it fits              what is asked for is set aside from now on
+    no room at present   PodResizePending, Deferred: the pod keeps what it has, and counts for the
+                         most of both, so that no other pod takes the room; a row of
+                         ``deferred_resize``, which the controller ``resizes`` tries again
+    larger than the node admission refuses that at once; a node that became smaller since makes it
+                         Infeasible, and the pod counts for what it has
+
+Whoever decides holds the placement lock exclusively, as a scheduler's bind does: what is set aside
+on the node is then all that there is, and a bind that was decided on an earlier snapshot is refused
+where the pod grew (``node.placement_revision``).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from django.db import transaction
+
+from clusterstate import catalogue, changes, locks, sql
+from clusterstate.actions import object_meta, quotas, transactions
+from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate.actions.pods.clauses import FINISHED, POD
+from clusterstate.actions.pods.versions import lock_pod, write_version
+from clusterstate.actions.pods.writer import PodWriter, usage_of
+from clusterstate.actions.stored import Row, Stored
+from clusterstate.admission.request import User
+from clusterstate.objects import document, resizing
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.resizing import Verdict
+from clusterstate.queries import resizes
+from clusterstate.queries.resizes import Waiting
+from clusterstate.queries.workloads import without_agent
+
+_LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"
+_NOTE = """
+    INSERT INTO deferred_resize (pod_id, since) VALUES (%s::bigint, %s::timestamptz)
+    ON CONFLICT (pod_id) DO NOTHING
+"""
+_FORGET = "DELETE FROM deferred_resize WHERE pod_id = ANY(%s)"
+
+
+class ResizingWriter(PodWriter):
+    """Pods behind ``resize``. One for each write, since it keeps what was locked and decided."""
+
+    def __init__(self) -> None:
+        self._books: quotas.Books | None = None
+        self._row: Row | None = None
+        self._waits: bool | None = None
+        """Whether the service decided that the resize waits; ``None``: it decided nothing."""
+        self._warnings: list[str] = []
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Manifest], Manifest],
+        *,
+        now: datetime,
+        user: User,
+        manager: Manager | None = None,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
+
+        def work() -> Stored:
+            self._waits, self._warnings = None, []
+            with transactions.work(dry_run=dry_run):
+                self._books, _ = quotas.open_books([namespace])
+                stored = super(ResizingWriter, self).update(
+                    kind, namespace, name, change, now=now, user=user, manager=manager,
+                    subresource=subresource,
+                )  # fmt: skip
+                self._books.write(now)
+                return stored
+
+        stored = again_after_deadlock(work)
+        return msgspec.structs.replace(stored, warnings=[*stored.warnings, *self._warnings])
+
+    def lock_before(self) -> None:
+        """Take the placement lock, which comes after the quotas of the namespace."""
+        sql.run(_LOCK_PLACEMENT)
+
+    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+        """See ``lock_pod``."""
+        self._row = super().lock(kind, namespace, name)
+        return self._row
+
+    def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+        """Decide in place of the node, if it has no agent and something else is asked for."""
+        row = self._row
+        assert row is not None
+        assert old is not None
+        node_name = row.overlay.node_name
+        if not node_name or row.phase in FINISHED or not resizing.differs(new["spec"], old["spec"]):
+            return new
+        if not without_agent([node_name]):
+            return new
+        generation = new["metadata"].get("generation", 0) + 1
+        settled, why = _decided(row.id, node_name, new, old, generation, now)
+        self._waits = why is not None
+        if why is not None:
+            self._warnings.append(
+                f'the resize waits ({why.reason}), as node "{node_name}" has no agent and the'
+                f" service decides for it: {why.message}"
+            )
+        return settled
+
+    def charge_update(
+        self, kind: Kind, new: Manifest, old: Manifest, subresource: str
+    ) -> quotas.Books | None:
+        """Refuse a resize that does not fit into the quotas.
+
+        ``store`` notes the change of the pod's class, so nothing is charged here. Rule:
+        pkg/quota/v1/evaluator/core/pods.go Handles, v1.36.
+        """
+        books, spec = self._books, new["spec"]
+        assert books is not None
+        is_charged = catalogue.current().settings.resource_quota
+        if is_charged and (new.get("status") or {}).get("phase") not in FINISHED:
+            namespace, name = new["metadata"]["namespace"], new["metadata"]["name"]
+            containers = (*spec.get("containers", ()), *spec.get("initContainers", ()))
+            charged = books.charge(
+                kind,
+                namespace,
+                name,
+                usage_of(new),
+                usage_of(old),
+                containers=lambda: [one["name"] for one in containers],
+            )
+            books.take_back(namespace, charged)
+        return None
+
+    def store(
+        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
+        now: datetime,
+    ) -> int:  # fmt: skip
+        """See ``write_version``; note a resize that waits."""
+        revision = super().store(kind, row, new, old, text, slots, now)
+        if self._waits:
+            sql.run(_NOTE, (row.id, now))
+        elif self._waits is not None:
+            forget([row.id])
+        return revision
+
+
+def _decided(
+    pod_id: int, node_name: str, new: Manifest, old: Manifest, generation: int, now: datetime
+) -> tuple[Manifest, Verdict | None]:
+    """Return a pod as its node leaves it that is to become ``new``, and why that waits, if so.
+
+    Under the placement lock. Queries three times.
+    """
+    waiting = resizes.waiting(node_name)
+    node = resizes.on_nodes([node_name], waiting).get(node_name)
+    had = resizing.allocated(old)
+    why = None
+    if node is not None:
+        wanted, has = resizing.amounts(new), resizing.amounts(had)
+        why = resizing.verdict(wanted, has, node.others(pod_id), node.offered)
+    if why is None:
+        return resizing.carry_out(new, generation), None
+    return resizing.hold(new, had, why, generation, document.format_time(now)), why
+
+
+def retry(one: Waiting, *, now: datetime) -> bool:
+    """Decide again about a resize that waits; return whether anything changed.
+
+    One transaction. Nothing changes where it waits no longer: the pod is gone, finished or resized
+    again, or its node has an agent by now.
+    """
+    with transaction.atomic():
+        sql.run(_LOCK_PLACEMENT)
+        metadata = one.pod["metadata"]
+        try:
+            row = lock_pod(metadata["namespace"], metadata["name"])
+        except StatusError:
+            return False
+        waiting = resizes.waiting(one.node_name)
+        if not any(w.pod_id == row.id == one.pod_id and w.node_name for w in waiting):
+            return False
+        old = row.manifest()
+        generation = old["metadata"].get("generation", 0)
+        new, why = _decided(row.id, row.overlay.node_name, old, old, generation, now)
+        if why is None:
+            forget([row.id])
+        text, overlay = document.encode(POD.name, new)
+        if object_meta.same(POD, row, old, new, text, overlay):
+            return False
+        grows = resizing.grows(new, old)
+        revision = write_version(row, new, text, overlay, now=now, grows=grows)
+        changes.announce(revision, (POD.name,))
+    return True
+
+
+def forget(pod_ids: list[int]) -> None:
+    """Forget resizes that wait no longer."""
+    sql.run(_FORGET, (sql.Int8s(pod_ids),))

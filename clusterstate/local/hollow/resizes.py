@@ -1,0 +1,93 @@
+"""How the agent of a hollow node resizes a pod that runs there, as a kubelet does.
+
+Pure. What the node has set aside stands in the statuses of the pod's containers. A resize that fits
+is done at once; a container whose policy wants that for a resource that changes is started again.
+One that does not fit waits, with the reason in the condition ``PodResizePending``, and is looked at
+again every second.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects import resizing
+from clusterstate.objects.resizing import Amounts
+
+Pod = dict[str, Any]
+AGAIN: Final = 1.0
+"""Seconds after which a resize that waits is looked at again."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What a node offers, and what it has set aside for its pods but the one in question."""
+
+    offered: Amounts
+    others: Amounts
+
+
+def told(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return what the status of a running container tells of its resources.
+
+    What it told before (``known``) stays so until it is resized; a new one has what is asked for.
+    """
+    if known.get("resources") is not None:
+        kept = ("allocatedResources", "resources")
+        return {name: known[name] for name in kept if name in known}
+    return resizing.told_of(container.get("resources") or {})
+
+
+def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:
+    """Return a running pod whose resize was decided, ``None`` where nothing comes of it.
+
+    ``now`` is as statuses have it. ``room`` is asked only if there is a resize.
+    """
+    had = resizing.allocated(pod)
+    if not resizing.differs(pod["spec"], had["spec"]) and not resizing.waits(pod):
+        return None
+    found, generation = room(), pod["metadata"].get("generation", 0)
+    wanted, has = resizing.amounts(pod), resizing.amounts(had)
+    why = resizing.verdict(wanted, has, found.others, found.offered)
+    if why is None:
+        made = _restarted(resizing.carry_out(pod, generation), had, now)
+    else:
+        made = resizing.hold(pod, had, why, generation, now)
+    return None if made["status"] == pod["status"] else made
+
+
+def _restarted(pod: Pod, had: Pod, now: str) -> Pod:
+    """Return a resized pod with the containers started again whose policies want that."""
+    before = {one["name"]: one.get("resources") or {} for one in had["spec"]["containers"]}
+    names = {
+        one["name"]
+        for one in pod["spec"]["containers"]
+        if _must_restart(one, before.get(one["name"], {}))
+    }
+    if not names:
+        return pod
+    statuses = []
+    for one in pod["status"].get("containerStatuses") or ():
+        running, again = (one.get("state") or {}).get("running"), {}
+        if one["name"] in names and running is not None:
+            ended = {
+                "exitCode": 143, "reason": "Error", "startedAt": running.get("startedAt") or now,
+                "finishedAt": now,
+            }  # fmt: skip
+            again = {"restartCount": (one.get("restartCount") or 0) + 1}
+            again |= {"lastState": {"terminated": ended}, "state": {"running": {"startedAt": now}}}
+        statuses.append({**one, **again})
+    return {**pod, "status": {**pod["status"], "containerStatuses": statuses}}
+
+
+def _must_restart(container: dict[str, Any], before: dict[str, Any]) -> bool:
+    stated = container.get("resources") or {}
+    changed = {
+        name
+        for part in ("requests", "limits")
+        for name in {**(stated.get(part) or {}), **(before.get(part) or {})}
+        if (stated.get(part) or {}).get(name) != (before.get(part) or {}).get(name)
+    }
+    return any(
+        one.get("resourceName") in changed and one.get("restartPolicy") == "RestartContainer"
+        for one in container.get("resizePolicy") or ()
+    )

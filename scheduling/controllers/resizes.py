@@ -1,0 +1,67 @@
+"""Resizes that wait for room on a node without an agent: tried again when something changed.
+
+The service decides about a resize when it is asked for (`actions.pods.resize`). One that finds no
+room waits, as with a kubelet, and is tried again here, in a kubelet's order: first those that ask
+for no more than they have, then by priority, Guaranteed pods, and who waits the longest. What goes
+before takes its room before the next is looked at.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from clusterstate import changes
+from clusterstate.actions import aside, controller_state
+from clusterstate.actions.pods import resize
+from clusterstate.objects import resizing
+from clusterstate.queries import resizes
+from clusterstate.queries.controllers import PendingWork
+from clusterstate.queries.resizes import OnNode, Waiting
+
+logger = structlog.get_logger(__name__)
+
+NAME: Final = "resizes"
+
+
+def has_work(seen: PendingWork) -> bool:
+    """Return whether resizes wait, and anything happened since the last pass."""
+    return seen.deferred_resizes and seen.is_behind(NAME)
+
+
+def follow(now: datetime) -> int:
+    """Try again the resizes that wait; return of how many something changed.
+
+    Queries five times where nothing can change.
+    """
+    mark = changes.watermark()
+    waiting = resizes.waiting()
+    over = [one.pod_id for one in waiting if not one.node_name]
+    if over:
+        resize.forget(over)
+    waiting = [one for one in waiting if one.node_name]
+    nodes = resizes.on_nodes({one.node_name for one in waiting}, waiting)
+    due = [one for one in waiting if _may_change(one, nodes.get(one.node_name))]
+    due.sort(key=lambda one: resizing.turn(one.pod, one.since.isoformat()))
+    done = aside.each(
+        NAME,
+        due,
+        lambda some: sum(resize.retry(one, now=now) for one in some),
+        which=lambda one: aside.pod(one.pod_id),
+        now=now,
+    )
+    controller_state.set_cursor(NAME, mark)
+    if total := sum(done):
+        logger.info("resizes_changed", count=total)
+    return total
+
+
+def _may_change(one: Waiting, node: OnNode | None) -> bool:
+    """Return whether a decision would be another one now; nobody is locked out for this look."""
+    if node is None:
+        return False
+    wanted, has = resizing.amounts(one.pod), resizing.amounts(resizing.allocated(one.pod))
+    why = resizing.verdict(wanted, has, node.others(one.pod_id), node.offered)
+    if why is None:
+        return True
+    return (why.reason, why.message) != resizing.told_reason(one.pod)
