@@ -481,17 +481,25 @@ def enough(feasible: Mask, wanted: int) -> int:
 
 
 def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:
-    """Return the reasons in the form that PostFilter plugins and FitError read."""
+    """Return the reasons in the form that PostFilter plugins and FitError read.
+
+    Plugins that named nodes count among those that rejected the pod, even where another one rejects
+    it on these nodes: it may help that they name others. Rule: ``findNodesThatFitPod``,
+    schedule_one.go, v1.36.
+    """
+    plugins = set(begun.narrowed_by)
     if filtered is None:
         status = begun.status
+        if status.plugin:
+            plugins.add(status.plugin)
         return Diagnosis(
             absent=status,
             pre_filter_message=status.message,
-            rejected_by=(status.plugin,) if status.plugin else (),
+            rejected_by=tuple(sorted(plugins)),
         )
     statuses = filtered.statuses
     rows, verdict = filtered.rows, filtered.verdict
-    plugins = {status.plugin for status in statuses[1:]}
+    plugins |= {status.plugin for status in statuses[1:]}
     counts = filtered.counts
     return Diagnosis(
         node_to_status=NodeStatuses(rows, verdict, statuses, snapshot.names),

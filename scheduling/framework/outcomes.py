@@ -23,12 +23,14 @@ class PreFiltered(msgspec.Struct, frozen=True):
     """Outcome of PreFilter: ``rows`` that remain, and what all others get.
 
     ``status``: Success, or the rejection of the pod on every node. ``absent``: status of the nodes
-    that are not in ``rows``.
+    that are not in ``rows``. ``narrowed_by``: names of the plugins that named nodes, sorted; a pod
+    that fits on none of these nodes waits for what may change what these plugins say, too.
     """
 
     status: Status
     rows: Rows
     absent: Status
+    narrowed_by: tuple[str, ...] = ()
 
 
 class Filtered(msgspec.Struct, frozen=True):

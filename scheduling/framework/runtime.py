@@ -253,8 +253,9 @@ class Framework(FilterPoint):
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFiltered(status.by(plugin.name), nothing, status.by(plugin.name))
             if status.code.rejects:
-                # A later plugin may say that the pod is unresolvable, which weighs more.
-                rejection = rejection or status.by(plugin.name)
+                # A later plugin may say that the pod is unresolvable, which weighs more. Of several
+                # that do not, the last one's answer counts.
+                rejection = status.by(plugin.name)
                 continue
             if not status.ok:
                 raise failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
@@ -272,9 +273,9 @@ class Framework(FilterPoint):
                         else f"node(s) didn't satisfy plugin(s) {go_list(listed)} simultaneously"
                     )
                     status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,))
-                    return PreFiltered(status, nothing, status)
+                    return PreFiltered(status, nothing, status, tuple(listed))
         if rejection is not None:
-            return PreFiltered(rejection, nothing, rejection)
+            return PreFiltered(rejection, nothing, rejection, tuple(sorted(narrowing)))
         if names is None:
             return PreFiltered(SUCCESS, snapshot.rows(), SUCCESS)
         found = (snapshot.row_of(name) for name in names)
@@ -283,7 +284,7 @@ class Framework(FilterPoint):
             Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
             (f"node(s) didn't satisfy plugin(s) {go_list(sorted(narrowing))}",),
         )
-        return PreFiltered(SUCCESS, rows, absent)
+        return PreFiltered(SUCCESS, rows, absent, tuple(sorted(narrowing)))
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
         """Tell plugins of the pods that are decided next; one that fails is asked for each pod."""

@@ -157,9 +157,32 @@ def test_pre_filters_that_exclude_each_other_say_so() -> None:
     assert decision.message == (
         "0/3 nodes are available: node(s) didn't satisfy plugin(s) [One Two] simultaneously."
     )
+    assert decision.rejected_by == ("One", "Two")
     only = decide(framework({"preFilter": [one], "filter": [two]}))
     assert only.node_name == "node-a"
     assert only.evaluated == 1
+
+
+@pytest.mark.parametrize("named", ["node-a", "elsewhere"])
+def test_who_names_nodes_that_do_not_fit_is_among_those_that_rejected(named: str) -> None:
+    """That it names others may help, too: TestSchedulerSchedulePod, schedule_one_test.go, v1.36."""
+    calls: list[str] = []
+    one = Recorder("One", calls, pre_filter=(PreFilterResult(frozenset({named})), SUCCESS))
+    two = Recorder("Two", calls, filter={"node-a": unschedulable("full")})
+    decision = decide(framework({"preFilter": [one], "filter": [two]}))
+    assert decision.outcome == UNSCHEDULABLE
+    assert decision.rejected_by == (("One", "Two") if named == "node-a" else ("One",))
+
+
+def test_of_several_pre_filters_that_reject_the_last_one_says_why() -> None:
+    """Those that named nodes are waited for as well: RunPreFilterPlugins, framework.go, v1.36."""
+    calls: list[str] = []
+    names = Recorder("Names", calls, pre_filter=(PreFilterResult(frozenset({"node-a"})), SUCCESS))
+    one = Recorder("One", calls, pre_filter=(None, unschedulable("first")))
+    two = Recorder("Two", calls, pre_filter=(None, unschedulable("second")))
+    decision = decide(framework({"preFilter": [names, one, two]}))
+    assert decision.message == "0/3 nodes are available: second."
+    assert decision.rejected_by == ("Names", "Two")
 
 
 def test_a_rejected_node_is_not_shown_to_later_filters() -> None:

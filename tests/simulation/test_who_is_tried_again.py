@@ -132,6 +132,14 @@ def third(pod: PodBuilder) -> PodBuilder:
     return pod.named("r")
 
 
+def only_on(pod: PodBuilder, name: str) -> PodBuilder:
+    """A pod that names its node, as a DaemonSet's do."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    where = ("spec", "affinity", "nodeAffinity", rule, "nodeSelectorTerms")
+    return pod.append(*where, value=term)
+
+
 Happening = Callable[[World], None]
 
 
@@ -350,6 +358,12 @@ CASES: dict[str, tuple[list[NodeBuilder], list[PodBuilder], Happening, set[str]]
         [other("x", app=""), make_pod("y").labelled(app="").on("m"),
          spread(p, "rack"), spread(q, "zone").tolerates("other")],
         comes(make_node("o").labelled(zone="a").tainted("other")), {"q"},
+    ),
+    "one of two nodes comes that pods name which are not there": (
+        [n], [only_on(p, "m"), only_on(q, "o")], comes(m), {"p"},
+    ),
+    "another node comes than the one that a pod names and that is not there": (
+        [n], [only_on(p, "m")], comes(make_node("o")), set(),
     ),
     "gates go from one of two pods": (
         [n], [p.with_("spec", "schedulingGates", value=[{"name": "a"}]),
