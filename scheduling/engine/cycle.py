@@ -318,7 +318,9 @@ class _Cycle:
     def run(self) -> Decision:
         if not self.snapshot.node_count:
             status = Status(Code.UNSCHEDULABLE, (NO_NODES,))
-            return self._decision(outcome=UNSCHEDULABLE, message=NO_NODES, status=status)
+            return self._decision(
+                outcome=UNSCHEDULABLE, message=NO_NODES, status=status, nomination=Nomination()
+            )
         try:
             return self._run()
         except PluginFailed as failure:
@@ -328,6 +330,7 @@ class _Cycle:
                 message=status.message,
                 status=status,
                 rejected_by=(status.plugin,) if status.plugin else (),
+                nomination=Nomination(),
             )
 
     def _run(self) -> Decision:
@@ -425,14 +428,23 @@ class _Cycle:
         )
 
     def unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
+        """Return the decision about a pod that fits nowhere, and run PostFilter.
+
+        Where a PostFilter plugin fails, the pod is refused all the same and keeps its nomination;
+        the message tells of it. Without such plugins a nomination ends. Rule: ``schedulingCycle``,
+        schedule_one.go, v1.36.
+        """
         diagnosis = diagnose(self.snapshot, begun, filtered)
-        nomination: Nomination | None = None
+        nomination = None if self.framework.post_filter_plugins else Nomination()
         if self.framework.post_filter_plugins and self.options.preempt:
             if self.state.victim_search is None:
                 self.state.victim_search = RowPrograms(self.snapshot, self.framework)
-            nomination, status = self.framework.post_filter(
-                self.state, self.info, self.snapshot, diagnosis
-            )
+            try:
+                nomination, status = self.framework.post_filter(
+                    self.state, self.info, self.snapshot, diagnosis
+                )
+            except PluginFailed as failure:
+                status = failure.status
             diagnosis.post_filter_message = status.message
         displaced: tuple[Hashable, ...] = ()
         if nomination is not None and nomination.victims:

@@ -176,6 +176,7 @@ class Reservations:
             # No other pod was judged meanwhile, so none needs to be woken for the room.
             _unreserve(framework, state, info, node_name)
             self._mirror.snapshot.forget(pod_id)
+            self._mirror.snapshot.unnominate(pod_id)
             return _refused(decision, status)
         self._pods[pod_id] = ReservedPod(
             pod_id=pod_id,
@@ -454,11 +455,10 @@ class Reservations:
                 node_count=1,
                 evaluated=1,
                 feasible=1,
-                nomination=Nomination(),  # ends the one for the node that the pod had
                 snapshot_revision=self._mirror.snapshot.revision,
                 profile=pod.pod.scheduler_name,
             )
-            decision = _refused(placed, status)
+            decision = _refused(placed, status, fits=not pod.waits)
             self._binder.recorder.note(
                 [decision], self._mirror.snapshot, profile_revision=pod.revision, now=now
             )
@@ -519,15 +519,16 @@ def _unreserve(framework: Framework, state: CycleState, info: PodInfo, node_name
         logger.error("unreserve_failed", plugin=status.plugin, error=status.message)
 
 
-def _refused(placed: Decision, status: Status) -> Decision:
+def _refused(placed: Decision, status: Status, *, fits: bool = False) -> Decision:
     """Return the decision about a pod that was placed on a node and then refused there.
 
-    What was compared to choose the node stays in the record. Rule: schedule_one.go, where a
-    rejection becomes a FitError about the one node.
+    What was compared to choose the node stays in the record. The pod's nomination ends. Rule:
+    schedule_one.go, v1.36, where a rejection by Reserve or Permit becomes a FitError about the one
+    node; one by PreBind or Bind (``fits``) is told as the plugin says it.
     """
     rejects = status.code.rejects
     message = status.message
-    if rejects:
+    if rejects and not fits:
         diagnosis = Diagnosis(node_to_status={placed.node_name: status})
         message = FitError(node_count=1, diagnosis=diagnosis).message()
     return msgspec.structs.replace(
@@ -538,6 +539,7 @@ def _refused(placed: Decision, status: Status) -> Decision:
         rejections=(*placed.rejections, Rejection(status, 1)),
         message=message,
         rejected_by=(status.plugin,) if status.plugin else (),
+        nomination=Nomination(),
         status=status,
     )
 

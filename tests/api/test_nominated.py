@@ -96,6 +96,14 @@ def test_a_nomination_for_a_node_that_is_not_there_is_ignored(cluster, runner):
     assert state(cluster, "nominated") == ("node", "")
 
 
+def test_a_nomination_ends_where_there_is_no_node_at_all(cluster, runner):
+    """As with every attempt that fails before PostFilter (schedule_one.go, v1.36)."""
+    cluster.delete(f"{NODES}/node").ok()
+    submit(cluster, "nominated", "1", nominated="node")
+    runner.turn()
+    assert state(cluster, "nominated") == ("", "")
+
+
 def test_who_waited_behind_a_nomination_goes_on_when_it_is_gone(cluster, runner):
     keep = {"metadata": {"finalizers": ["example.org/keep"]}}
     for name in ("victim-1", "victim-2"):

@@ -485,15 +485,28 @@ def test_a_binding_cycle_runs_in_order(api, start, journal):
 @pytest.mark.parametrize("way", ["refuse", "raise"])
 @pytest.mark.parametrize("point", ["reserve", "pre_bind"])
 def test_who_fails_goes_back_to_the_queue_and_is_tried_again(api, start, journal, point, way):
-    """R151, R160, R161, R165: Unreserve runs, the reason names the plugin, a retry follows."""
+    """R151, R160, R161, R165: Unreserve runs, the reason names the plugin, a retry follows.
+
+    Who was nominated for the node before is so no longer, and PreBind's reason is told as it is
+    (schedule_one.go, v1.36).
+    """
     runner = start(Journal=journal.args)
     create(api, "p", **{way: point})
+    there = {"status": {"nominatedNodeName": "a"}}
+    api.patch("/api/v1/namespaces/ns/pods/p/status", there).ok()
     runner.turn()
     runner.work()
+    runner.scheduler.binder.write_refused(runner.now.timestamp())
     assert not node_of(api, "p")
+    assert nominated(api, "p") is None
     called = {"reserve": "Reserve", "pre_bind": "PreBind"}[point]
     expected = {
-        "refuse": ("Unschedulable", f"0/1 nodes are available: 1 {point} does not like it."),
+        "refuse": (
+            "Unschedulable",
+            "0/1 nodes are available: 1 reserve does not like it."
+            if point == "reserve"
+            else "pre_bind does not like it",
+        ),
         "raise": (
             "SchedulerError",
             f'running {called} plugin "Journal": RuntimeError: out of ink',

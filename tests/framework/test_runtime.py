@@ -230,6 +230,39 @@ def test_post_filter_runs_only_without_feasible_nodes_and_until_one_helps() -> N
     assert not [c for c in calls if c.startswith("post")]
 
 
+@pytest.mark.parametrize("failing", [ValueError("lost"), (None, Status(Code.ERROR, ("lost",)))])
+def test_a_pod_whose_post_filter_fails_waits_like_any_other_that_does_not_fit(failing: Any) -> None:
+    """TestPostFilterPlugin, test/integration/scheduler/plugins, v1.36: it is unschedulable."""
+    calls: list[str] = []
+    none = dict.fromkeys(NODES, unschedulable("full"))
+    points = {
+        "filter": [Recorder("No", calls, filter=none)],
+        "postFilter": [Recorder("Bad", calls, post_filter=failing), Recorder("Late", calls)],
+    }
+    decision = decide(framework(points))
+    assert decision.outcome == UNSCHEDULABLE
+    assert decision.message.startswith("0/3 nodes are available: 3 full. ")
+    assert decision.message.endswith("lost")
+    assert decision.rejected_by == ("No",)
+    assert decision.nomination is None, "it stays as it was"
+    assert calls[-1] == "post_filter Bad"
+
+
+def test_who_fails_before_post_filter_or_has_none_is_nominated_no_longer() -> None:
+    """schedulingCycle, schedule_one.go, v1.36."""
+    calls: list[str] = []
+    none = dict.fromkeys(NODES, unschedulable("full"))
+    refuses = Recorder("No", calls, filter=none)
+    for points in (
+        {"filter": [refuses]},
+        {"filter": [Recorder("Bad", calls, filter=ValueError("lost"))]},
+        {"preFilter": [Recorder("Bad", calls, pre_filter=ValueError("lost"))]},
+        {"score": [Recorder("Bad", calls, score=ValueError("lost"))]},
+    ):
+        assert decide(framework(points)).nomination == Nomination()
+    assert decide(framework({"filter": [refuses]}), Snapshot()).nomination == Nomination()
+
+
 def test_a_failing_pre_score_ends_the_cycle() -> None:
     """R156."""
     calls: list[str] = []

@@ -350,15 +350,16 @@ def test_where_it_leaves_no_candidate_nobody_is_preempted(service: Service) -> N
         5,
     ],
 )
-def test_victims_that_are_none_fail_the_attempt_or_are_ignored(
-    service: Service, victims: Any
-) -> None:
+def test_victims_that_are_none_are_told_of_or_ignored(service: Service, victims: Any) -> None:
+    """The pod is refused either way: ``callExtenders``, preemption.go, v1.36."""
     service.answer = lambda verb, body: {"NodeNameToMetaVictims": victims}
     found = preempting(service)
-    assert found["status"] == "error"
+    assert found["status"] == "unschedulable"
+    assert "2 Insufficient cpu" in found["message"]
     assert "ExtenderFailed" in found["message"]
     ignored = preempting(service, ignorable=True)
     assert ignored["status"] == "unschedulable"
+    assert "ExtenderFailed" not in ignored["message"]
 
 
 def test_a_filter_outside_is_not_asked_in_the_dry_run(service: Service) -> None:
