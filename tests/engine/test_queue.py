@@ -30,17 +30,30 @@ def wants(label):
     return lambda _pod, event: event.new is not None and label in event.new.metadata.labels
 
 
+def cares_about(label):
+    """Nodes that come with a label, and that the waiting pod itself gets it."""
+    return [
+        Registration(resource=Resource.NODE, actions=Action.ADD, hint=wants(label)),
+        Registration(
+            resource=Resource.PENDING_POD, actions=Action.UPDATE_POD_LABEL, hint=wants(label)
+        ),
+    ]
+
+
 REGISTRATIONS = {
-    "default-scheduler": {
-        "A": [Registration(resource=Resource.NODE, actions=Action.ADD, hint=wants("a"))],
-        "B": [Registration(resource=Resource.NODE, actions=Action.ADD, hint=wants("b"))],
-        "Deaf": [],
-    }
+    "default-scheduler": {"A": cares_about("a"), "B": cares_about("b"), "Deaf": []},
 }
 
 
 def added(**labels):
     return ClusterEvent(resource=Resource.NODE, action=Action.ADD, new=node(**labels))
+
+
+def relabelled(**labels):
+    new = msgspec.convert({"metadata": {"labels": labels}}, Pod)
+    return ClusterEvent(
+        resource=Resource.PENDING_POD, action=Action.UPDATE_POD_LABEL, old=PLAIN, new=new
+    )
 
 
 def queue(**kwargs):
@@ -313,6 +326,25 @@ def test_a_pod_that_changed_in_flight_is_tried_again_as_it_is_now():
     q.update(pod(1, class_id=2), 0)
     q.requeue_unschedulable(1, ["Deaf"], 0)
     assert [p.class_id for p in q.pop_batch(1, 1)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("by", "helped"), [(["A"], True), (["B"], False), (["B", "A"], True), (["Deaf"], False)]
+)
+def test_a_change_in_flight_counts_if_it_matters_to_who_rejected_the_pod(by, helped):
+    """addEventsIfPodInFlight, backend/queue/active_queue.go, v1.36."""
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.update(pod(1, class_id=2), 0, relabelled(a=""))
+    q.update(pod(1, class_id=3), 0, relabelled(c=""))
+    q.requeue_unschedulable(1, by, 0)
+    assert q.place(1).stage is (Stage.BACKOFF if helped else Stage.UNSCHEDULABLE)
+    q.move_on_event(added(a="", b=""), 1)
+    for popped in q.pop_batch(1, 1):
+        assert popped.class_id == 3
+        q.requeue_unschedulable(1, by, 1)
+        assert q.place(1).stage is Stage.UNSCHEDULABLE, "what was seen does not count again"
 
 
 def test_a_stale_binding_keeps_its_turn_and_costs_no_attempt():
@@ -789,6 +821,16 @@ class Law(RuleBasedStateMachine):
         assert stage is (Stage.BACKOFF if helped else Stage.UNSCHEDULABLE)
         if stage is Stage.UNSCHEDULABLE:
             self.rejected[number] = plugins
+
+    @precondition(lambda self: self._flying())
+    @rule(data=st.data(), label=st.sampled_from(["a", "b", "c"]), class_id=st.integers(3, 4))
+    def change_in_flight(self, data, label, class_id):
+        number = data.draw(st.sampled_from(self._flying()))
+        old = self.q.pod(number)
+        if old.class_id != class_id:
+            new = msgspec.structs.replace(old, class_id=class_id)
+            self.q.update(new, self.now, relabelled(**{label: ""}))
+            self.model[number].append(label)
 
     @precondition(lambda self: set(self._flying()) - self.parked)
     @rule(data=st.data())

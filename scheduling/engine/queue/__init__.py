@@ -298,7 +298,10 @@ class PriorityQueue:
         if entry.stage is Stage.IN_FLIGHT:
             # The decision saw the old version. When it comes back, the change is an event.
             entry.pod = pod
-            entry.changed_in_flight |= old.class_id != pod.class_id
+            if event is not None and pod.pod_id in self._in_flight:
+                entry.own_changes = (*entry.own_changes, event)
+            else:
+                entry.changed_in_flight |= old.class_id != pod.class_id
             return
         if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._waiting.remove(entry.pod.pod_id)
@@ -384,6 +387,7 @@ class PriorityQueue:
             entry.attempts += 1
             entry.rejected_by = entry.pending_by = frozenset()
             entry.changed_in_flight = entry.was_parked = False
+            entry.own_changes = ()
             self._tokens += 1
             entry.token = self._tokens
         return [entry.pod for entry in entries]
@@ -397,7 +401,8 @@ class PriorityQueue:
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
             self._placed(entry)
-            entry.changed_in_flight |= bool(self._in_flight.events_since(entry))
+            seen = not entry.own_changes and not self._in_flight.events_since(entry)
+            entry.changed_in_flight |= not seen
             self._in_flight.remove(pod_id)
             entry.was_parked = True
             entry.first_event = self._in_flight.event_count
@@ -433,7 +438,7 @@ class PriorityQueue:
         events: list[ClusterEvent] = []
         by = frozenset(rejected_by)
         if pod_id in self._in_flight:
-            events = self._in_flight.events_since(entry)
+            events = [*entry.own_changes, *self._in_flight.events_since(entry)]
             # Refused by a state that is gone, or by no plugin, it says nothing of its sisters.
             if by and not events and not entry.changed_in_flight:
                 refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))

@@ -15,6 +15,7 @@ import msgspec
 
 from clusterstate.objects.pod import Pod
 from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.events import ClusterEvent
 
 SCHEDULING_GATES = "SchedulingGates"
 _MICROSECONDS_PER_MINUTE = 60_000_000
@@ -141,8 +142,9 @@ class Entry:
     ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
     came back. ``refused_by``: the plugins of its last refusal, also while it is tried again.
     ``first_event`` is the number of the first event that its decision has not seen; of a
-    parked pod, how many events there had been when it was parked. ``was_parked``: it is parked, or
-    was in its last attempt.
+    parked pod, how many events there had been when it was parked. ``own_changes``: what changed
+    about the pod itself since it was popped; ``changed_in_flight``: something did of which no more
+    is known. ``was_parked``: it is parked, or was in its last attempt.
     """
 
     __slots__ = (
@@ -152,6 +154,7 @@ class Entry:
         "errors",
         "first_event",
         "not_before",
+        "own_changes",
         "pending_by",
         "pod",
         "queued_at",
@@ -179,6 +182,7 @@ class Entry:
         self.pending_by = _NO_PLUGINS
         self.first_event = 0
         self.changed_in_flight = False
+        self.own_changes: tuple[ClusterEvent, ...] = ()
         self.was_parked = False
         self.token = 0
         self.refused = False
