@@ -459,6 +459,7 @@ class _Cycle:
             evaluated=0 if filtered is None else len(filtered.rows),
             rejections=rejections,
             rejected_by=diagnosis.rejected_by,
+            pending_by=diagnosis.pending_by,
             judged=filtered,
             absent=begun.absent,
             nomination=nomination,
@@ -518,4 +519,5 @@ def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) 
         counts=tuple((s, count) for s, count in zip(statuses, counts, strict=True) if count),
         absent=begun.absent,
         rejected_by=tuple(sorted(plugins)),
+        pending_by=tuple(sorted({s.plugin for s in statuses[1:] if s.code is Code.PENDING})),
     )

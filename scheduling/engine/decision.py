@@ -139,9 +139,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     ``outcome``: scheduled, unschedulable or error. ``evaluated`` nodes were judged, ``feasible`` of
     them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``
     where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
-    text, or the error. ``rejected_by``: plugins to wait for, sorted. ``next_start``: where the
-    next pod's search begins. Of a pod that fits nowhere ``judged`` holds what Filter said, by row
-    of the snapshot as it then was, and ``absent`` the status of nodes that PreFilter left out.
+    text, or the error. ``rejected_by``: plugins to wait for, sorted; ``pending_by``: those of them
+    whose events skip the backoff. ``next_start``: where the next pod's search begins. Of a pod that
+    fits nowhere ``judged`` holds what Filter said, by row of the snapshot as it then was, and
+    ``absent`` the status of nodes that PreFilter left out.
     ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
     where room is made (``Snapshot.nominated_below``).
     """
@@ -162,6 +163,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     rejections: tuple[Rejection, ...] = ()
     message: str = ""
     rejected_by: tuple[str, ...] = ()
+    pending_by: tuple[str, ...] = ()
     judged: Filtered | None = None
     absent: Status = SUCCESS
     status: Status = SUCCESS

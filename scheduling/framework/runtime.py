@@ -252,7 +252,7 @@ class Framework(FilterPoint):
                 continue
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFiltered(status.by(plugin.name), nothing, status.by(plugin.name))
-            if status.code.rejects:
+            if status.code is Code.UNSCHEDULABLE:
                 # A later plugin may say that the pod is unresolvable, which weighs more. Of several
                 # that do not, the last one's answer counts.
                 rejection = status.by(plugin.name)

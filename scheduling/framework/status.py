@@ -24,7 +24,8 @@ class Code(IntEnum):
     SKIP = 5
     """Bind: not mine. PreFilter/PreScore: leave out this plugin's Filter or Score."""
     PENDING = 6
-    """The pod waits for an outside event; the queue keeps it until the plugin wakes it."""
+    """Filter, Reserve and Permit: a rejection until something outside happens; an event that the
+    plugin says is it has the pod tried at once, without a backoff. Preemption does not help."""
 
     @property
     def rejects(self) -> bool:

@@ -290,9 +290,10 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     """Why a pod could not be placed.
 
     ``node_to_status`` holds the nodes that were filtered; ``absent`` is the status of all others
-    (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted. ``counts``:
-    the distinct statuses and on how many nodes each is, without the absent ones; where it is empty,
-    ``node_to_status`` is counted.
+    (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted;
+    ``pending_by``: of those that answered Pending for a node. ``counts``: the distinct statuses and
+    on how many nodes each is, without the absent ones; where it is empty, ``node_to_status`` is
+    counted.
     """
 
     node_to_status: Mapping[str, Status] = msgspec.field(default_factory=dict)
@@ -301,6 +302,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     pre_filter_message: str = ""
     post_filter_message: str = ""
     rejected_by: tuple[str, ...] = ()
+    pending_by: tuple[str, ...] = ()
 
 
 NO_NODES = "no nodes available to schedule pods"

@@ -230,7 +230,9 @@ class VirtualCluster(Waking):
             if decision.outcome == ERROR:
                 queue.requeue_failed(pod_id, self.now)
             else:
-                queue.requeue_unschedulable(pod_id, decision.rejected_by, self.now)
+                queue.requeue_unschedulable(
+                    pod_id, decision.rejected_by, self.now, pending_by=decision.pending_by
+                )
             self._observer.refused(pod_id, decision)
         classes: dict[int, PodInfo] = {}
         for pod_id, node_name in zip(ids, names, strict=True):

@@ -405,7 +405,9 @@ class Binder:
             if decision.outcome == ERROR:
                 queue.requeue_failed(pod_id, now)
             else:
-                queue.requeue_unschedulable(pod_id, decision.rejected_by, now)
+                queue.requeue_unschedulable(
+                    pod_id, decision.rejected_by, now, pending_by=decision.pending_by
+                )
             if pod_id not in queue:
                 continue
             place = queue.place(pod_id)

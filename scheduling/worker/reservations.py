@@ -463,7 +463,7 @@ class Reservations:
                 [decision], self._mirror.snapshot, profile_revision=pod.revision, now=now
             )
             if not pod.waits:  # refused by PreBind or Bind: no event helps, but another attempt may
-                decision = msgspec.structs.replace(decision, rejected_by=())
+                decision = msgspec.structs.replace(decision, rejected_by=(), pending_by=())
             decisions.append(decision)
         self._binder.refuse(decisions, now)
         actions.drop([pod.pod_id for pod, _ in refused if pod.stored])
@@ -539,6 +539,7 @@ def _refused(placed: Decision, status: Status, *, fits: bool = False) -> Decisio
         rejections=(*placed.rejections, Rejection(status, 1)),
         message=message,
         rejected_by=(status.plugin,) if status.plugin else (),
+        pending_by=(status.plugin,) if status.code is Code.PENDING else (),
         nomination=Nomination(),
         status=status,
     )

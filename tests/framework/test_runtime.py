@@ -174,6 +174,21 @@ def test_who_names_nodes_that_do_not_fit_is_among_those_that_rejected(named: str
     assert decision.rejected_by == (("One", "Two") if named == "node-a" else ("One",))
 
 
+def test_who_answers_pending_for_a_node_is_told_apart() -> None:
+    """AddPluginStatus, framework/types.go, v1.36; PreFilter cannot answer so."""
+    calls: list[str] = []
+    waits = Status(Code.PENDING, ("not yet",))
+    one = Recorder("One", calls, filter={"node-a": waits, "node-b": unschedulable("full")})
+    two = Recorder("Two", calls, filter={"node-c": unschedulable("far")})
+    decision = decide(framework({"filter": [one, two]}))
+    assert decision.outcome == UNSCHEDULABLE
+    assert (decision.rejected_by, decision.pending_by) == (("One", "Two"), ("One",))
+    early = Recorder("Early", calls, pre_filter=(None, waits))
+    decision = decide(framework({"preFilter": [early]}))
+    assert decision.outcome == ERROR
+    assert decision.message == 'running PreFilter plugin "Early": not yet'
+
+
 def test_of_several_pre_filters_that_reject_the_last_one_says_why() -> None:
     """Those that named nodes are waited for as well: RunPreFilterPlugins, framework.go, v1.36."""
     calls: list[str] = []

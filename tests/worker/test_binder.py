@@ -112,6 +112,19 @@ def test_a_refused_pod_waits_at_once_and_its_condition_is_written_later(worker: 
     assert "Insufficient cpu" in row.message
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_what_a_plugin_waits_for_has_the_pod_tried_at_once(worker: Worker, pending: bool) -> None:
+    """Pending, ``isPodWorthRequeuing``, backend/queue/scheduling_queue.go, v1.36."""
+    (large,) = create("large", cpu="65")
+    (refused,) = worker.decide().unplaced()
+    if pending:
+        refused = msgspec.structs.replace(refused, pending_by=refused.rejected_by)
+    worker.binder.refuse([refused], SECONDS)
+    offer("n1", "128")
+    worker.mirror.refresh(SECONDS)
+    assert worker.mirror.queue.place(large).stage == ("active" if pending else "backoff")
+
+
 def test_a_pod_that_was_placed_drops_its_refusal(worker: Worker) -> None:
     (pod_id,) = create("p", cpu="65")
     worker.binder.refuse(worker.decide().unplaced(), SECONDS)
