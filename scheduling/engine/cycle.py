@@ -361,10 +361,14 @@ class _Cycle:
     def _filter(self, rows: Rows) -> Filtered:
         """Judge nodes, all or until enough are feasible (R171, R177)."""
         profile = self.framework.profile
-        wanted = feasible_nodes_to_find(
-            len(rows),
-            profile.percentage_of_nodes_to_score,
-            floor=profile.min_feasible_nodes_to_find,
+        wanted = (
+            min(1, len(rows))
+            if self.framework.finds_one
+            else feasible_nodes_to_find(
+                len(rows),
+                profile.percentage_of_nodes_to_score,
+                floor=profile.min_feasible_nodes_to_find,
+            )
         )
         total = self.snapshot.node_count
         if wanted >= len(rows):

@@ -92,7 +92,7 @@ class Decider:
         self._lane = fast_lane.FastLane(snapshot, framework)
         self._programs = row_program.RowPrograms(snapshot, framework)
         self.refusals = Refusals(snapshot, framework, self._programs)
-        self._looks_at_all = framework.profile.percentage_of_nodes_to_score >= 100
+        self._looks_at_all = framework.looks_at_all
         # Classes whose last pod fitted nowhere: the next one is diagnosed before anything else.
         self._unplaced: set[int] = set()
 

@@ -90,7 +90,7 @@ class Profile:
             for plugin in plugins.values()
         ):
             return
-        if framework.profile.percentage_of_nodes_to_score < 100:
+        if not framework.looks_at_all:
             return
         if sum(framework.weights.values()) * MAX_NODE_SCORE >= -LOW // 2:
             return

@@ -59,7 +59,7 @@ class Refusals:
         self._snapshot = snapshot
         self._programs = programs
         self.usable = _usable(framework)
-        self._sampling = framework.profile.percentage_of_nodes_to_score < 100
+        self._sampling = not framework.looks_at_all
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def __len__(self) -> int:

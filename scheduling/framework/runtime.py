@@ -173,6 +173,19 @@ class Framework(FilterPoint):
         return any(plugins) or self.works_before_binding
 
     @cached_property
+    def finds_one(self) -> bool:
+        """Whether the first node that fits is taken: nothing scores, and no extender filters.
+
+        Rule: ``findNodesThatPassFilters``, schedule_one.go, v1.36.
+        """
+        return not self.score_plugins and not any(one.filters_nodes for one in self.extenders)
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether every node is judged for every pod."""
+        return self.profile.percentage_of_nodes_to_score >= 100 and not self.finds_one
+
+    @cached_property
     def sorts_by_itself(self) -> bool:
         """Whether a plugin of another package orders the queue."""
         return any(plugin.name in self.third_party for plugin in self.queue_sort)

@@ -9,6 +9,7 @@ import pytest
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.pod import Pod
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
@@ -144,9 +145,54 @@ def test_a_failing_pre_filter_ends_the_cycle() -> None:
 def test_a_pre_filter_that_skips_leaves_out_its_filter() -> None:
     calls: list[str] = []
     idle = Recorder("Idle", calls, pre_filter=(None, SKIP), filter={"node-a": unschedulable("x")})
-    decision = decide(framework({"preFilter": [idle], "filter": [idle]}))
+    same = Recorder("Same", [])
+    decision = decide(framework({"preFilter": [idle], "filter": [idle], "score": [same]}))
     assert decision.feasible == 3
     assert calls == ["pre_filter Idle"]
+
+
+@pytest.mark.parametrize("percentage", [100, 50])
+def test_where_nothing_scores_the_first_node_that_fits_is_taken(percentage: int) -> None:
+    """TestSchedulerSchedulePod, schedule_one_test.go, v1.36: no extra nodes are evaluated."""
+    calls: list[str] = []
+    full = Recorder("Full", calls, filter={"node-b": unschedulable("full")})
+    run = framework({"filter": [full]})
+    profile = msgspec.structs.replace(run.profile, percentage_of_nodes_to_score=percentage)
+    run = Framework(profile, {"Full": full})
+    snapshot = cluster()
+    pods = [
+        PodToPlace(f"default/{number}", snapshot.intern(from_pod(make_pod("p").build())))
+        for number in range(4)
+    ]
+    found = schedule_batch(snapshot, run, pods, decider=Decider(snapshot, run))
+    assert [(one.node_name, one.evaluated, one.feasible) for one in found] == [
+        ("node-a", 1, 1), ("node-c", 2, 1), ("node-a", 1, 1), ("node-c", 2, 1),
+    ]  # fmt: skip
+    names = PreFilterResult(frozenset({"node-a", "node-c"}))
+    named = Recorder("Named", calls, pre_filter=(names, SUCCESS))
+    decision = decide(framework({"preFilter": [named]}))
+    assert (decision.evaluated, decision.feasible) == (1, 1)
+    scored = decide(framework({"preFilter": [named], "score": [Recorder("Same", calls)]}))
+    assert (scored.evaluated, scored.feasible) == (2, 2)
+
+
+class Outside(Recorder):
+    """An extender; ``filters_nodes``: whether it has a filter."""
+
+    def __init__(self, *, filters_nodes: bool) -> None:
+        super().__init__("Outside", [])
+        self.filters_nodes = filters_nodes
+
+    def process_preemption(self, state: Any, pod: Any, snapshot: Any, candidates: Any) -> Any:
+        return candidates
+
+
+@pytest.mark.parametrize(("filters", "evaluated"), [(True, 3), (False, 1)])
+def test_an_extender_that_filters_is_asked_about_more_than_one_node(
+    filters: bool, evaluated: int
+) -> None:
+    """``hasExtenderFilters``, schedule_one.go, v1.36."""
+    assert decide(framework({"filter": [Outside(filters_nodes=filters)]})).evaluated == evaluated
 
 
 def test_pre_filters_that_exclude_each_other_say_so() -> None:
@@ -205,7 +251,8 @@ def test_a_rejected_node_is_not_shown_to_later_filters() -> None:
     calls: list[str] = []
     first = Recorder("First", calls, filter={"node-b": unschedulable("full", "dark")})
     second = Recorder("Second", calls, filter={"node-c": unresolvable("far")})
-    decision = decide(framework({"filter": [first, second]}), full=True)
+    points = {"filter": [first, second], "score": [Recorder("Same", [])]}
+    decision = decide(framework(points), full=True)
     assert calls == [
         "filter First",
         "judged node-a node-b node-c",
@@ -358,7 +405,7 @@ def test_a_filter_for_single_nodes_rejects_with_its_reasons() -> None:
         def filter_node(self, pod: Any, node: Any) -> Status | None:
             return None if node.metadata.name == "node-b" else unschedulable("not b")
 
-    decision = decide(framework({"filter": [OnlyB()]}))
+    decision = decide(framework({"filter": [OnlyB()], "score": [Recorder("Same", [])]}))
     assert decision.node_name == "node-b"
     assert [(r.status.reasons, r.nodes) for r in decision.rejections] == [(("not b",), 2)]
 
@@ -418,7 +465,8 @@ def test_a_broken_plugin_is_named_and_the_next_pod_is_decided(
     point: str, answers: dict[str, Any], text: str
 ) -> None:
     calls: list[str] = []
-    run = framework({point: [Recorder("Broken", calls, **answers)]})
+    broken = Recorder("Broken", calls, **answers)
+    run = framework({"score": [Recorder("Same", calls)], point: [broken]})
     snapshot = cluster()
     infos = [snapshot.intern(from_pod(make_pod(name).build())) for name in ("p", "q")]
     pods = [PodToPlace(f"default/{n}", info) for n, info in enumerate(infos)]
