@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from clusterstate import changes
+from clusterstate.actions import transactions
 from clusterstate.actions.stored import Deleted, Row
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects import document
@@ -167,7 +168,7 @@ def _delete_turn(
         if revision is None:
             results[place] = Deleted(row.composed(), row.revision, row.uid, gone=False)
         else:
-            composed = document.compose(one.text, revision, one.overlay)
+            composed = transactions.told(one.text, revision, one.overlay, before=row.revision)
             results[place] = Deleted(composed, revision, row.uid, gone=one.gone)
     return results
 

@@ -250,7 +250,7 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
     # The reload above holds the admission lock shared until this transaction ends.
     assert row is not None
     changes.announce(row[0], ("Event",))
-    return Stored(document.compose(text, row[0]), row[0], admitted.warnings, metadata["uid"])
+    return Stored(transactions.told(text, row[0]), row[0], admitted.warnings, metadata["uid"])
 
 
 def _lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
@@ -336,7 +336,8 @@ def update_event(
     else:
         revision = _write(row, new, text, now)
     changes.announce(revision, ("Event",))
-    return Stored(document.compose(text, revision), revision, admitted.warnings, row.uid)
+    body = transactions.told(text, revision, before=row.revision)
+    return Stored(body, revision, admitted.warnings, row.uid)
 
 
 def _write(row: Row, new: Manifest, text: str, now: datetime) -> int:

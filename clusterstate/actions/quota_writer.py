@@ -89,4 +89,6 @@ def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) 
     if not rows:
         return stored  # it was being deleted, and nothing keeps it any more
     row = rows[0]
-    return Stored(row.composed(), row.revision, stored.warnings, stored.uid)
+    told = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
+    body = transactions.told(row.text, row.revision, row.overlay, before=int(told))
+    return Stored(body, row.revision, stored.warnings, stored.uid)

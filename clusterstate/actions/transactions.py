@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+import msgspec
 from django.db import IntegrityError, OperationalError, connection, transaction
 from psycopg import errors
 
 from clusterstate import sql
 from clusterstate.actions.object_meta import already_exists
+from clusterstate.objects import document
+from clusterstate.objects.document import Overlay
 from clusterstate.objects.kind import Kind
 
 _rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
@@ -33,6 +36,21 @@ def rehearsal() -> Iterator[None]:
 def is_rehearsal() -> bool:
     """Return whether what is written now will be rolled back."""
     return _rehearsing.get()
+
+
+def told(text: str, revision: int, overlay: Overlay = document.EMPTY, *, before: int = 0) -> bytes:
+    """Return an object that was written at ``revision``, as JSON, as its writer is told of it.
+
+    ``before`` is the version that it had, 0 for a new one. A dry run leaves an object at that
+    version and gives a new one none, since nobody will ever read the one that was written.
+    Rule: ``DryRunnableStorage``, apiserver ``registry/generic/registry/dryrun.go``, v1.36.
+    """
+    if not is_rehearsal():
+        return document.compose(text, revision, overlay)
+    manifest = document.decode(text, before, overlay)
+    if not before:
+        del manifest["metadata"]["resourceVersion"]
+    return msgspec.json.encode(manifest)
 
 
 def work(*, dry_run: bool = False) -> AbstractContextManager[None]:

@@ -190,7 +190,7 @@ class Writer:
             changes.announce(inserted[-1].revision, (kind.name,))
             for row, one in zip(inserted, prepared, strict=True):
                 results[one.place] = Stored(
-                    document.compose(row.text, row.revision),
+                    transactions.told(row.text, row.revision),
                     row.revision,
                     one.admitted.warnings,
                     one.admitted.manifest["metadata"]["uid"],
@@ -300,7 +300,8 @@ class Writer:
             revision = self._write(kind, row, new, old, text, slots, now)
             if books is not None:
                 books.write(now)
-            return Stored(document.compose(text, revision, slots), revision, warnings, row.uid)
+            body = transactions.told(text, revision, slots, before=row.revision)
+            return Stored(body, revision, warnings, row.uid)
 
     def _write(
         self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,

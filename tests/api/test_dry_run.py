@@ -269,6 +269,30 @@ def test_no_write_of_a_kind_leaves_anything(cluster, kinds):
             check(cluster, _versioned(cluster, kind, call), before)
 
 
+@pytest.mark.parametrize("kinds", few([BY_STORAGE[:20], BY_STORAGE[20:]]), ids=["first", "others"])
+def test_an_object_keeps_its_version_in_a_dry_run_and_a_new_one_has_none(cluster, kinds):
+    """What is told is not stored, and ``kubectl diff`` would show the version as a change."""
+    told = 0
+    for kind in kinds:
+        for call in calls_of(kind):
+            method, path, body, content_type = _versioned(cluster, kind, call)
+            mark = "&" if "?" in path else "?"
+            one = f"{collection(kind)}/{named(kind, 'old')}"
+            stored = cluster.get(one).ok()["metadata"]["resourceVersion"]
+            wanted = f"{path}{mark}dryRun=All"
+            done = cluster.call(method, wanted, body, content_type=content_type)
+            assert done.status in (200, 201, 202), (method, path, done.raw[:300])
+            answer = done.json
+            items = answer.get("items", [answer])
+            for item in items:
+                if (item.get("metadata") or {}).get("name"):
+                    told += 1
+                    is_old = item["metadata"]["name"] == named(kind, "old")
+                    version = item["metadata"].get("resourceVersion")
+                    assert version == (stored if is_old else None), (method, path)
+    assert told > 6 * len(kinds)
+
+
 def _versioned(cluster, kind, call: Call) -> Call:
     """Return a write that says which version it replaces, where it has to."""
     method, path, body, content_type = call

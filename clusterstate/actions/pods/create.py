@@ -284,7 +284,7 @@ def _insert(
         remember_classes(unknown)
     return [
         Stored(
-            document.compose(one.text, row[1], one.overlay),
+            transactions.told(one.text, row[1], one.overlay),
             row[1],
             one.warnings,
             str(one.uid),
