@@ -126,7 +126,10 @@ Args = (
 
 
 def _resources(args: Field) -> tuple[ResourceSpec, ...]:
-    """Read ``resources``; absent or empty means cpu and memory; an absent weight is 1 (R106-7)."""
+    """Read ``resources``; absent or empty means cpu and memory, no weight or 0 means 1 (R106-7).
+
+    Rule: ``SetDefaults_NodeResourcesFitArgs`` and ``..BalancedAllocationArgs``, v1/defaults.go.
+    """
     found = []
     for entry in args.objects("resources"):
         name = entry.text("name")
@@ -134,7 +137,7 @@ def _resources(args: Field) -> tuple[ResourceSpec, ...]:
             entry.errors.append(FieldError(REQUIRED, entry.child("name")))
         # The seeds write CPU and Memory (R106).
         name = {"CPU": "cpu", "Memory": "memory"}.get(name, name)
-        weight = entry.integer("weight", 1)
+        weight = entry.integer("weight", 1) or 1
         entry.finish()
         found.append(ResourceSpec(name=name, weight=weight))
     return tuple(found) or DEFAULT_RESOURCES

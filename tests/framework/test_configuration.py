@@ -258,11 +258,6 @@ RATIO = FIT + ".requestedToCapacityRatio"
         ),
         (
             "NodeResourcesFit",
-            "{scoringStrategy: {resources: [{name: cpu, weight: 0}]}}",
-            {(FIT + ".resources[0].weight", "Invalid")},
-        ),
-        (
-            "NodeResourcesFit",
             "{scoringStrategy: {type: RequestedToCapacityRatio}}",
             {(RATIO, "Required")},
         ),
@@ -374,6 +369,21 @@ def test_plugin_arguments_are_checked(name, args, expected):
     """R104, R107, C13: shape strictly increasing in 0-100, score 0-10, weights 1-100."""
     found = wrong(one_profile(config=f"[{{name: {name}, args: {args}}}]"))
     assert found == {(field, "FieldValue" + kind) for field, kind in expected}
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("NodeResourcesFit", "{scoringStrategy: {resources: [{name: cpu, weight: 0}, {name: a}]}}"),
+        ("NodeResourcesBalancedAllocation", "{resources: [{name: cpu, weight: 0}, {name: a}]}"),
+    ],
+)
+def test_a_resource_without_a_weight_or_with_0_weighs_1(name, args):
+    """R107; apis/config/v1/defaults.go, v1.36."""
+    document = one_profile(config=f"[{{name: {name}, args: {args}}}]")
+    found = load(document).profiles[0].args[name]
+    resources = getattr(found, "scoring_strategy", found).resources
+    assert [(one.name, one.weight) for one in resources] == [("cpu", 1), ("a", 1)]
 
 
 def test_operators_of_an_added_affinity_are_checked():
