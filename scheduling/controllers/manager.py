@@ -1,9 +1,10 @@
-"""Runs the controllers that look at the log once a second, as kube-controller-manager does.
+"""The controllers that look at the log once a second, as those of kube-controller-manager do.
 
-They are passes of a few queries each, so one loop runs all (``scheduling.processes``). In most
-seconds nothing happened, so the pass begins with one query that finds which of them have something
-to look at. Pods are evicted and bound by loops of their own, and nodes are judged at a pace of
-their own.
+In most seconds nothing happened, so one query finds which of them have something to look at. A pass
+is a few queries, or half a minute of work when thousands of pods are to be made: the worker process
+therefore gives each controller a thread of its own (``scheduling.processes.duties``), and none
+waits for another. Each holds its own lock or writes what bears to be written twice. Pods are
+evicted and bound by loops of their own, and nodes are judged at a pace of their own.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from django.db import InterfaceError, OperationalError
 
 from clusterstate import sql
 from clusterstate.actions import aside, namespaces
@@ -134,20 +136,33 @@ CONTROLLERS: Final[dict[str, Controller]] = {
 }
 
 
-def run(now: datetime, progress: Callable[[], object] = lambda: None) -> list[str]:
-    """Run every controller that has pending work; return the names of those that ran.
+def with_work(now: datetime) -> list[str]:
+    """Return the controllers that have something to do, in the order in which they work.
 
-    A controller that fails is logged and the others still run. ``progress`` is called before each
-    controller. Queries once when nothing happened.
+    Queries once.
     """
     seen = pending_work(list(CONTROLLERS))
-    looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
-    for name in looked:
-        progress()
+    return [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
+
+
+def look(name: str, now: datetime) -> None:
+    """Run one pass of a controller; what fails is logged, and the next pass tries it again."""
+    try:
         sql.drop_dead_connection()
-        try:
-            with actor.acting(CONTROLLERS[name].actor):
-                CONTROLLERS[name].look(now)
-        except Exception:
-            logger.exception("controller_failed", controller=name)
+        with actor.acting(CONTROLLERS[name].actor):
+            CONTROLLERS[name].look(now)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("controller_lost_the_database", controller=name, error=str(error).strip())
+    except Exception:
+        logger.exception("controller_failed", controller=name)
+
+
+def run(now: datetime) -> list[str]:
+    """Run every controller that has work, one after the other; return the names of those that ran.
+
+    Queries once when nothing happened.
+    """
+    looked = with_work(now)
+    for name in looked:
+        look(name, now)
     return looked

@@ -1,12 +1,13 @@
 """The work of the worker with the controllers, in three loops that ``loops`` starts.
 
-``run_duties`` runs what is due each second: the controllers, the judgement of nodes, binding
-plugins, the landings of pods that leave, webhooks, and each minute the deletion of old rows.
-``carry_out_plans`` and ``pack_and_seal`` have loops of their own, because a round of them may take
-long. What needs NumPy and the plugins is imported when there is something to do for it.
+``run_duties`` judges nodes and begins what is due each second: the controllers, binding plugins,
+the landings of pods that leave, webhooks, and each minute the deletion of old rows. All of these
+work on threads of their own, since any of them may take long: the rollout of a large Deployment
+must hold up neither the judgement of nodes nor anything else. ``carry_out_plans`` and
+``pack_and_seal`` have loops of their own, because a round of them may take long. What needs NumPy
+and the plugins is imported when there is something to do for it.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.webhooks import delivery
 from scheduling.processes.loop import ATTEMPT_SECONDS, AWAY, Loop, hang_up
+from scheduling.processes.own_thread import OwnThread
 
 logger = structlog.get_logger(__name__)
 
@@ -51,20 +53,20 @@ _FORESEE_AHEAD = timedelta(seconds=30)
 
 
 def run_duties(loop: Loop) -> None:
-    """Run each duty when it is due, until the process stops."""
+    """Do or begin each duty when it is due, until the process stops."""
     reporter = progress.Reporter(loop.name)
     binding_cycles = _BindingCycles(loop)
-    landings = ThreadPoolExecutor(1, thread_name_prefix="worker")
-    foreseeing = threading.Lock()
+    controllers = Controllers()
+    landings, trimming = OwnThread("landings"), OwnThread("trim")
     deliveries = ThreadPoolExecutor(_DELIVERING_AT_ONCE, thread_name_prefix="webhook")
     delivering: set[int] = set()
     duties = (
-        _Duty(_LOOK_SECONDS, lambda: manager.run(steady_clock.now(), progress=loop.busy)),
+        _Duty(_LOOK_SECONDS, controllers.begin),
         _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(steady_clock.now())),
         _Duty(_LOOK_SECONDS, binding_cycles.begin),
-        _Duty(_LOOK_SECONDS, lambda: _foresee_landings(landings, foreseeing)),
+        _Duty(_LOOK_SECONDS, lambda: _foresee_landings(landings)),
         _Duty(_LOOK_SECONDS, lambda: _deliver_webhooks(deliveries, delivering)),
-        _Duty(_TRIM_SECONDS, trim),
+        _Duty(_TRIM_SECONDS, lambda: trimming.begin(trim)),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
     try:
@@ -76,8 +78,41 @@ def run_duties(loop: Loop) -> None:
             loop.pause(pause)
     finally:
         binding_cycles.end()
-        landings.shutdown(wait=False, cancel_futures=True)
+        controllers.end()
+        landings.end()
+        trimming.end()
         deliveries.shutdown(wait=False, cancel_futures=True)  # a receiver may take its time
+
+
+class Controllers:
+    """The controllers of ``manager``, each on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._threads = {name: OwnThread(f"controller-{name}") for name in manager.CONTROLLERS}
+
+    def begin(self) -> list[str]:
+        """Begin a pass of each controller that has work and is in none; return their names.
+
+        Queries once.
+        """
+        return [
+            name
+            for name in manager.with_work(steady_clock.now())
+            if self._threads[name].begin(partial(_look, name))
+        ]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the passes that run, ``seconds`` at most each; return whether all have ended."""
+        return all(thread.wait(seconds) for thread in self._threads.values())
+
+    def end(self) -> None:
+        """Have the threads end after the passes that run; returns at once."""
+        for thread in self._threads.values():
+            thread.end()
+
+
+def _look(name: str) -> None:
+    manager.look(name, steady_clock.now())
 
 
 class _Duty:
@@ -198,10 +233,10 @@ def _deliver_webhooks(threads: ThreadPoolExecutor, busy: set[int]) -> None:
             )
 
 
-def _foresee_landings(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
+def _foresee_landings(thread: OwnThread) -> None:
     """Work out on a thread where pods will go that leave soon because of node labels."""
-    if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
-        threads.submit(_on_thread, _foresee_all, busy.release)
+    if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1):
+        thread.begin(_foresee_all)
 
 
 def _foresee_all() -> None:

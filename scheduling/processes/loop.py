@@ -19,7 +19,7 @@ _STANDBY_SECONDS = 0.25
 _AFTER_FAILURE_SECONDS = 0.5
 ATTEMPT_SECONDS = settings.DATABASE_ANSWER_SECONDS + 30
 """How long it may take to find out that the database does not answer."""
-_PASS_SECONDS = 300.0
+PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
 
 
@@ -60,7 +60,7 @@ class Loop:
 
     def busy(self) -> None:
         """Say that a pass begins, which may take long."""
-        heartbeats.beat(self.name, _PASS_SECONDS)
+        heartbeats.beat(self.name, PASS_SECONDS)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless there is a nudge or the process stops."""

@@ -1,0 +1,66 @@
+"""A thread for one piece of work that may take long, so that the loop that begins it goes on."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import structlog
+
+from clusterstate import heartbeats, sql
+from scheduling.processes.loop import AWAY, PASS_SECONDS, hang_up
+
+logger = structlog.get_logger(__name__)
+
+
+class OwnThread:
+    """Does one thing at a time on a thread, and a database session, of its own.
+
+    The thread begins with the first work, and does not keep the process from ending. Work that
+    takes longer than ``PASS_SECONDS`` counts as hung (``clusterstate.heartbeats``).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def begin(self, do: Callable[[], object]) -> bool:
+        """Have the thread call ``do``; False, and nothing is done, while it is busy.
+
+        What fails is logged, and closes the thread's session. Only one thread may call this.
+        """
+        if not self._idle.is_set():
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+            self._thread.start()
+        self._idle.clear()
+        self._work.put(do)
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing is being done, ``seconds`` at most; return whether that is so."""
+        return self._idle.wait(seconds)
+
+    def end(self) -> None:
+        """Have the thread end when it has done what it does; returns at once."""
+        self._work.put(None)
+
+    def _live(self) -> None:
+        while (do := self._work.get()) is not None:
+            heartbeats.beat(self.name, PASS_SECONDS)
+            try:
+                sql.drop_dead_connection()
+                do()
+            except AWAY as error:
+                logger.warning("lost_the_database", thread=self.name, error=str(error).strip())
+                hang_up()
+            except Exception:
+                logger.exception("worker_thread_failed", thread=self.name)
+                hang_up()
+            finally:
+                heartbeats.rest(self.name)
+                self._idle.set()
+        hang_up()

@@ -1,0 +1,160 @@
+"""What the controllers' process does each second: no controller holds up another, nor the loop."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from django.db import DataError, OperationalError, connection
+from structlog.testing import capture_logs
+
+from clusterstate import progress, steady_clock
+from clusterstate.actions import objects
+from clusterstate.queries.objects import find_object
+from scheduling.controllers import manager
+from scheduling.controllers.nodes import lifecycle
+from scheduling.processes import duties
+from scheduling.processes.loop import Loop
+from scheduling.processes.own_thread import OwnThread
+from tests.waiting import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SECONDS = 20.0
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """An event that what is held waits for; it is set when the test ends, however it ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Loop]]:
+    """Start the loop of the controllers, which is stopped when the test ends."""
+    loops: list[Loop] = []
+
+    def start() -> Loop:
+        loops.append(Loop(manager.NAME, duties.run_duties))
+        loops[-1].start()
+        return loops[-1]
+
+    yield start
+    for loop in loops:
+        loop.stop()
+        loop.join(SECONDS)
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, name: str, **change: object) -> None:
+    kept = manager.CONTROLLERS[name]
+    monkeypatch.setitem(manager.CONTROLLERS, name, msgspec.structs.replace(kept, **change))
+
+
+def test_every_controller_can_be_at_work_at_the_same_time(monkeypatch):
+    """The barrier opens when all of them have come to it: then none waits for another's end."""
+    together = threading.Barrier(len(manager.CONTROLLERS) + 1)
+    for name in manager.CONTROLLERS:
+        replace(
+            monkeypatch,
+            name,
+            look=lambda now: together.wait(SECONDS),
+            has_work=lambda seen, now: True,
+        )
+    controllers = duties.Controllers()
+    assert controllers.begin() == list(manager.CONTROLLERS)
+    assert controllers.begin() == []  # each is in a pass
+    together.wait(SECONDS)
+    assert controllers.wait(SECONDS)
+    controllers.end()
+
+
+@pytest.mark.parametrize("slow", [*manager.CONTROLLERS, "trim", "landings"])
+def test_what_takes_long_holds_up_nothing_else(slow, monkeypatch, running, released):
+    """Namespaces end, roles are aggregated, nodes are judged and the loop reports meanwhile."""
+    held, judged = threading.Event(), threading.Event()
+
+    def hold(*_: object) -> None:
+        held.set()
+        released.wait(3 * SECONDS)
+
+    def judge(now: object) -> None:
+        if held.is_set():
+            judged.set()
+
+    if slow == "trim":
+        monkeypatch.setattr(duties, "trim", hold)
+    elif slow == "landings":
+        monkeypatch.setattr(duties, "_foresee_all", hold)
+        monkeypatch.setattr(duties, "unforeseen", lambda before, *, limit: [1])
+    else:
+        replace(monkeypatch, slow, look=hold, has_work=lambda seen, now: True)
+    monkeypatch.setattr(lifecycle, "run", judge)
+    running()
+    assert held.wait(SECONDS)
+    now = steady_clock.now()
+    objects.create("Namespace", "", {"metadata": {"name": "old"}}, now=now)
+    objects.create("Namespace", "", {"metadata": {"name": "new"}}, now=now)
+    objects.delete("Namespace", "", "old", now=now)
+    assert judged.wait(SECONDS)
+    if slow != "namespaces":
+        until(lambda: find_object("Namespace", "", "old") is None, seconds=SECONDS)
+    if slow != "namespace-defaults":
+        until(lambda: find_object("ServiceAccount", "new", "default") is not None, seconds=SECONDS)
+    standing = progress.standing(patience=SECONDS)
+    assert standing.silent_seconds[manager.NAME] < progress.SILENT_SECONDS
+    assert not released.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "event"),
+    [
+        (OperationalError("the connection is lost"), "warning", "controller_lost_the_database"),
+        (DataError("a row that nobody can read"), "error", "controller_failed"),
+    ],
+)
+def test_a_pass_that_fails_is_told_and_tried_again(error, level, event, monkeypatch):
+    passes = []
+
+    def look(now: object) -> None:
+        passes.append(now)
+        if len(passes) == 1:
+            raise error
+
+    for name in manager.CONTROLLERS:
+        replace(monkeypatch, name, has_work=lambda seen, now: False)
+    replace(monkeypatch, "garbage", look=look, has_work=lambda seen, now: True)
+    controllers = duties.Controllers()
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert controllers.begin() == ["garbage"]
+            assert controllers.wait(SECONDS)
+    controllers.end()
+    assert len(passes) == 2
+    told = [(one["log_level"], one["event"], one["controller"]) for one in lines]
+    assert told == [(level, event, "garbage")]
+
+
+def test_a_thread_goes_on_after_a_failure_in_a_session_of_its_own():
+    sessions: list[int] = []
+
+    def note() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            sessions.append(cursor.fetchone()[0])
+
+    def fail() -> None:
+        note()
+        raise ValueError("whatever")
+
+    thread = OwnThread("one")
+    with capture_logs() as lines:
+        for do in (note, fail, note):
+            assert thread.begin(do)
+            assert thread.wait(SECONDS)
+    thread.end()
+    assert [one["thread"] for one in lines] == ["one"]
+    assert sessions[0] == sessions[1] != sessions[2]  # the session of a failure is closed
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        assert cursor.fetchone()[0] not in sessions
