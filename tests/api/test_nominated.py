@@ -104,6 +104,25 @@ def test_a_nomination_ends_where_there_is_no_node_at_all(cluster, runner):
     assert state(cluster, "nominated") == ("", "")
 
 
+@pytest.mark.parametrize("others", [True, False], ids=["another node", "no node"])
+def test_who_made_room_on_a_node_that_goes_is_nominated_no_longer(cluster, runner, others):
+    """TestNominatedNodeCleanUp, test/integration/scheduler/preemption, v1.36."""
+    keep = {"metadata": {"finalizers": ["example.org/keep"]}}
+    submit(cluster, "low", "4", bound="node")
+    cluster.patch(f"{PODS}/low", keep).ok()
+    if others:
+        tainted = node("tainted")
+        tainted["spec"] = {"taints": [{"key": "a", "effect": "NoSchedule"}]}
+        cluster.post(NODES, tainted).ok(201)
+    submit(cluster, "medium", "4", "middle")
+    runner.turn()
+    assert state(cluster, "medium") == ("", "node")
+    cluster.delete(f"{NODES}/node").ok()
+    cluster.patch(f"{PODS}/low", {"metadata": {"finalizers": None}}).ok()
+    runner.turn(20)
+    assert state(cluster, "medium") == ("", "")
+
+
 def test_who_waited_behind_a_nomination_goes_on_when_it_is_gone(cluster, runner):
     keep = {"metadata": {"finalizers": ["example.org/keep"]}}
     for name in ("victim-1", "victim-2"):
