@@ -451,7 +451,7 @@ class _Cycle:
                 status = failure.status
             diagnosis.post_filter_message = status.message
         displaced: tuple[Hashable, ...] = ()
-        if nomination is not None and nomination.victims:
+        if nomination is not None and not all(one.terminating for one in nomination.victims):
             below = self.snapshot.nominated_below(nomination.node_name, self.info.priority)
             displaced = tuple(below)
         rejections = () if filtered is None else count_rejections(filtered)

@@ -144,7 +144,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     fits nowhere ``judged`` holds what Filter said, by row of the snapshot as it then was, and
     ``absent`` the status of nodes that PreFilter left out.
     ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
-    where room is made (``Snapshot.nominated_below``).
+    where room is made (``Snapshot.nominated_below``); none if all victims are leaving already, so
+    that there is nothing to do (``prepareCandidateAsync``, preemption/executor.go, v1.36).
     """
 
     key: Hashable

@@ -234,6 +234,29 @@ def test_pods_that_make_room_on_one_node_in_one_batch_are_all_nominated_there(
         worker.mirror.refresh(SECONDS)
 
 
+@pytest.mark.parametrize("one_stays", [False, True])
+def test_who_needs_only_pods_that_leave_already_takes_no_nomination_away(
+    worker: Worker, one_stays: bool
+) -> None:
+    """Unless one of them is to leave that does not yet (executor.go, v1.36)."""
+    offer("n1", "4")
+    create("a", "b", cpu="2")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    make_priority("middle", 5)
+    make_priority("high", 10)
+    (middle,) = create("middle", cpu="2" if one_stays else "4", priorityClassName="middle")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    assert nomination_of("middle") == "n1"
+    worker.mirror.refresh(SECONDS)
+    create("high", cpu="4", priorityClassName="high")
+    (decision,) = worker.decide().unplaced()
+    assert len(decision.victims) == 2
+    assert decision.displaced == ((middle,) if one_stays else ())
+    worker.binder.refuse([decision], SECONDS)
+    assert (nomination_of("high"), nomination_of("middle")) == ("n1", "" if one_stays else "n1")
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_preemption_that_is_not_carried_out_leaves_nominations_as_they_were(
     worker: Worker, gone: bool
