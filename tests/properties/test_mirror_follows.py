@@ -1,5 +1,6 @@
 """After any sequence of writes, a mirror that followed them is a mirror that is loaded anew."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from clusterstate.actions import bootstrap, objects, reservations
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects.errors import Forbidden, Invalid
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.reservations import WAITING
+from scheduling.controllers import resizes
 from scheduling.controllers.evictions import timers
 from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.types import PodInfo
@@ -53,6 +56,15 @@ ASKS = {"requests": {"cpu": "100m", "memory": "64Mi", "example.com/gpu": "1"},
         "limits": {"example.com/gpu": "1"}}  # fmt: skip
 SPECS: dict[str, dict[str, Any]] = {
     "simple": {},
+    "sized": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "i",
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+            }
+        ]
+    },
     "greedy": {"containers": [{"name": "main", "image": "i", "resources": ASKS}]},
     "apart": {"affinity": APART},
     "gated": {"schedulingGates": [{"name": "a.b/c"}]},
@@ -276,6 +288,50 @@ class Following(RuleBasedStateMachine):
                 now=NOW, subresource="status",
             )  # fmt: skip
 
+    @rule(
+        data=st.data(),
+        cpu=st.sampled_from(("50m", "100m", "8", "63", "64")),
+        memory=st.sampled_from(("32Mi", "64Mi", "200Gi")),
+    )
+    def a_pod_is_resized(self, data: st.DataObject, cpu: str, memory: str) -> None:
+        names = [name for name in self.pods if find_pod_id("default", name) is not None]
+        if names:
+            _resize(data.draw(st.sampled_from(names)), cpu, memory)
+
+    @rule(
+        data=st.data(),
+        allocated=st.sampled_from(("100m", "2")),
+        actual=st.sampled_from(("100m", "3", "")),
+        reason=st.sampled_from(("", "Deferred", "Infeasible")),
+    )
+    def an_agent_tells_of_a_resize(
+        self, data: st.DataObject, allocated: str, actual: str, reason: str
+    ) -> None:
+        names = [name for name in self.pods if _bound(name)]
+        if not names:
+            return
+        told: dict[str, Any] = {"name": "main", "allocatedResources": {"cpu": allocated}}
+        if actual:
+            told["resources"] = {"requests": {"cpu": actual}}
+        pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+        status = {"containerStatuses": [told], "conditions": [pending] if reason else []}
+        objects.update(
+            "Pod", "default", data.draw(st.sampled_from(names)),
+            lambda m: {**m, "status": {**m["status"], **status}},
+            now=NOW, subresource="status",
+        )  # fmt: skip
+
+    @rule(node=st.sampled_from(NODES), cpu=st.sampled_from(("8", "64")))
+    def a_node_offers_another_amount(self, node: str, cpu: str) -> None:
+        if _exists(node):
+            offered = {"allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"}}
+            objects.update("Node", "", node, lambda m: {**m, "status": {**m["status"], **offered}},
+                           now=NOW, subresource="status")  # fmt: skip
+
+    @rule()
+    def what_waits_for_room_is_tried_again(self) -> None:
+        resizes.follow(NOW)
+
     @rule(data=st.data())
     def a_toleration_is_added(self, data: st.DataObject) -> None:
         names = [name for name in self.pods if find_pod_id("default", name) is not None]
@@ -358,6 +414,18 @@ class Following(RuleBasedStateMachine):
         assert loaded.cursor == self.mirror.cursor
         ids = sorted(self.ids.values())
         assert told(self.mirror, ids) == told(loaded, ids)
+
+
+def _resize(name: str, cpu: str, memory: str) -> None:
+    def resized(manifest: dict[str, Any]) -> dict[str, Any]:
+        container = dict(manifest["spec"]["containers"][0])
+        stated = container.get("resources") or {}
+        asked = {**stated.get("requests", {}), "cpu": cpu, "memory": memory}
+        container["resources"] = {**stated, "requests": asked}
+        return {**manifest, "spec": {**manifest["spec"], "containers": [container]}}
+
+    with contextlib.suppress(Invalid, Forbidden):  # of another class, or larger than its node
+        objects.update("Pod", "default", name, resized, now=NOW, subresource="resize")
 
 
 def _nominate(name: str, node: str) -> None:
