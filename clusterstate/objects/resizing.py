@@ -211,13 +211,8 @@ def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) 
             ]  # fmt: skip
     if (had.get("spec") or {}).get("resources"):
         status |= _whole(had)
-    before: Manifest = {}
-    others = []
-    for one in status.get("conditions") or ():
-        if one.get("type") == PENDING:
-            before = one
-        elif one.get("type") != IN_PROGRESS:
-            others.append(one)
+    listed = [one for one in status.get("conditions") or () if one.get("type") != IN_PROGRESS]
+    before: Manifest = next((one for one in listed if one.get("type") == PENDING), {})
     condition = {
         "type": PENDING,
         "status": "True",
@@ -226,7 +221,10 @@ def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) 
         "lastTransitionTime": before.get("lastTransitionTime") or now,
         "observedGeneration": generation,
     }
-    status |= {"conditions": [*others, condition], "observedGeneration": generation}
+    # In its place, so that who says the same again changes nothing.
+    conditions = [condition if one is before else one for one in listed]
+    status["conditions"] = conditions if before else [*conditions, condition]
+    status["observedGeneration"] = generation
     return {**new, "status": status}
 
 

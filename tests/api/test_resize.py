@@ -188,3 +188,13 @@ def test_a_past_version_is_shown(cluster):
     version = before["metadata"]["resourceVersion"]
     query = f"?resourceVersion={version}&resourceVersionMatch=Exact"
     assert resources(cluster.get(RESIZE + query).ok()) == amounts("1")
+
+
+def test_what_an_agent_tells_of_a_pod_that_asks_for_nothing_is_kept(cluster):
+    """An agent that reads back less than it told would tell it for ever."""
+    cluster.post(PODS, pod("q", nodeName="n")).ok(201)
+    told = {"name": "c", "image": "i", "imageID": "", "ready": True, "restartCount": 0,
+            "state": {"running": {}}, "resources": {}}  # fmt: skip
+    cluster.patch(f"{PODS}/q/status", {"status": {"containerStatuses": [told]}}).ok()
+    (kept,) = cluster.get(f"{PODS}/q").ok()["status"]["containerStatuses"]
+    assert kept["resources"] == {}

@@ -13,6 +13,7 @@ from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Connection
 from clusterstate.local.hollow.fleet import Fleet
+from clusterstate.local.hollow.resizes import Room
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -567,3 +568,126 @@ def test_no_two_pods_have_an_address():
     full = [other.take(f"u{number}") for number in range(20)]
     assert full[-1] == ""  # none is left, and none is given twice
     assert addresses.of_node(0) != addresses.of_node(1)
+
+
+# Resizes --------------------------------------------------------------------------------------
+
+
+def sized(cpu="1", memory="1Gi", **container):
+    asked = {"resources": {"requests": {"cpu": cpu, "memory": memory}}, **container}
+    return pod(container=asked)
+
+
+def resized(one, cpu="1", memory="1Gi"):
+    """Ask for other amounts, as a client does."""
+    one["metadata"]["generation"] += 1
+    one["spec"] = copy.deepcopy(one["spec"])
+    one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, "memory": memory}}
+
+
+def looked_at(one, *, others=0, cpu=4000, seconds=0):
+    """Let the agent look, on a node with so much CPU, and take its report into the pod."""
+    room = Room({"cpu": cpu, "memory": 8 << 30}, {"cpu": others, "memory": 0})
+    found = pods.report(one, "10.128.0.1", "100.64.0.1", at(seconds), lambda: room)
+    if found.status is not None:
+        one["status"] = {**one["status"], **found.status}
+    return found
+
+
+def had(one):
+    (container,) = one["status"]["containerStatuses"]
+    return container["allocatedResources"], container["resources"]["requests"]
+
+
+def test_a_container_that_runs_tells_what_it_has():
+    one = sized()
+    reported(one)
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    assert had(one) == (amounts, amounts)
+    assert looked_at(one).status is None
+
+
+def test_a_pod_that_was_reported_to_run_without_resources_tells_them():
+    one = sized()
+    reported(one)
+    for told in one["status"]["containerStatuses"]:
+        del told["resources"], told["allocatedResources"]
+    reported(one)
+    assert had(one)[0] == {"cpu": "1", "memory": "1Gi"}
+
+
+def test_a_resize_that_fits_is_done_at_once():
+    one = sized()
+    reported(one)
+    started = one["status"]["containerStatuses"][0]["state"]
+    resized(one, "3")
+    assert looked_at(one, others=1000, seconds=5).status is not None
+    amounts = {"cpu": "3", "memory": "1Gi"}
+    assert had(one) == (amounts, amounts)
+    assert one["status"]["observedGeneration"] == 2
+    (container,) = one["status"]["containerStatuses"]
+    assert (container["restartCount"], container["state"]) == (0, started)
+    assert looked_at(one, others=1000).status is None
+
+
+def test_a_resize_without_room_waits_and_is_looked_at_again():
+    one = sized()
+    reported(one)
+    resized(one, "3")
+    assert looked_at(one, others=2000).again == 1.0
+    told = condition(one, "PodResizePending")
+    assert (told["status"], told["reason"], told["observedGeneration"]) == ("True", "Deferred", 2)
+    assert told["message"].endswith("cpu, requested: 3000, used: 2000, capacity: 4000")
+    assert had(one)[0] == {"cpu": "1", "memory": "1Gi"}
+    waits = looked_at(one, others=2000, seconds=1)
+    assert (waits.status, waits.again) == (None, 1.0)
+    looked_at(one, others=1000, seconds=2)
+    assert had(one)[0] == {"cpu": "3", "memory": "1Gi"}
+    assert "PodResizePending" not in [c["type"] for c in one["status"]["conditions"]]
+
+
+def test_what_the_whole_node_could_not_hold_is_infeasible_until_it_is_taken_back():
+    one = sized()
+    reported(one)
+    resized(one, "5")
+    looked_at(one)
+    assert condition(one, "PodResizePending")["reason"] == "Infeasible"
+    resized(one, "1")
+    looked_at(one)
+    assert "PodResizePending" not in [c["type"] for c in one["status"]["conditions"]]
+    assert one["status"]["observedGeneration"] == 3
+
+
+@pytest.mark.parametrize(("cpu", "memory", "restarts"), [("2", "1Gi", 0), ("1", "2Gi", 1)])
+def test_a_container_is_started_again_whose_policy_wants_that(cpu, memory, restarts):
+    policy = [
+        {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+        {"resourceName": "memory", "restartPolicy": "RestartContainer"},
+    ]
+    one = sized(resizePolicy=policy)
+    reported(one)
+    resized(one, cpu, memory)
+    looked_at(one, seconds=9)
+    (container,) = one["status"]["containerStatuses"]
+    assert container["restartCount"] == restarts
+    since = at(9 * restarts).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert container["state"] == {"running": {"startedAt": since}}
+    assert ("lastState" in container) == bool(restarts)
+    assert looked_at(one, seconds=10).status is None
+
+
+def test_the_agents_of_a_node_know_what_is_set_aside_for_its_other_pods():
+    fleet = Fleet(
+        lambda: None, count=1, prefix="n", allocatable={"cpu": "4", "memory": "8Gi"}, zones=1,
+        period=10.0, connections=1, stop_seconds=0.0, seed=1, say=print,
+    )  # fmt: skip
+    node = fleet.names[0]
+    for name, cpu in (("a", "1"), ("b", "500m"), ("c", "2")):
+        one = sized(cpu)
+        one["metadata"] |= {"name": name, "uid": name, "namespace": "ns"}
+        one["spec"]["nodeName"] = node if name != "c" else "another"
+        fleet._pods["ns", name] = one
+    room = fleet._room(fleet._pods["ns", "a"])
+    assert room == Room({"cpu": 4000, "memory": 8 << 30}, {"cpu": 500, "memory": 1 << 30})
+    fleet._pods["ns", "b"]["status"]["phase"] = "Succeeded"
+    assert fleet._room(fleet._pods["ns", "a"]).others == {}
