@@ -77,12 +77,14 @@ class PodStrategy(Strategy):
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
         """Agents need not repeat the QoS class in a status, and cannot change it.
 
-        A resize changes resources, and nothing else.
+        Nor need they repeat which generation was observed. A resize changes resources, and nothing
+        else.
         """
         if subresource == "status":
-            qos = (old.get("status") or {}).get("qosClass")
-            new["status"] = {"qosClass": qos, **(new.get("status") or {})}
+            before = old.get("status") or {}
+            new["status"] = {"qosClass": before.get("qosClass"), **(new.get("status") or {})}
             _agree_on_addresses(new["status"])
+            _keep_observed(new["status"], before)
         elif subresource == "resize":
             new["spec"] = _resized(new.get("spec") or {}, old.get("spec") or {})
 
@@ -119,6 +121,27 @@ def _resized(wanted: Manifest, old: Manifest) -> Manifest:
                 keep(one, asked, "resources")
                 keep(one, asked, "resizePolicy")
     return spec
+
+
+def _keep_observed(status: Manifest, before: Manifest) -> None:
+    """Keep the generations that were observed, in place, where a status says none.
+
+    Rule: ``preserveOldObservedGeneration``, pkg/registry/core/pod/strategy.go, v1.36: of several
+    conditions of one type the first keeps that of the first.
+    """
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    known: dict[str, list[int]] = {}
+    for one in before.get("conditions") or ():
+        known.setdefault(one.get("type") or "", []).append(one.get("observedGeneration") or 0)
+    conditions = []
+    for one in status.get("conditions") or ():
+        seen = known.get(one.get("type") or "")
+        former = seen.pop(0) if seen else 0
+        keeps = former and not one.get("observedGeneration")
+        conditions.append({**one, "observedGeneration": former} if keeps else one)
+    if conditions:
+        status["conditions"] = conditions
 
 
 def _agree_on_addresses(status: Manifest) -> None:

@@ -746,3 +746,25 @@ def test_an_unknown_phase_is_invalid() -> None:
             subresource="status",
             now=NOW,
         )
+
+
+def test_a_status_that_names_no_generation_keeps_the_one_that_was_observed() -> None:
+    new_pod("p")
+
+    def report(**status: Any) -> dict[str, Any]:
+        stored = objects.update(
+            "Pod", "default", "p", lambda m: {**m, "status": {**m["status"], **status}},
+            now=NOW, subresource="status",
+        )  # fmt: skip
+        found: dict[str, Any] = decode_object(stored.manifest)["status"]
+        return found
+
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    report(observedGeneration=1, conditions=[{**ready, "observedGeneration": 1}])
+    told = report(observedGeneration=0, conditions=[ready, {**ready, "type": "a.b/c"}])
+    assert told["observedGeneration"] == 1
+    seen = {one["type"]: one.get("observedGeneration") for one in told["conditions"]}
+    assert (seen["Ready"], seen["a.b/c"]) == (1, None)
+    told = report(observedGeneration=2, conditions=[{**ready, "observedGeneration": 2}])
+    assert told["observedGeneration"] == 2
+    assert told["conditions"][0]["observedGeneration"] == 2

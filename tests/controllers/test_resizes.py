@@ -13,6 +13,7 @@ from clusterstate.objects.errors import Forbidden
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import resizes as waiting_resizes
 from clusterstate.queries.controllers import pending_work
+from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers import resizes
 from scheduling.engine.queue.pending import Backoff
@@ -165,6 +166,29 @@ def test_what_waits_is_carried_out_when_room_comes() -> None:
     assert container["allocatedResources"] == {"cpu": "4", "memory": "1Gi"}
     assert taken() == (4000, 1024)
     assert waiting_resizes.waiting() == []
+
+
+def events() -> list[tuple[str, str]]:
+    found = [decode_object(one) for one in list_page("Event").items]
+    told = [one for one in found if one["source"]["component"] == "pod-resize-controller"]
+    told.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
+    return [(one["type"], one["reason"]) for one in told]
+
+
+def test_events_say_what_became_of_a_resize() -> None:
+    place("p", "2")
+    place("q", "1")
+    resize("p", "4", dry_run=True)
+    assert events() == []
+    resize("p", "4")
+    assert events() == [("Warning", "ResizeDeferred")]
+    offer("n1", "3")
+    resizes.follow(NOW)
+    assert events()[-1] == ("Warning", "ResizeInfeasible")
+    offer("n1", "8")
+    resizes.follow(NOW)
+    assert events()[-1] == ("Normal", "ResizeCompleted")
+    assert len(events()) == 3
 
 
 def test_a_resize_back_ends_the_waiting() -> None:

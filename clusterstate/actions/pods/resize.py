@@ -19,6 +19,7 @@ where the pod grew (``node.placement_revision``).
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from django.db import transaction
@@ -26,6 +27,7 @@ from django.db import transaction
 from clusterstate import catalogue, changes, locks, sql
 from clusterstate.actions import object_meta, quotas, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate.actions.events import Occurrence, record_many
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.actions.pods.writer import PodWriter, usage_of
@@ -42,6 +44,8 @@ from clusterstate.queries import resizes
 from clusterstate.queries.resizes import Waiting
 from clusterstate.queries.workloads import without_agent
 
+COMPONENT: Final = "pod-resize-controller"
+"""Who says in Events what became of a resize."""
 _LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"
 _NOTE = """
     INSERT INTO deferred_resize (pod_id, since) VALUES (%s::bigint, %s::timestamptz)
@@ -59,6 +63,7 @@ class ResizingWriter(PodWriter):
         self._waits: bool | None = None
         """Whether the service decided that the resize waits; ``None``: it decided nothing."""
         self._warnings: list[str] = []
+        self._why: Verdict | None = None
 
     def update(
         self,
@@ -76,7 +81,7 @@ class ResizingWriter(PodWriter):
         """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
 
         def work() -> Stored:
-            self._waits, self._warnings = None, []
+            self._waits, self._warnings, self._why = None, [], None
             with transactions.work(dry_run=dry_run):
                 self._books, _ = quotas.open_books([namespace])
                 stored = super(ResizingWriter, self).update(
@@ -87,6 +92,9 @@ class ResizingWriter(PodWriter):
                 return stored
 
         stored = again_after_deadlock(work)
+        if self._waits is not None and not dry_run and not transactions.is_rehearsal():
+            assert self._row is not None
+            _tell(self._row, self._why, now)
         return msgspec.structs.replace(stored, warnings=[*stored.warnings, *self._warnings])
 
     def lock_before(self) -> None:
@@ -110,7 +118,7 @@ class ResizingWriter(PodWriter):
             return new
         generation = new["metadata"].get("generation", 0) + 1
         settled, why = _decided(row.id, node_name, new, old, generation, now)
-        self._waits = why is not None
+        self._why, self._waits = why, why is not None
         if why is not None:
             self._warnings.append(
                 f'the resize waits ({why.reason}), as node "{node_name}" has no agent and the'
@@ -175,6 +183,25 @@ def _decided(
     return resizing.hold(new, had, why, generation, document.format_time(now)), why
 
 
+def _tell(row: Row, why: Verdict | None, now: datetime) -> None:
+    """Record the Event of what was decided, as a kubelet does."""
+    said = "ResizeCompleted", "Pod resize completed", "Normal"
+    if why is not None:
+        said = f"Resize{why.reason}", f"Pod resize {why.reason}: {why.message}", "Warning"
+    reason, message, type_ = said
+    news = Occurrence(
+        kind=POD.name,
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+        reason=reason,
+        message=message,
+        type=type_,
+        component=COMPONENT,
+    )
+    record_many([news], now=now)
+
+
 def retry(one: Waiting, *, now: datetime) -> bool:
     """Decide again about a resize that waits; return whether anything changed.
 
@@ -202,6 +229,7 @@ def retry(one: Waiting, *, now: datetime) -> bool:
         grows = resizing.grows(new, old)
         revision = write_version(row, new, text, overlay, now=now, grows=grows)
         changes.announce(revision, (POD.name,))
+    _tell(row, why, now)
     return True
 
 
