@@ -283,10 +283,12 @@ def exact_version(query: Mapping[str, str]) -> int | None:
 def list_version(query: Mapping[str, str]) -> Version:
     """Return what ``resourceVersion`` and ``resourceVersionMatch`` of a list ask for.
 
-    A page of a list at a revision is exactly that, as Kubernetes' first clients expected.
+    A page of a list at a revision is exactly that, as Kubernetes' first clients expected. Where a
+    list goes on, its token says the revision (``GetList``, apiserver ``storage/etcd3/store.go``).
 
     Raises:
-        BadRequest: the revision is no number. Invalid: the two contradict each other.
+        BadRequest: a number is none, or a list goes on at another revision.
+        Invalid: the two contradict each other.
     """
     text = query.get("resourceVersion", "")
     match = query.get("resourceVersionMatch", "")
@@ -299,9 +301,11 @@ def list_version(query: Mapping[str, str]) -> Version:
     if causes:
         raise Invalid("ListOptions", "", causes, "meta.k8s.io")
     revision = wire.revision(text) or 0
+    if revision and query.get("continue"):
+        raise BadRequest("specifying resource version is not allowed when using continue")
     wire.signed(query.get("timeoutSeconds"), "timeoutSeconds")  # a list is there long before
     pages = (wire.signed(query.get("limit"), "limit") or 0) > 0
-    if revision and (match == EXACT or (pages and not match and not query.get("continue"))):
+    if revision and (match == EXACT or (pages and not match)):
         return Version(revision, revision)
     return Version(revision)
 

@@ -25,6 +25,7 @@ POLICY: Final = (
     "frame-ancestors 'none'"
 )
 _VIEWS: Final = ("yaml", "json")
+_OF_REVISIONS: Final = ("resourceVersion", "resourceVersionMatch")
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -118,7 +119,9 @@ def _of_content(data: Content, query: Any) -> dict[str, Any]:
     following = ""
     token = table["metadata"].get("continue")
     if token:
-        following = "?" + urlencode({**query.dict(), "continue": token})
+        # The token says at which revision the list goes on.
+        kept = {key: value for key, value in query.dict().items() if key not in _OF_REVISIONS}
+        following = "?" + urlencode({**kept, "continue": token})
     value = replies.value_of(data) if _chosen(query) else None
     return {
         "title": data.kind.list_kind.removesuffix("List") + "s",

@@ -164,7 +164,8 @@ def patched(
 
     Raises:
         BadRequest: it made an object of another kind.
-        Invalid: it gave a field the wrong JSON type (endpoints/handlers/patch.go).
+        Invalid: it gave a field the wrong JSON type, or an unknown name, or one twice, when
+            ``field_validation`` is ``Strict`` (endpoints/handlers/patch.go).
     """
     result = typed(value, kind.name, kind.api_version)
     if _is_plain(result, kind, twice):
@@ -182,7 +183,10 @@ def patched(
     if unknown:
         stored = set(unknown_fields(kind.name, current))
         told += [f'unknown field "{path}"' for path in unknown if path not in stored]
-    return result, _tell(told, kind, field_validation) + owners
+    if told and field_validation == "Strict":
+        shown = encode(result).decode()[:_MOST_SHOWN]
+        raise Invalid("", "", [FieldError(INVALID, "patch", shown, _strict(told))])
+    return result, told + owners
 
 
 _BY_PATCH: Final = " after mutating admission happens"
@@ -300,6 +304,10 @@ def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            "strict decoding error: " + ", ".join(found[:_MOST_TOLD])
+            + _strict(found)
         )
     return found
+
+
+def _strict(found: list[str]) -> str:
+    return "strict decoding error: " + ", ".join(found[:_MOST_TOLD])

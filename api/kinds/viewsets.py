@@ -313,8 +313,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
             warnings[:] = found
             metadata = metadata_of(manifest)
             put_namespace(metadata, target.namespace)
-            if metadata.get("name") != target.name:
-                raise BadRequest("the patch changes metadata.name, which names the object")
+            if not metadata.get("name"):
+                raise BadRequest(
+                    f"the name of the object ({target.name} based on URL) was undeterminable: "
+                    "name must be provided"
+                )
+            self._require_name(metadata)
             return manifest
 
         return self._update(request, patched, warnings)
@@ -591,12 +595,15 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return Manager(options.field_manager(request), self.target.subresource)
 
     def _require_name(self, metadata: Manifest) -> None:
-        """Refuse a body that is about another object than the path."""
-        name = self.target.name
-        if metadata.setdefault("name", name) != name:
+        """Refuse a body that is about another object than the path.
+
+        Rule: ``checkName``, apiserver ``endpoints/handlers/rest.go``, v1.36.
+        """
+        name, given = self.target.name, metadata.setdefault("name", self.target.name)
+        if given != name:
+            shown = given if isinstance(given, str) else wire.encode(given).decode()
             raise BadRequest(
-                f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
-                f"match the name on the URL ({name})"
+                f"the name of the object ({shown}) does not match the name on the URL ({name})"
             )
 
     def _twice(self, request: Request) -> wire.Twice:

@@ -55,6 +55,19 @@ def test_a_list_that_took_too_long_goes_on_in_the_present(made, monkeypatch):
     made.get(f"{TEMPLATES}?limit=2&continue={token}").fails(410, "Expired")
 
 
+def test_a_token_says_at_which_revision_its_list_goes_on(made):
+    """A client that names another one, or the same, is told that it may not."""
+    first = made.get(f"{TEMPLATES}?limit=2").ok()
+    query = f"{TEMPLATES}?limit=2&continue={first['metadata']['continue']}"
+    for revision in ("1", first["metadata"]["resourceVersion"]):
+        refused = made.get(f"{query}&resourceVersion={revision}").fails(400, "BadRequest")
+        assert refused["message"] == (
+            "specifying resource version is not allowed when using continue"
+        )
+    for revision in ("0", ""):
+        assert _names(made.get(f"{query}&resourceVersion={revision}").ok()) == ["t2", "t3"]
+
+
 def test_a_person_may_take_any_time_over_a_page(made, monkeypatch):
     token = made.get(f"{TEMPLATES}?limit=2").ok()["metadata"]["continue"]
     user = User.objects.create_user("ann", password="x", is_staff=True, is_superuser=True)

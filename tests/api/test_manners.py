@@ -9,9 +9,9 @@ from django.db import transaction
 from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from tests.api.bodies import body_of, collection
+from tests.api.bodies import body_of, collection, named
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
-from tests.api.conftest import APPLY, MERGE, STRATEGIC, TABLE
+from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE
 from tests.clock import NOW
 from tests.clusterstate.support import Worker
 from tests.waiting import until
@@ -332,6 +332,25 @@ def test_a_pods_status_brings_labels_and_no_owners(api):
     assert done["metadata"]["labels"] == {"a": "1"}
     assert "ownerReferences" not in done["metadata"]
     assert len(api.get(f"{PODS}?labelSelector=a=1").ok()["items"]) == 1
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
+def test_a_write_is_about_the_object_that_its_path_names(api, kind):
+    api.post(collection(kind), body_of(kind, "one")).ok(201)
+    name, other = named(kind, "one"), named(kind, "two")
+    path = f"{collection(kind)}/{name}"
+    for answer in (
+        api.put(path, body_of(kind, "two")),
+        api.patch(path, {"metadata": {"name": other}}, MERGE),
+        api.patch(path, [{"op": "add", "path": "/metadata/name", "value": other}], JSON_PATCH),
+    ):
+        assert answer.fails(400, "BadRequest")["message"] == (
+            f"the name of the object ({other}) does not match the name on the URL ({name})"
+        )
+    removed = api.patch(path, {"metadata": {"name": None}}, MERGE).fails(400, "BadRequest")
+    assert removed["message"] == (
+        f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    )
 
 
 def test_a_scale_is_that_of_the_object_on_its_path(api):

@@ -116,6 +116,12 @@ def test_long_lists_come_in_pages(ann, api, monkeypatch):
     assert f"{PODS}/p" in page.links
     _, page = opened(ann, PODS + following)
     assert f"{PODS}/q" in page.links
+    revision = api.get(PODS).ok()["metadata"]["resourceVersion"]
+    for query in ("", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"):
+        _, page = opened(ann, f"{PODS}?resourceVersion={revision}{query}")
+        (following,) = [one for one in page.links if "continue=" in one]
+        _, page = opened(ann, PODS + following)
+        assert f"{PODS}/q" in page.links
 
 
 def test_a_person_sees_what_the_roles_let_them(cluster):
