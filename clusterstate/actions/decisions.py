@@ -7,6 +7,7 @@ gone by then leaves no decision.
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,8 @@ _RECORD = """
                   start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
                   message, body, table_digest, place)
         JOIN pod p ON p.id = i.pod_id
+        WHERE NOT EXISTS (SELECT FROM unnest(%s) AS partition(name)
+                          WHERE to_regclass(partition.name) IS NULL)
         ORDER BY i.place)
     INSERT INTO decision (pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed,
         draw, start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
@@ -125,8 +128,8 @@ def record_many(decisions: Sequence[Made], first: Turn) -> int:
 def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    ``first`` is the turn of the first; the others have the numbers after it. Two or three
-    statements for the whole batch, whatever its size.
+    ``first`` is the turn of the first; the others have the numbers after it. One or two
+    statements for the whole batch, whatever its size, and more where a partition is made first.
     """
     if not many.pod_id:
         return 0
@@ -142,7 +145,6 @@ def record_columns(many: MadeMany, first: Turn) -> int:
                 tables[digest] = table
         digests.append(digest)
     moments = many.at
-    make_partitions((min(moments), max(moments)))
     if tables:
         items = sorted(tables.items())
         parameters: list[Any] = [
@@ -151,7 +153,9 @@ def record_columns(many: MadeMany, first: Turn) -> int:
             sql.Byteas([body for _, body in items]),
         ]
         sql.run(_KEEP_TABLES, parameters)
-    return sql.run(
+    ends = min(moments), max(moments)
+    record = partial(
+        sql.run,
         _RECORD,
         [
             sql.Int8s(many.pod_id),
@@ -174,11 +178,17 @@ def record_columns(many: MadeMany, first: Turn) -> int:
             sql.Texts(many.message),
             sql.Byteas(many.body),
             sql.Byteas(digests),
+            sql.Texts(sorted({_name(_begin(moment)) for moment in ends})),
             first.scheduler,
             first.epoch,
             first.number,
         ],
     )
+    written = record()
+    if not written:  # a partition is not there, or all the pods are gone
+        make_partitions(ends)
+        written = record()
+    return written
 
 
 # Partitions ------------------------------------------------------------------------------------
