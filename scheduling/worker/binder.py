@@ -62,6 +62,7 @@ _TRACED_AT_ONCE = 10_000
 """Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
 _REFUSALS_AT_ONCE = 500
 """Refusals written at a time, so that no pod waits for a long list."""
+_LONGEST_NOTE = 1024
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -428,7 +429,7 @@ class Binder:
                 at_once.append(item)
             else:
                 self.refused.note(item, now)
-            self._news.append((pod_id, "Warning", "FailedScheduling", decision.message))
+            self._news.append((pod_id, "Warning", "FailedScheduling", _note(decision.message)))
         self._give_back(one for one in refused if one.displaced and cast(int, one.key) not in queue)
         if not at_once:
             return
@@ -596,3 +597,15 @@ class Binder:
     def has_news(self) -> bool:
         """Whether ``write_records`` has something to write."""
         return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
+
+
+def _note(message: str) -> str:
+    """Return a message as an Event tells it: if it is cut off, it says so.
+
+    The pod's condition has the whole of it. Rule: ``truncateMessage``, schedule_one.go, v1.36.
+    """
+    whole = message.encode()
+    if len(whole) <= _LONGEST_NOTE:
+        return message
+    suffix = " ..."
+    return whole[: _LONGEST_NOTE - len(suffix)].decode(errors="ignore") + suffix

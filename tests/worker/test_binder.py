@@ -125,6 +125,29 @@ def test_what_a_plugin_waits_for_has_the_pod_tried_at_once(worker: Worker, pendi
     assert worker.mirror.queue.place(large).stage == ("active" if pending else "backoff")
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("x" * 1024, "x" * 1024),
+        ("x" * 1025, "x" * 1020 + " ..."),
+        ("x" + "é" * 600, "x" + "é" * 509 + " ..."),
+    ],
+)
+def test_an_event_says_where_a_reason_is_cut_off_and_the_condition_has_it_whole(
+    worker: Worker, message: str, told: str
+) -> None:
+    """TestTruncateMessage, schedule_one_test.go, v1.36: 1024 bytes."""
+    create("large", cpu="65")
+    (refused,) = worker.decide().unplaced()
+    worker.binder.refuse([msgspec.structs.replace(refused, message=message)], SECONDS)
+    worker.binder.write_refused(SECONDS)
+    worker.binder.write_records(SECONDS)
+    (event,) = [decode_object(item) for item in list_page("Event", "default").items]
+    assert event.get("note", event.get("message")) == told
+    (condition,) = get_manifest("Pod", "default", "large")["status"]["conditions"]
+    assert condition["message"] == message
+
+
 def test_a_pod_that_was_placed_drops_its_refusal(worker: Worker) -> None:
     (pod_id,) = create("p", cpu="65")
     worker.binder.refuse(worker.decide().unplaced(), SECONDS)
