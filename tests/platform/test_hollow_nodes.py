@@ -676,11 +676,41 @@ def test_a_container_is_started_again_whose_policy_wants_that(cpu, memory, resta
     assert looked_at(one, seconds=10).status is None
 
 
-def test_the_agents_of_a_node_know_what_is_set_aside_for_its_other_pods():
-    fleet = Fleet(
+def small_fleet():
+    return Fleet(
         lambda: None, count=1, prefix="n", allocatable={"cpu": "4", "memory": "8Gi"}, zones=1,
         period=10.0, connections=1, stop_seconds=0.0, seed=1, say=print,
     )  # fmt: skip
+
+
+def test_a_resize_that_waits_is_looked_at_until_it_is_done():
+    """The room comes when another pod goes, which is no news of this one."""
+
+    async def look() -> None:
+        fleet, one = small_fleet(), sized()
+        one["metadata"] |= {"name": "a", "namespace": "ns"}
+        one["spec"]["nodeName"] = fleet.names[0]
+        one["status"]["podIP"] = fleet._networks[fleet.names[0]].take("u")
+        fleet._pods["ns", "a"] = one
+        for cpu in ("1", "5"):
+            if cpu == "5":
+                resized(one, cpu)
+            one["status"] = {**one["status"], **fleet._report_of(one).status}
+        assert condition(one, "PodResizePending")["reason"] == "Infeasible"
+        for _ in range(2):
+            fleet._wakes.clear()
+            await fleet._act(one)
+            assert "u" in fleet._wakes
+        fleet._offered[fleet.names[0]] = {"cpu": "6", "memory": "8Gi"}
+        assert fleet._report_of(one).status["containerStatuses"][0]["resources"] == {
+            "requests": {"cpu": "5", "memory": "1Gi"}
+        }
+
+    asyncio.run(look())
+
+
+def test_the_agents_of_a_node_know_what_is_set_aside_for_its_other_pods():
+    fleet = small_fleet()
     node = fleet.names[0]
     for name, cpu in (("a", "1"), ("b", "500m"), ("c", "2")):
         one = sized(cpu)

@@ -435,8 +435,11 @@ class Fleet:
             if self._has_stopped(pod):
                 await self._finish(pod)
             return
-        status = self._report_of(pod).status
+        report = self._report_of(pod)
+        status = report.status
         if status is None:
+            if report.again is not None:  # what it waits for may come without news of the pod
+                self._wake_at(pod, self._time() + report.again)
             return
         starts = pod["status"].get("phase") == "Pending" and status.get("phase") == "Running"
         # Of the pod as it was seen: it may have been refused meanwhile, and has failed.
