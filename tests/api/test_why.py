@@ -169,6 +169,15 @@ def test_a_remedy_that_is_carried_out_places_the_pod(closed, runner):
     assert closed.get("/api/v1/namespaces/ns/pods/p").ok()["spec"]["nodeName"] == remedy["names"][0]
 
 
+def test_a_pod_that_asks_for_less_is_resized_by_the_patch_of_the_remedy(closed, runner):
+    found = why(closed, "p", limit=0)["status"]["remedies"]
+    (less,) = (one for one in found if one["text"] == "ask for at most 1 cpu")
+    pod = closed.patch("/api/v1/namespaces/ns/pods/p/resize", less["patch"]).ok()
+    assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
+    runner.turn()
+    assert closed.get("/api/v1/namespaces/ns/pods/p").ok()["spec"]["nodeName"] == "small"
+
+
 def test_who_may_not_get_a_pod_reads_nothing_of_its_containers(closed, runner):
     """The patch of a template repeats containers, environment and all."""
     rules = [

@@ -139,3 +139,24 @@ def test_the_examples_are_created_from_their_files(api, cluster):
         (made,) = utils.create_from_dict(api, manifest, namespace=cluster.namespace)
         assert made.metadata.namespace == cluster.namespace
         assert made.status.phase == "Pending"
+
+
+def test_a_pod_is_resized(api, cluster):
+    core = client.CoreV1Api(api)
+    manifest = yaml.safe_load((ROOT / "examples" / "pod-resizable.yaml").read_text())
+    core.create_namespaced_pod(cluster.namespace, manifest)
+    more = {"spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "500m"}}}]}}
+    found = core.patch_namespaced_pod_resize("resizable", cluster.namespace, more)
+    assert found.spec.containers[0].resources.requests == {"cpu": "500m", "memory": "128Mi"}
+    found = core.read_namespaced_pod_resize("resizable", cluster.namespace)
+    assert found.metadata.generation == 2
+    found.metadata.resource_version = None  # it is placed and started meanwhile
+    found.spec.containers[0].resources.requests["cpu"] = "300m"
+    found = core.replace_namespaced_pod_resize("resizable", cluster.namespace, found)
+    assert found.metadata.generation == 3
+    found.metadata.resource_version = None
+    found.spec.containers[0].resources.requests.clear()
+    with pytest.raises(ApiException) as refused:
+        core.replace_namespaced_pod_resize("resizable", cluster.namespace, found)
+    assert refused.value.status == 422
+    core.delete_namespaced_pod("resizable", cluster.namespace, grace_period_seconds=0)
