@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from django.http import SimpleCookie
-from django.http.response import ResponseHeaders
+from django.http.response import HttpResponseBase, ResponseHeaders
 from rest_framework.response import Response
 
 from api import clock
@@ -187,6 +187,12 @@ def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Resp
     if warnings:
         response.headers["Warning"] = warning_header(warnings)
     return response
+
+
+def warn(response: HttpResponseBase, text: str) -> None:
+    """Add a warning to an answer, before those that it has."""
+    others = response.headers.get("Warning")
+    response.headers["Warning"] = ", ".join(filter(None, (warning_header([text]), others)))
 
 
 def warning_header(warnings: Iterable[str]) -> str:

@@ -97,6 +97,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Return the answer by the names and in the form that the client asks for."""
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
+        target = routes.target_of(request.META, request)
+        if target is not None and target.kind.deprecated:
+            replies.warn(response, target.kind.deprecated)
         return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:

@@ -169,7 +169,10 @@ class TooSlow(StatusError):
 
 def _headers(request: Request) -> list[tuple[bytes, bytes]]:
     media_type = protobuf.WATCH_TYPE if request.protobuf else errors.JSON
-    return [(b"content-type", media_type.encode()), *_HEADERS]
+    headers = [(b"content-type", media_type.encode()), *_HEADERS]
+    if deprecated := request.target.kind.deprecated:
+        headers.append((b"warning", replies.warning_header([deprecated]).encode()))
+    return headers
 
 
 def _in_protobuf(accept: str, kind: Kind) -> bool:

@@ -66,9 +66,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     only if a client sent one. ``has_unlogged_updates``: some updates move the revision and are not
     in the change log. ``returns_deleted``: a deletion answers with the object instead of a Status
     (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a map of
-    labels instead of a label selector. ``not_done`` says what a client may expect of a new object
-    and the service does not do; a Warning says so. ``strategy`` says what else a write does to a
-    manifest of the kind.
+    labels instead of a label selector. ``deprecated`` is a warning that each answer about objects
+    of the kind carries (``APILifecycleDeprecated``, staging/src/k8s.io/api, v1.36). ``not_done``
+    says what a client may expect of a new object and the service does not do; a Warning says so.
+    ``strategy`` says what else a write does to a manifest of the kind.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     has_unlogged_updates: bool = False
     returns_deleted: bool = False
     has_plain_selector: bool = False
+    deprecated: str = ""
     not_done: str = ""
     parts: tuple[Part, ...] = ()
     strategy: Strategy = Strategy()

@@ -107,6 +107,7 @@ STORED_KINDS: Final = (
         wire_type=wire_types.Endpoints,
         created_by_update=True,
         short_names=("ep",),
+        deprecated=("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         not_done="no proxy here sends anything to endpoints",
     ),
     Kind(

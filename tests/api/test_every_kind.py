@@ -24,6 +24,10 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 EVERY = tuple(ALL_KINDS)
 IN_NAMESPACES = tuple(kind for kind in EVERY if kind.namespaced)
 
+DEPRECATED = {
+    "Endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+}
+
 each = pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.name)
 
 
@@ -171,6 +175,26 @@ def test_a_collection_is_deleted_where_its_selector_matches(api, kind):
 
 
 @each
+def test_each_answer_about_a_deprecated_kind_says_so_and_no_other_does(api, kind):
+    told = DEPRECATED.get(kind.name)
+    path = path_of(kind, "one")
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    for method, where, body in (
+        ("GET", collection(kind), None),
+        ("POST", collection(kind), body_of(kind, "one")),
+        ("POST", collection(kind), body_of(kind, "one")),
+        ("GET", path, None),
+        ("PUT", path, labels),
+        ("DELETE", path, None),
+    ):
+        answer = api.call(method, where, body)
+        warnings = answer.headers.get("Warning", "")
+        assert ("is deprecated" in warnings) is (told is not None), (method, warnings)
+        if told:
+            assert warnings.startswith(f'299 - "{told}"')
+
+
+@each
 def test_nothing_deletes_the_objects_of_all_namespaces_at_once(api, kind):
     """Nor all namespaces: a client that leaves a part of a path out must not empty a cluster."""
     made(api, kind)
@@ -219,6 +243,7 @@ def test_a_watch_sees_an_object_come_change_and_go(server, kind):
     path = f"{collection(kind)}?watch=true&resourceVersion={start}&timeoutSeconds=30&{OF_TEST}"
     connection.request("GET", path, headers={"Authorization": f"Bearer {api.token}"})
     answer = connection.getresponse()
+    assert DEPRECATED.get(kind.name, "") in (answer.getheader("Warning") or "")
     made(api, kind)
     api.patch(path_of(kind, "one"), {"metadata": {"annotations": {"a": "b"}}}).ok()
     api.delete(path_of(kind, "one"), AT_ONCE).ok()
