@@ -451,6 +451,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # to it would be dropped.
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_CONSUMER = "scheduling.processes.messages:Messages"
 # In memory: the schedule is in the code, and a file of it would be a pickle.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_TIMEZONE = "UTC"

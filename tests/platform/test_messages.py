@@ -1,0 +1,51 @@
+"""Tasks of another version: a worker throws them away, in one line, and goes on."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from django.conf import settings
+from structlog.testing import capture_logs
+
+from tests.waiting import until
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """An application with the service's own settings, whose messages stay in this process."""
+    own = Celery("test", set_as_current=False)
+    own.config_from_object(settings, namespace="CELERY")
+    own.conf.update(broker_url="memory://", worker_hijack_root_logger=False)
+    yield own
+    own.close()
+
+
+def test_tasks_that_are_not_known_are_told_once_each_and_harm_nothing(
+    app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[int] = []
+    ready = threading.Event()
+
+    @app.task(name="known")
+    def known(*, number: int, **_: object) -> None:
+        done.append(number)
+        ready.set()
+
+    with (
+        capture_logs() as lines,
+        start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20),
+    ):
+        for number in range(3):
+            for name in ("judge_nodes", "deliver_webhooks"):
+                app.send_task(name, kwargs={"of": "another version"})
+            app.send_task("known", kwargs={"number": number, "later": "keyword"})
+        until(lambda: len(done) == 3, seconds=20)
+    assert done == [0, 1, 2]
+    told = [(one["event"], one["log_level"], one["task"]) for one in lines if "task" in one]
+    assert told == [
+        ("task_of_another_version", "info", "judge_nodes"),
+        ("task_of_another_version", "info", "deliver_webhooks"),
+    ]
+    assert not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
