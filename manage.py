@@ -12,6 +12,7 @@ def main() -> None:
     collector.seldom()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
     from django.core.management import execute_from_command_line
+    from django.db import Error as DatabaseError
 
     from clusterstate.environment import BadSetting
 
@@ -19,6 +20,13 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except BadSetting as error:
         sys.exit(f"error: {error}")
+    except DatabaseError:
+        from clusterstate.local import preparation
+
+        # Any command may be typed before the service was started, or before `prepare`.
+        if reason := preparation.what_is_wrong():
+            sys.exit(f"error: {reason}")
+        raise
 
 
 if __name__ == "__main__":

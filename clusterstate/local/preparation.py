@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import Error as DatabaseError
 from django.db import OperationalError, connection, connections
 from django.db.migrations.loader import MigrationLoader
 
@@ -164,3 +165,19 @@ def require_prepared() -> None:
     if missing := missing_migrations(loader):
         named = ", ".join(missing) if len(missing) <= _FEW else f"{len(missing)} migrations"
         raise CommandError(f"The database lacks {named}: run manage.py prepare first.")
+
+
+def what_is_wrong() -> str | None:
+    """Return why no command can work with this database, and what to do; ``None``: nothing is.
+
+    For a command that failed on the database. Queries on a new connection.
+    """
+    connection.close()
+    try:
+        require_server()
+        require_prepared()
+    except CommandError as error:
+        return str(error)
+    except DatabaseError:
+        return None
+    return None

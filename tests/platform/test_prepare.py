@@ -11,12 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import get_commands
 from django.core.management.base import CommandError
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from clusterstate.local import places, preparation
 from clusterstate.management.commands import prepare
+from tests.forms import few
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,10 +36,13 @@ def empty(servers: dict[str, str]) -> Iterator[str]:
             db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def launch(url: str, *arguments: str) -> "subprocess.Popen[str]":
+def launch(url: str, *arguments: str, state: Path | None = None) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "DATABASE_URL": url, "STOWAGE_PROCESS": "manage"}
+    if state is not None:
+        environment["STOWAGE_STATE"] = str(state)
     return subprocess.Popen(
         [sys.executable, "manage.py", *(arguments or ("prepare",))], cwd=ROOT, text=True,
-        env={**os.environ, "DATABASE_URL": url, "STOWAGE_PROCESS": "manage"},
+        env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
@@ -158,3 +163,51 @@ def test_a_copy_of_a_disk_that_was_put_back_gets_a_new_history(empty: str) -> No
     assert f"a new history begins at revision {first}" in output
     assert first == trimmed <= last
     assert first > 1 << 32
+
+
+NEED_THE_DATABASE = {
+    "createtoken": ["admin"],
+    "createsuperuser": ["--noinput", "--username", "a", "--email", "a@example.com"],
+    "headroom": [],
+    "audit": [],
+    "auditlog": [],
+    "backup": ["{tmp}/backup"],
+    "canary": ["list"],
+    "changepassword": ["admin"],
+    "decisions": [],
+    "listtokens": [],
+    "replay": ["--hours", "1"],
+    "revoketoken": ["1"],
+    "rotatetoken": [],
+    "signingkeys": [],
+    "waitingtimes": [],
+}
+OTHERS = {"hollow-nodes", "kubeconfig", "prepare", "reload", "reset", "restore", "simulate", "up"}
+
+
+def test_every_command_is_known_here() -> None:
+    """A new command says in one of the two tables whether it needs a database with its tables."""
+    ours = {
+        name
+        for name, app in get_commands().items()
+        if isinstance(app, str) and app in ("clusterstate", "scheduling")
+    }
+    assert ours == {*NEED_THE_DATABASE, *OTHERS} - {"changepassword", "createsuperuser"}
+
+
+@pytest.mark.parametrize("command", few(NEED_THE_DATABASE, 4))
+@pytest.mark.parametrize("database", ["away", "empty"])
+def test_a_command_says_in_a_sentence_why_it_cannot_work(
+    command: str, database: str, empty: str, tmp_path: Path
+) -> None:
+    url = empty if database == "empty" else "postgresql://nobody@127.0.0.1:1/nothing"
+    (tmp_path / "token").write_text("t\n")
+    arguments = [one.format(tmp=tmp_path) for one in NEED_THE_DATABASE[command]]
+    code, output = finish(launch(url, command, *arguments, state=tmp_path))
+    assert code not in (0, None), output
+    assert "Traceback" not in output
+    wanted = {
+        "empty": r"run manage\.py prepare first\.$",
+        "away": r"(cannot connect|needs? the database|database does not answer): .",
+    }
+    assert re.search(wanted[database], output.strip()), output

@@ -56,9 +56,15 @@ class Command(BaseCommand):
         """Run the fleet."""
         try:
             token = Path(options["token_file"]).read_text().strip()
+        except OSError as error:
+            raise CommandError(
+                f"The token {options['token_file']} cannot be read ({error.strerror}): start the"
+                " service once with `make up`, or name a file with --token-file."
+            ) from error
+        try:
             script = [parse_script(text, lose=True) for text in options["lose"]]
             script += [parse_script(text, lose=False) for text in options["regain"]]
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise CommandError(str(error)) from error
         server = options["server"]
         tls = None
