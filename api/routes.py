@@ -6,8 +6,10 @@ the views of the paths that no kind has. A trailing slash means nothing: clients
 and a redirect would turn their PATCH into a GET.
 """
 
+import re
 from collections.abc import MutableMapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -71,6 +73,38 @@ def of(scope: MutableMapping[str, Any]) -> Route:
                     has_token = True
         found = scope[ROUTE] = read(scope["path"], method, accept.decode("latin-1"), has_token)
     return found
+
+
+_FORMER_WATCH: Final = "/watch/"
+_DEPTHS: Final = {"/api/": 2, "/apis": 3}
+"""How many parts a path has before the resource, by how it begins."""
+
+
+def bring_up_to_date(scope: MutableMapping[str, Any]) -> None:
+    """Turn the path of a watch of former times into today's, in place.
+
+    ``/api/v1/watch/namespaces/NS/pods/NAME`` stands for the collection with ``watch=true`` and a
+    field selector for the name. Rule: ``registerResourceHandlers``, apiserver
+    ``endpoints/installer.go``, v1.36, which serves these paths to clients that still know them.
+    """
+    path = scope["path"]
+    if scope["method"] != "GET" or _FORMER_WATCH not in path:
+        return
+    before, _, rest = path.partition(_FORMER_WATCH)
+    target = resolve(f"{before}/{rest}") if before.count("/") == _DEPTHS.get(before[:5]) else None
+    if target is None or target.subresource:
+        return
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    parts = rest.rstrip("/").split("/")
+    if target.name:
+        name = re.sub(r"([\\,=])", r"\\\1", parts.pop())
+        selectors = [f"metadata.name={name}"]
+        selectors += [value for key, value in query if key == "fieldSelector" and value]
+        query = [one for one in query if one[0] != "fieldSelector"]
+        query.append(("fieldSelector", ",".join(selectors)))
+    query = [*(one for one in query if one[0] != "watch"), ("watch", "true")]
+    scope["path"] = f"{before}/{'/'.join(parts)}"
+    scope["query_string"] = urlencode(query).encode("latin-1")
 
 
 def route_of(meta: MutableMapping[str, Any], request: HasPath) -> Route:

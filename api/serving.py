@@ -264,6 +264,7 @@ class Application:
             return
         if scope["type"] != "http":
             return
+        routes.bring_up_to_date(scope)
         health_of = _HEALTH.get(scope["path"])
         if health_of is not None:
             query = scope["query_string"].decode(errors="replace")

@@ -200,6 +200,22 @@ def test_a_name_selects_one_object(cluster):
     stream.close()
 
 
+def test_clients_of_former_times_write_other_paths(cluster):
+    """Those of a collection, of one in all namespaces, and of one object."""
+    start = f"?resourceVersion={cluster.revision()}"
+    base = f"/api/v1/watch/namespaces/{cluster.name}/pods"
+    streams = [
+        Stream(cluster.service, path + start) for path in (base, "/api/v1/watch/pods", f"{base}/b")
+    ]
+    cluster.pod("a")
+    cluster.pod("b")
+    assert names([streams[0].next(), streams[0].next()]) == [("ADDED", "a"), ("ADDED", "b")]
+    assert names([streams[1].next(), streams[1].next()]) == [("ADDED", "a"), ("ADDED", "b")]
+    assert names([streams[2].next()]) == [("ADDED", "b")]
+    for stream in streams:
+        stream.close()
+
+
 @pytest.mark.parametrize("word", ["1", "t", "True", "TRUE"])
 def test_booleans_are_go_s(cluster, word):
     path = f"{cluster.pods}?watch={word}&timeoutSeconds=1"
