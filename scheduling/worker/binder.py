@@ -526,6 +526,9 @@ class Binder:
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
             if self.give_way(pod_id):
+                node_name = "" if decision.nomination is None else decision.nomination.node_name
+                text = f"Preempted by pod {uid} on node {node_name} (in kube-scheduler memory)."
+                self._news.append((pod_id, "Normal", "Preempted", text))
                 continue
             if self._leaning.pop(pod_id, None) is not None:
                 self._come_back([pod_id], now.timestamp())

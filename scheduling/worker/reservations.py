@@ -487,11 +487,16 @@ class Reservations:
             pod.reject("", "the pods that it was placed with were not bound")
 
     def give_way(self, pod_id: int) -> bool:
-        """Take a reserved pod back because a more important one needs its room."""
+        """Take a reserved pod back because a more important one needs its room.
+
+        It is tried again after its backoff, for it may fit elsewhere. A pod that is being bound
+        does not give way. Rule: executor.go, v1.36, where ``Preempt`` on a waiting pod is an error.
+        """
         pod = self._pods.get(pod_id)
-        if pod is None or not pod.stored:
+        if pod is None or not pod.stored or pod.submitted:
             return False
-        pod.reject(_PREEMPTION, "preempted")
+        if pod.refused is None:
+            pod.refused = Status(Code.ERROR, ("preempted",), _PREEMPTION)
         return True
 
 

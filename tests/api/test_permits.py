@@ -592,7 +592,10 @@ def test_a_pod_that_goes_while_it_waits_gives_its_room_back(api, start, journal)
 
 
 def test_a_more_important_pod_takes_the_room_of_one_that_waits(api, start):
-    """A waiting victim is rejected, not deleted (preemption.go)."""
+    """A waiting victim is not deleted, and is tried again after its backoff.
+
+    Rule: preemption_test.go ``TestPreemptionRespectsWaitingPod``, executor.go, v1.36.
+    """
     runner = start(Gang={"size": 2})
     for name in ("low-1", "low-2"):
         create(api, name, cpu="800m", gang=name)
@@ -615,6 +618,17 @@ def test_a_more_important_pod_takes_the_room_of_one_that_waits(api, start):
     assert len(waiting) == 1
     (victim,) = {"low-1", "low-2"} - set(waiting)
     assert not node_of(api, victim)
+    uid = api.get("/api/v1/namespaces/ns/pods/vip").ok()["metadata"]["uid"]
+    node = node_of(api, "vip")
+    told = [
+        event["message"]
+        for event in api.get("/api/v1/namespaces/ns/events").ok()["items"]
+        if event["reason"] == "Preempted" and event["involvedObject"]["name"] == victim
+    ]
+    assert told == [f"Preempted by pod {uid} on node {node} (in kube-scheduler memory)."]
+    api.post("/api/v1/nodes", make_node("c").offers(cpu="1").manifest).ok(201)
+    runner.turn(10)
+    assert sorted(names(api.get(WAITING))) == ["low-1", "low-2"]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
