@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import scheduling_class
+from clusterstate.objects import resizing, scheduling_class
 from clusterstate.objects.document import parse_time
 from clusterstate.objects.pod import Pod, PodStatus
 from clusterstate.objects.resources import pod_request_ints
@@ -63,10 +63,24 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Told(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What the status of a container tells of amounts, as it is written."""
+
+    name: str = ""
+    allocated_resources: msgspec.Raw = msgspec.Raw(b"")
+    resources: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    reason: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
-    container_statuses: msgspec.Raw = msgspec.Raw(b"")
-    init_container_statuses: msgspec.Raw = msgspec.Raw(b"")
+    conditions: tuple[_Condition, ...] = ()
+    container_statuses: tuple[_Told, ...] = ()
+    init_container_statuses: tuple[_Told, ...] = ()
     allocated_resources: msgspec.Raw = msgspec.Raw(b"")
     resources: msgspec.Raw = msgspec.Raw(b"")
 
@@ -75,7 +89,7 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Version(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
     """A pod, as far as it has to be read if another one asked for the same."""
 
     metadata: _Metadata = _Metadata()
@@ -86,11 +100,14 @@ class _Version(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 _glance = msgspec.json.Decoder(_Version).decode
 
 
+_Held = tuple[tuple[str, bytes, bytes], ...]
+
+
 class Glances:
     """Glances at versions; remembers what pods ask for that are written alike."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[bytes, ...]], str] = {}
+        self._known: dict[tuple[int, tuple[bytes, ...], _Held], str] = {}
 
     def at(self, body: bytes) -> Glance:
         """Return what a version tells.
@@ -105,15 +122,16 @@ class Glances:
         if not spec.node_name:
             return Glance("", _text(_waiting(_decode_pod(body))))
         leaving = 1 if seen.metadata.deletion_timestamp else 0
-        if _tells_amounts(seen.status):  # its agent tells what it holds: it is read by itself
-            whole = scheduling_class.reduce(msgspec.json.decode(body))
-            amounts = pod_request_ints(msgspec.convert(whole, Pod))
-            return Glance(spec.node_name, _text(Use(leaving, {"pods": 1, **amounts})))
+        held = _held(seen.status)
         parts = spec.containers, spec.init_containers, spec.overhead, spec.resources
-        written = leaving, tuple(bytes(one) for one in parts)
+        written = leaving, tuple(bytes(one) for one in parts), held
         text = self._known.get(written)
         if text is None:
-            pod = msgspec.structs.replace(_decode_pod(body), status=PodStatus())
+            if held:  # what it holds while it is resized counts, too
+                whole = scheduling_class.reduce(msgspec.json.decode(body))
+                pod = msgspec.convert(whole, Pod)
+            else:
+                pod = msgspec.structs.replace(_decode_pod(body), status=PodStatus())
             text = _text(Use(leaving, {"pods": 1, **pod_request_ints(pod)}))
             self._known[written] = text
         return Glance(spec.node_name, text)
@@ -123,12 +141,23 @@ def _text(one: Use | Wait) -> str:
     return _encode(one).decode()
 
 
-def _tells_amounts(status: _Status) -> bool:
-    return bool(bytes(status.allocated_resources) or bytes(status.resources)) or any(
-        word in bytes(one)
-        for one in (status.container_statuses, status.init_container_statuses)
-        for word in (b'"allocatedResources"', b'"resources"')
-    )
+def _held(status: _Status) -> _Held:
+    """Return what a status tells of amounts, as it is written; empty if nothing.
+
+    Agents tell of each container what it has. Pods that are alike are told of alike.
+    """
+    found = [
+        (one.name, bytes(one.allocated_resources), bytes(one.resources))
+        for one in (*status.container_statuses, *status.init_container_statuses)
+        if bytes(one.allocated_resources) or bytes(one.resources)
+    ]
+    whole = bytes(status.allocated_resources), bytes(status.resources)
+    if any(whole):
+        found.append(("", *whole))
+    reasons = (one.reason for one in status.conditions if one.type == resizing.PENDING)
+    if next(reasons, "") == resizing.INFEASIBLE:
+        found.append((resizing.INFEASIBLE, b"", b""))
+    return tuple(found)
 
 
 def _waiting(pod: Pod) -> Wait:

@@ -11,7 +11,7 @@ from clusterstate.actions import history, objects, past
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects import scheduling_class
-from clusterstate.objects.glances import Glance, Glances
+from clusterstate.objects.glances import Glance, Glances, use_of
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
@@ -106,6 +106,17 @@ def revisions(settings: Any) -> list[int]:
 
         then(lambda: objects.update("Pod", "default", name, done, now=clock, subresource="status"))
 
+    def ask(name: str, cpu: str) -> None:
+        def asking(stored: Any) -> Any:
+            container = dict(stored["spec"]["containers"][0])
+            amounts = {**container["resources"]["requests"], "cpu": cpu}
+            container["resources"] = {**container["resources"], "requests": amounts}
+            return {**stored, "spec": {**stored["spec"], "containers": [container]}}
+
+        then(
+            lambda: objects.update("Pod", "default", name, asking, now=clock, subresource="resize")
+        )
+
     def delete(kind: str, name: str, **options: Any) -> None:
         space = "default" if kind == "Pod" else ""
         then(lambda: objects.delete(kind, space, name, options, now=clock))
@@ -127,6 +138,7 @@ def revisions(settings: Any) -> list[int]:
     refuse("gpu-2", "no GPU")
     bind("b", "n2")
     bind("bare", "n2")
+    ask("b", "500m")
     resize("b", "900m")
     finish("a")
     delete("Pod", "b")
@@ -258,3 +270,34 @@ def test_times_are_those_of_the_pod_and_not_of_its_labels_and_annotations() -> N
 
 def _touched(stored: Any) -> Any:
     return {**stored, "metadata": {**stored["metadata"], "ownerReferences": []}}
+
+
+def test_pods_that_are_told_of_alike_are_read_once_and_others_are_not() -> None:
+    """One reader for all of them, so that what one tells is not taken for another's."""
+    asked = {"requests": {"cpu": "1"}}
+    infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    held = {"name": "c", "allocatedResources": {"cpu": "1"}, "resources": asked}
+    more = {"name": "c", "allocatedResources": {"cpu": "2"}}
+    statuses: list[dict[str, Any]] = [
+        {},
+        {"containerStatuses": [{"name": "c", "restartCount": 1}]},
+        {"containerStatuses": [{**held, "restartCount": 1}]},
+        {"containerStatuses": [{**held, "restartCount": 2}]},
+        {"containerStatuses": [more]},
+        {"containerStatuses": [held], "conditions": [infeasible]},
+        {"containerStatuses": [more], "conditions": [infeasible]},
+        {"containerStatuses": [more], "conditions": [{**infeasible, "reason": "Deferred"}]},
+        {"conditions": [infeasible]},
+    ]
+    glances = Glances()
+    for _ in range(2):
+        for status in statuses:
+            manifest = {
+                "metadata": {"name": "p"},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": asked}]},
+                "status": {"phase": "Running", **status},
+            }
+            found = glances.at(msgspec.json.encode(manifest))
+            of_class = msgspec.convert(scheduling_class.reduce(manifest), Pod)
+            assert use_of(found.text.encode()).amounts == {"pods": 1, **pod_request_ints(of_class)}
+    assert len(glances._known) == 6
