@@ -278,6 +278,21 @@ def test_a_change_is_what_go_tells_apart(member, value, is_said):
 
 
 @pytest.mark.parametrize(
+    ("rest", "is_said"),
+    [({}, False), ({"podAffinity": {}}, True), ({"podAntiAffinity": {}}, True)],
+)
+def test_a_gated_pod_without_affinity_may_be_given_node_affinity_alone(rest, is_said):
+    """validation.go ``ValidatePodUpdate``, v1.36: an empty podAffinity is a change of its own."""
+    stored = create(pod({"schedulingGates": [{"name": "hold"}]})).manifest
+    term = {"matchExpressions": [{"key": "k", "operator": "Exists"}]}
+    affinity = {"nodeAffinity": {RDSIDE: {"nodeSelectorTerms": [term]}}, **rest}
+    stored["metadata"]["resourceVersion"] = "1"
+    changed = {**stored, "spec": {**stored["spec"], "affinity": affinity}}
+    errors = pod_updates.validate_pod_update(changed, stored, options.CURRENT)
+    assert [error.field for error in errors] == (["spec"] if is_said else [])
+
+
+@pytest.mark.parametrize(
     ("port", "is_said"),
     [({"hostPort": 0}, False), ({"hostPort": 8080}, True), ({"hostIP": ""}, False)],
 )

@@ -151,8 +151,8 @@ def _affinity_mutation(munged: Manifest, old: Manifest) -> Errors:
     if new_affinity is None:
         if old_node is not None:
             munged["affinity"] = {"nodeAffinity": old_node}
-    elif old_affinity is None and not (
-        new_affinity.get("podAffinity") or new_affinity.get("podAntiAffinity")
+    elif old_affinity is None and all(
+        new_affinity.get(field) is None for field in ("podAffinity", "podAntiAffinity")
     ):
         munged.pop("affinity")
     else:
