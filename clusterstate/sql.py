@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import InterfaceError, OperationalError, close_old_connections, connection
 from django.db.backends.signals import connection_created
 from psycopg.adapt import Dumper
 from psycopg.errors import _WaitTimeout
@@ -293,6 +293,34 @@ def patience(seconds: float) -> Iterator[None]:
         yield
     finally:
         inner.limit_seconds = before
+
+
+_ENDS_THE_SESSION = ("FATAL", "PANIC")
+_READ_ONLY = "25006"
+
+
+def is_away(error: BaseException) -> bool:
+    """Return whether the database is away, ended the session, or only reads.
+
+    Then whatever else is asked of it fails as well. Django calls the first one OperationalError or
+    InterfaceError, and the other two InternalError, as it does what is wrong with one statement.
+    """
+    if isinstance(error, (OperationalError, InterfaceError)):
+        return True
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    return isinstance(cause, psycopg.Error) and (
+        cause.sqlstate == _READ_ONLY or cause.diag.severity_nonlocalized in _ENDS_THE_SESSION
+    )
+
+
+def require_writes() -> None:
+    """Check that the database takes writes. Queries once.
+
+    Raises:
+        OperationalError: it is away, or a replica, or was made one that only reads.
+    """
+    if fetch("SELECT current_setting('transaction_read_only')::bool") == [(True,)]:
+        raise OperationalError("the database only reads: it is a replica, or was made one")
 
 
 def drop_dead_connection() -> None:

@@ -20,12 +20,9 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 import msgspec
-import psycopg
 import structlog
 from django.db import (
-    InterfaceError,
     NotSupportedError,
-    OperationalError,
     ProgrammingError,
     connection,
     transaction,
@@ -45,9 +42,7 @@ _LONGEST_ERROR: Final = 500
 
 
 # What fails on any object: the means of work, not what was worked on.
-_MEANS = (OperationalError, InterfaceError, ProgrammingError, NotSupportedError, MemoryError)
-_ENDS_THE_SESSION = ("FATAL", "PANIC")
-_READ_ONLY = "25006"
+_MEANS = (ProgrammingError, NotSupportedError, MemoryError)
 
 
 class Which(msgspec.Struct, frozen=True):
@@ -84,14 +79,7 @@ def is_an_objects_fault(error: BaseException) -> bool:
     replica, and a session that the server ended, because its process was stopped in the midst of a
     transaction (Django's InternalError).
     """
-    if isinstance(error, _MEANS):
-        return False
-    cause = error if isinstance(error, psycopg.Error) else error.__cause__
-    if not isinstance(cause, psycopg.Error):
-        return True
-    return (
-        cause.sqlstate != _READ_ONLY and cause.diag.severity_nonlocalized not in _ENDS_THE_SESSION
-    )
+    return not (isinstance(error, _MEANS) or sql.is_away(error))
 
 
 def each(

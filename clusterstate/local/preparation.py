@@ -87,12 +87,17 @@ def require_server() -> None:
             )
             row = cursor.fetchone()
     except OperationalError as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        if settings.DATABASE_FOLDER is not None and "FATAL" in reason:  # a server that answers
+            raise CommandError(
+                f"The embedded database of {settings.STATE_DIR} does not let this command in:"
+                f" {reason.partition('FATAL:')[2].strip()}."
+            ) from error
         if settings.DATABASE_FOLDER is not None:
             raise CommandError(
                 f"The embedded database of {settings.STATE_DIR} does not run: start the service"
                 " (manage.py up), or name another database in DATABASE_URL."
             ) from error
-        reason = str(error).strip().split("\n", 1)[0]
         raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
     assert row is not None
     number, version, is_replica = row

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 import structlog
-from django.db import InterfaceError, OperationalError
+from django.db import connection
 
 from clusterstate import sql
 from clusterstate.actions import aside, namespaces
@@ -151,10 +151,14 @@ def look(name: str, now: datetime) -> None:
         sql.drop_dead_connection()
         with actor.acting(CONTROLLERS[name].actor):
             CONTROLLERS[name].look(now)
-    except (OperationalError, InterfaceError) as error:
-        logger.warning("controller_lost_the_database", controller=name, error=str(error).strip())
-    except Exception:
-        logger.exception("controller_failed", controller=name)
+    except Exception as error:
+        if sql.is_away(error):
+            reason = str(error).strip()
+            logger.warning("controller_lost_the_database", controller=name, error=reason)
+            if not connection.in_atomic_block:
+                connection.close()  # the next session may be one that writes
+        else:
+            logger.exception("controller_failed", controller=name)
 
 
 def run(now: datetime) -> list[str]:

@@ -35,7 +35,7 @@ from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.webhooks import delivery
-from scheduling.processes.loop import ATTEMPT_SECONDS, AWAY, Loop, hang_up
+from scheduling.processes.loop import ATTEMPT_SECONDS, Loop, hang_up
 from scheduling.processes.own_thread import OwnThread
 
 logger = structlog.get_logger(__name__)
@@ -127,7 +127,7 @@ class _Duty:
         """Do the work if it is due; False if it failed, and then it is due a period later, too.
 
         Raises:
-            OperationalError, InterfaceError: the database is away.
+            django.db.Error: the database is away (`sql.is_away`).
         """
         if time.monotonic() < self._due:
             return True
@@ -136,9 +136,9 @@ class _Duty:
         try:
             sql.drop_dead_connection()
             self._do()
-        except AWAY:
-            raise  # the other duties would fail, too
-        except Exception:
+        except Exception as error:
+            if sql.is_away(error):
+                raise  # the other duties would fail, too
             logger.exception("controllers_failed")
             hang_up()
             return False
@@ -157,9 +157,9 @@ def carry_out_plans(loop: Loop) -> None:
         try:
             sql.drop_dead_connection()
             done = operations.run(steady_clock.now, stopping=loop.stopping)
-        except AWAY:
-            raise
-        except Exception:
+        except Exception as error:
+            if sql.is_away(error):
+                raise
             logger.exception("operations_failed")
             hang_up()
         heartbeats.beat(loop.name, _LOOK_SECONDS + ATTEMPT_SECONDS)
@@ -181,9 +181,9 @@ def pack_and_seal(loop: Loop) -> None:
         for keep in (seals.seal, _pack):
             try:
                 done += keep()
-            except AWAY:
-                raise  # the other would fail, too
-            except Exception:
+            except Exception as error:
+                if sql.is_away(error):
+                    raise  # the other would fail, too
                 logger.exception("past_not_kept", what=keep.__module__)
                 hang_up()
         rest = _REST * (time.monotonic() - started) if done else _NOTHING_TO_KEEP_SECONDS
@@ -250,8 +250,11 @@ def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: N
     try:
         sql.drop_dead_connection()
         do()
-    except Exception:
-        logger.exception("worker_thread_failed")
+    except Exception as error:
+        if sql.is_away(error):
+            logger.warning("thread_lost_the_database", error=str(error).strip())
+        else:
+            logger.exception("worker_thread_failed")
         hang_up()
     finally:
         after()
@@ -284,9 +287,9 @@ def trim() -> None:
     for drop in _DROPPED:
         try:
             drop(now=steady_clock.now())
-        except AWAY:
-            raise  # the other tables would fail, too
         except Exception as error:
+            if sql.is_away(error):
+                raise  # the other tables would fail, too
             logger.exception("trim_failed", what=f"{drop.__module__}.{drop.__name__}")
             failed.append(error)
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions

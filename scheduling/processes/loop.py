@@ -6,14 +6,12 @@ from collections.abc import Callable
 import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from clusterstate import heartbeats, sql
 
 logger = structlog.get_logger(__name__)
 
-AWAY = (OperationalError, InterfaceError)
-"""What is raised while the database is away, and by a session that was ended."""
 _STANDBY_SECONDS = 0.25
 """Between two tries to take a lock that another process holds."""
 _AFTER_FAILURE_SECONDS = 0.5
@@ -68,18 +66,23 @@ class Loop:
         self._nudged.clear()
 
     def _live(self) -> None:
+        failed = False
         while not self.stopping():
             heartbeats.beat(self.name, ATTEMPT_SECONDS)
             wait = _STANDBY_SECONDS
             try:
                 sql.drop_dead_connection()
+                if failed:  # else it would begin, and fail, with everything that is due
+                    sql.require_writes()
+                failed = False
                 self._run(self)
-            except AWAY as error:
-                logger.warning("loop_lost_the_database", loop=self.name, error=str(error).strip())
-                wait = _AFTER_FAILURE_SECONDS
-                hang_up()
-            except Exception:
-                logger.exception("loop_failed", loop=self.name)
+            except Exception as error:
+                failed = True
+                if sql.is_away(error):
+                    reason = str(error).strip()
+                    logger.warning("loop_lost_the_database", loop=self.name, error=reason)
+                else:
+                    logger.exception("loop_failed", loop=self.name)
                 wait = _AFTER_FAILURE_SECONDS
                 hang_up()
             if not self.stopping():

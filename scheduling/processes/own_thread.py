@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import structlog
 
 from clusterstate import heartbeats, sql
-from scheduling.processes.loop import AWAY, PASS_SECONDS, hang_up
+from scheduling.processes.loop import PASS_SECONDS, hang_up
 
 logger = structlog.get_logger(__name__)
 
@@ -54,11 +54,12 @@ class OwnThread:
             try:
                 sql.drop_dead_connection()
                 do()
-            except AWAY as error:
-                logger.warning("lost_the_database", thread=self.name, error=str(error).strip())
-                hang_up()
-            except Exception:
-                logger.exception("worker_thread_failed", thread=self.name)
+            except Exception as error:
+                if sql.is_away(error):
+                    reason = str(error).strip()
+                    logger.warning("thread_lost_the_database", thread=self.name, error=reason)
+                else:
+                    logger.exception("worker_thread_failed", thread=self.name)
                 hang_up()
             finally:
                 heartbeats.rest(self.name)

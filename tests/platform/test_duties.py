@@ -2,13 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
-from django.db import DataError, OperationalError, connection
+from django.db import DatabaseError, DataError, OperationalError, connection
+from django.db.backends.signals import connection_created
 from structlog.testing import capture_logs
 
-from clusterstate import progress, steady_clock
+from clusterstate import progress, sql, steady_clock
 from clusterstate.actions import objects
 from clusterstate.queries.objects import find_object
 from scheduling.controllers import manager
@@ -158,3 +160,56 @@ def test_a_thread_goes_on_after_a_failure_in_a_session_of_its_own():
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         assert cursor.fetchone()[0] not in sessions
+
+
+def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_writes(running):
+    """As after a fail-over, until the standby is promoted: nothing is tried that cannot be done."""
+    only_reads = threading.Event()
+    only_reads.set()
+
+    def restrict(sender: object, connection: Any, **_: object) -> None:
+        if only_reads.is_set() and threading.current_thread() is not threading.main_thread():
+            with connection.cursor() as cursor:
+                cursor.execute("SET default_transaction_read_only = on")
+
+    now = steady_clock.now()
+    objects.create("Namespace", "", {"metadata": {"name": "old"}}, now=now)
+    objects.delete("Namespace", "", "old", now=now)
+    connection_created.connect(restrict)
+    try:
+        with capture_logs() as lines:
+            running()
+            until(
+                lambda: sum(one["event"] == "loop_lost_the_database" for one in lines) > 4,
+                seconds=SECONDS,
+            )
+            told = list(lines)
+            only_reads.clear()
+            until(lambda: find_object("Namespace", "", "old") is None, seconds=SECONDS)
+    finally:
+        connection_created.disconnect(restrict)
+    assert not [one for one in told if one["log_level"] == "error"]
+    again = [one for one in told if one["event"] == "loop_lost_the_database"]
+    assert again[-1]["error"].startswith("the database only reads")
+    others = [one for one in told if one not in again]
+    assert len(others) <= len(manager.CONTROLLERS) + 2  # each was tried once, not each time
+
+
+@pytest.mark.parametrize(
+    ("statement", "away"),
+    [
+        ("SELECT pg_terminate_backend(pg_backend_pid())", True),
+        ("SET default_transaction_read_only = on; DELETE FROM set_aside", True),
+        ("SELECT 1 / 0", False),
+        ("SELECT nothing", False),
+    ],
+)
+def test_what_counts_as_a_database_that_is_away(statement, away):
+    def ask() -> None:
+        for one in statement.split("; "):
+            sql.run(one)
+
+    with pytest.raises(DatabaseError) as raised:
+        ask()
+    assert sql.is_away(raised.value) is away
+    connection.close()

@@ -211,3 +211,17 @@ def test_a_command_says_in_a_sentence_why_it_cannot_work(
         "away": r"(cannot connect|needs? the database|database does not answer): .",
     }
     assert re.search(wanted[database], output.strip()), output
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_embedded_server_that_refuses_a_session_is_not_said_to_be_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.DATABASE_FOLDER = tmp_path
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "NAME", "nothing-there")
+    reason = preparation.what_is_wrong()
+    monkeypatch.undo()
+    connection.close()
+    assert reason is not None
+    assert reason.endswith('does not let this command in: database "nothing-there" does not exist.')
