@@ -254,6 +254,24 @@ def pods_of(
     deleted.
     """
     where = "AND p.deletion_at IS NULL" if live else ""
+    return _pods_that_name(owner, class_ids, since, where, limit)
+
+
+def is_a_pod_of_it_waiting(owner: Owner, class_ids: Sequence[int], since: int) -> bool:
+    """Return whether a pod that names the owner waits for its own dependents. Queries once.
+
+    The pods that are looked at are those of ``pods_of``.
+    """
+    where = (
+        "AND p.deletion_at IS NOT NULL AND"
+        f" coalesce(position('\"{FOREGROUND}\"' in {sql.FINALIZERS}) > 0, false)"
+    )
+    return bool(_pods_that_name(owner, class_ids, since, where, 1))
+
+
+def _pods_that_name(
+    owner: Owner, class_ids: Sequence[int], since: int, where: str, limit: int
+) -> list[int]:
     named = f"position(%s in d.text) > 0 {where}"
     classes, uid = sql.Int8s(list(class_ids)), f'"{owner.uid}"'
     rows = sql.fetch(

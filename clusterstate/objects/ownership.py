@@ -74,10 +74,14 @@ class State(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do with a dependent: delete it, or take these owners (uids) from it, or nothing."""
+    """What to do with a dependent: delete it, or take these owners (uids) from it, or nothing.
+
+    ``unblock``: before it is deleted, none of its owners has to wait for it any more.
+    """
 
     delete: Policy | None = None
     release: frozenset[str] = frozenset()
+    unblock: bool = False
 
 
 KEEP: Final = Verdict()
@@ -143,11 +147,14 @@ def judge(
     *,
     finalizers: Collection[str],
     has_dependents: bool,
+    dependents_wait: bool = False,
 ) -> Verdict:
     """Return what becomes of a dependent that is not being deleted.
 
     One owner that is there keeps it, and the others are taken from it. Otherwise it goes: with its
     own dependents first if an owner waits for that, else as its finalizers say.
+    ``dependents_wait``: one of its dependents waits for its own, and may be, by way of others, what
+    the owner waits for. Then its owners wait for it no longer, or all would wait for ever.
     """
     by_state: dict[State, list[str]] = {state: [] for state in State}
     for reference, state in refs:
@@ -158,6 +165,6 @@ def judge(
     if by_state[State.SOLID]:
         return Verdict(release=frozenset(gone))
     if by_state[State.WAITING] and has_dependents:
-        return Verdict(delete=Policy.FOREGROUND)
+        return Verdict(delete=Policy.FOREGROUND, unblock=dependents_wait)
     own = next((_BY_FINALIZER[one] for one in finalizers if one in _FINALIZERS), None)
     return Verdict(delete=own or Policy.BACKGROUND)

@@ -9,6 +9,9 @@ when an owner goes, or something comes whose owners are not there, it looks at t
     delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
     delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
 
+Objects that own each other in a circle would wait for each other for ever: the one whose dependent
+waits already blocks its owners no longer.
+
 A claim or a volume has a finalizer that keeps it while it is used (``ownership.PROTECTIONS``). The
 collector takes the finalizer from one that is being deleted, as soon as nothing uses it.
 
@@ -299,12 +302,28 @@ def _judge(
         return 0  # it is on its way, and removed by the programs that its finalizers name
     known |= dependents.states(one.owner for one in refs if one.owner not in known)
     own = _identity(kind, manifest)
+    has_dependents = bool(graph.owned.get(own))
+    is_waited_for = any(known[one.owner] is State.WAITING for one in refs)
     verdict = judge(
         [(one, known[one.owner]) for one in refs],
         finalizers=metadata.get("finalizers") or (),
-        has_dependents=bool(graph.owned.get(own)),
+        has_dependents=has_dependents,
+        dependents_wait=has_dependents and is_waited_for and _dependents_wait(graph, own),
     )
     return _act(own, verdict, now)
+
+
+def _dependents_wait(graph: _Graph, own: Owner) -> bool:
+    """Return whether a dependent of an object waits for dependents of its own."""
+    items = graph.owned.get(own, set())
+    for key in sorted(item for item in items if not isinstance(item, int)):
+        text = find_object(*key) if key in graph.ending else None
+        if text is not None and FOREGROUND in (
+            decode_object(text)["metadata"].get("finalizers") or ()
+        ):
+            return True
+    class_ids = sorted(item for item in items if isinstance(item, int))
+    return bool(class_ids) and dependents.is_a_pod_of_it_waiting(own, class_ids, graph.cursor)
 
 
 def _free(kind: str, manifest: Manifest, owner: Owner, now: datetime) -> int:
@@ -324,6 +343,8 @@ def _which(kind: str, manifest: Manifest) -> Which:
 
 def _act(own: Owner, verdict: Verdict, now: datetime) -> int:
     try:
+        if verdict.unblock:
+            _change(own, _unblocking, now)
         if verdict.delete is not None:
             options = {
                 "preconditions": {"uid": own.uid},
@@ -344,6 +365,16 @@ def _released(metadata: Manifest, uids: frozenset[str]) -> Manifest:
     kept = [one for one in metadata.get("ownerReferences") or () if one.get("uid") not in uids]
     rest = {key: value for key, value in metadata.items() if key != "ownerReferences"}
     return {**rest, "ownerReferences": kept} if kept else rest
+
+
+def _unblocking(metadata: Manifest) -> Manifest:
+    """Return the metadata of an object that no owner waits for."""
+    owners = metadata.get("ownerReferences") or ()
+    freed = [
+        {**one, "blockOwnerDeletion": False} if one.get("blockOwnerDeletion") else one
+        for one in owners
+    ]
+    return {**metadata, "ownerReferences": freed}
 
 
 def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:

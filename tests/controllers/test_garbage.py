@@ -257,6 +257,41 @@ def test_foreground_goes_down_the_chain_before_it_goes_up():
     assert names("Deployment") == names("ReplicaSet") == names("Pod") == []
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("Pod", "Pod", "Pod"), ("Pod", "Pod"), ("ReplicaSet",) * 5,
+        ("Deployment", "ReplicaSet", "Pod"), ("Pod", "ReplicaSet"), ("StatefulSet", "Pod", "Pod"),
+    ],
+    ids="-".join,
+)  # fmt: skip
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("policy", ["Foreground", "Background"])
+def test_objects_that_own_each_other_in_a_circle_do_not_wait_for_each_other(kinds, start, policy):
+    """``should not be blocked by dependency circle``, test/e2e/apimachinery, of any kinds."""
+    members = [(kind, f"m{number}") for number, kind in enumerate(kinds)]
+    for kind, name in members:
+        if kind == "Pod":
+            owned_pod(name)
+        else:
+            workload(kind, name)
+    for place, (kind, name) in enumerate(members):
+        owner = reference(*members[place - 1])
+
+        def owned(old: Any, owner: Any = owner) -> Any:
+            return {**old, "metadata": {**old["metadata"], "ownerReferences": [owner]}}
+
+        objects.update(kind, "default", name, owned, now=NOW)
+    owned_pod("beside")
+    garbage.follow(NOW)
+    assert all(exists(*one) for one in members)
+    delete(*members[start], policy)
+    for _ in range(6):
+        garbage.follow(NOW)  # alone: a controller would release what it does not select
+    assert [one for one in members if exists(*one)] == []
+    assert exists("Pod", "beside")
+
+
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_one_owner_that_is_there_keeps_a_dependent(policy):
     workload("ReplicaSet", "a")
