@@ -18,6 +18,7 @@ import msgspec
 from clusterstate.objects import resources, scheduling_class
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.quantity import QuantityError
 
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
@@ -44,16 +45,39 @@ def amounts(pod: Manifest) -> dict[str, int]:
 
 
 def counted(pod: Manifest) -> dict[str, int]:
-    """Return what a pod counts for on its node: while it is resized, the most of all amounts."""
+    """Return what a pod counts for on its node: while it is resized, the most of all amounts.
+
+    A status whose amounts cannot be read says nothing, as in its scheduling class.
+    """
+    if not _is_readable(pod):
+        return amounts(pod)
     return resources.pod_request_ints(msgspec.convert(pod, Pod))
+
+
+def _is_readable(pod: Manifest) -> bool:
+    """Return whether all amounts that a status tells can be read; agents may write anything."""
+    try:
+        told = msgspec.convert({"status": pod.get("status") or {}}, Pod).status
+        containers = (*told.container_statuses, *told.init_container_statuses)
+        allocated_ = [told.allocated_resources, *(one.allocated_resources for one in containers)]
+        actual = [told.resources, *(one.resources for one in containers)]
+        for one in filter(None, actual):
+            allocated_ += [one.requests, one.limits]
+        for amounts_ in allocated_:
+            resources.parse_resources(amounts_)
+    except (msgspec.ValidationError, QuantityError):
+        return False
+    return True
 
 
 def allocated(pod: Manifest) -> Manifest:
     """Return a pod as its node has set resources aside for it: with the allocation as its spec.
 
-    What the status does not tell is as the spec says.
+    What the status does not tell, or not so that it can be read, is as the spec says.
     """
     spec, status = dict(pod.get("spec") or {}), pod.get("status") or {}
+    if not _is_readable(pod):
+        return pod
     for asking, telling in _LISTS:
         told = {one.get("name"): one for one in status.get(telling) or ()}
         if told and spec.get(asking):

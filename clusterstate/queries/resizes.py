@@ -22,6 +22,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """A resize that waits. ``node_name`` is empty where the pod, or the resize, is over."""
 
     pod_id: int
+    revision: int
     node_name: str
     pod: Manifest
     since: datetime
@@ -66,7 +67,7 @@ def waiting(node_name: str | None = None) -> list[Waiting]:
         pod: Manifest = {}
         if is_ours:
             pod = document.decode(text, revision, pod_overlay(node_name, *slots))
-        found.append(Waiting(pod_id, node_name if is_ours else "", pod, since))
+        found.append(Waiting(pod_id, revision or 0, node_name if is_ours else "", pod, since))
     return found
 
 

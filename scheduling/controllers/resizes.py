@@ -14,6 +14,7 @@ import structlog
 from clusterstate import changes
 from clusterstate.actions import aside, controller_state
 from clusterstate.actions.pods import resize
+from clusterstate.aside import objects as objects_aside
 from clusterstate.objects import resizing
 from clusterstate.queries import resizes
 from clusterstate.queries.controllers import PendingWork
@@ -32,7 +33,7 @@ def has_work(seen: PendingWork) -> bool:
 def follow(now: datetime) -> int:
     """Try again the resizes that wait; return of how many something changed.
 
-    Queries five times where nothing can change.
+    Queries six times where nothing can change.
     """
     mark = changes.watermark()
     waiting = resizes.waiting()
@@ -40,8 +41,14 @@ def follow(now: datetime) -> int:
     if over:
         resize.forget(over)
     waiting = [one for one in waiting if one.node_name]
+    left_out = objects_aside(NAME)
     nodes = resizes.on_nodes({one.node_name for one in waiting}, waiting)
-    due = [one for one in waiting if _may_change(one, nodes.get(one.node_name))]
+    due = [
+        one
+        for one in waiting
+        if left_out.get(("Pod", one.pod_id)) != one.revision
+        and _may_change(one, nodes.get(one.node_name))
+    ]
     due.sort(key=lambda one: resizing.turn(one.pod, one.since.isoformat()))
     done = aside.each(
         NAME,

@@ -6,8 +6,10 @@ import pytest
 
 from api.description import discovery
 from clusterstate.objects import protobuf
+from scheduling.controllers import resizes
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, grant, make_token
+from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db
 
@@ -198,3 +200,23 @@ def test_what_an_agent_tells_of_a_pod_that_asks_for_nothing_is_kept(cluster):
     cluster.patch(f"{PODS}/q/status", {"status": {"containerStatuses": [told]}}).ok()
     (kept,) = cluster.get(f"{PODS}/q").ok()["status"]["containerStatuses"]
     assert kept["resources"] == {}
+
+
+@pytest.mark.parametrize("amount", ["abc", "-1", "1e400", "", "9" * 40])
+def test_amounts_of_any_kind_that_somebody_tells_stop_nobody(cluster, amount):
+    """Whoever may write a status may write nonsense, of a pod or of another one on its node."""
+    told = {
+        "name": "c",
+        "allocatedResources": {"cpu": amount},
+        "resources": {"requests": {"cpu": amount}},
+    }
+    for name in ("p", "q"):
+        if name == "q":
+            cluster.post(PODS, pod("q", nodeName="n", **asking("2"))).ok(201)
+        answer = cluster.patch(f"{PODS}/{name}/status", {"status": {"containerStatuses": [told]}})
+        assert answer.status in (200, 400, 422), answer.raw
+    for cpu in ("3", "1"):
+        for name in ("p", "q"):
+            answer = cluster.patch(f"{PODS}/{name}/resize", patch(cpu), STRATEGIC)
+            assert answer.status in (200, 422), answer.raw
+    resizes.follow(NOW)
