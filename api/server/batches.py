@@ -14,11 +14,11 @@ executed (``StatusView.complete``). Views work the same without one.
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from django.db import InterfaceError, OperationalError
 from django.http.response import HttpResponseBase
 
 from api import clock
 from api.requests import Request
+from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.stored import Deleted, Stored
@@ -92,7 +92,7 @@ class _Group(Generic[Wanted, Result]):
         try:
             results = self._do([one for _, one, _ in wanted])
         except Exception as error:  # noqa: BLE001  # it becomes an answer
-            if len(wanted) == 1 or isinstance(error, OperationalError | InterfaceError):
+            if len(wanted) == 1 or sql.is_away(error):
                 for deferred, _, _ in wanted:  # the database failed, none of the requests
                     deferred.fail(error)
                 return

@@ -88,8 +88,11 @@ def run(
 ) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
-    Returns at once while another scheduler works, and when the database failed. ``stopping``
-    returns whether the process was asked to end: then what is left waits for the next scheduler.
+    Returns at once while another scheduler works, and after a failure. ``stopping`` returns whether
+    the process was asked to end: then what is left waits for the next scheduler.
+
+    Raises:
+        django.db.Error: the database is away (`sql.is_away`).
     """
     if not locks.take(locks.cycle(shards.FIRST)):
         return 0
@@ -137,9 +140,11 @@ def run(
         while not stopping() and scheduler.cycle(clock()):
             pass
         _write_remaining_records(scheduler, clock)
-    except DatabaseError:
-        logger.exception("cycle_failed")
+    except DatabaseError as error:
         discard()
+        if sql.is_away(error):
+            raise
+        logger.exception("cycle_failed")
         connection.close()
     except BaseException:
         discard()

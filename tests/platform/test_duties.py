@@ -15,7 +15,7 @@ from clusterstate.actions import objects
 from clusterstate.queries.objects import find_object
 from scheduling.controllers import manager
 from scheduling.controllers.nodes import lifecycle
-from scheduling.processes import duties
+from scheduling.processes import duties, loops
 from scheduling.processes.loop import Loop
 from scheduling.processes.own_thread import OwnThread
 from tests.waiting import until
@@ -33,17 +33,18 @@ def released() -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Loop]]:
-    """Start the loop of the controllers, which is stopped when the test ends."""
-    loops: list[Loop] = []
+def running() -> Iterator[Callable[..., Loop]]:
+    """Start the loop of a process, the controllers' if none is named; it ends with the test."""
+    started: list[Loop] = []
 
-    def start() -> Loop:
-        loops.append(Loop(manager.NAME, duties.run_duties))
-        loops[-1].start()
-        return loops[-1]
+    def start(process: str = "worker") -> Loop:
+        name, work = loops.LOOPS[process]
+        started.append(Loop(name, work()))
+        started[-1].start()
+        return started[-1]
 
     yield start
-    for loop in loops:
+    for loop in started:
         loop.stop()
         loop.join(SECONDS)
 
@@ -162,7 +163,10 @@ def test_a_thread_goes_on_after_a_failure_in_a_session_of_its_own():
         assert cursor.fetchone()[0] not in sessions
 
 
-def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_writes(running):
+@pytest.mark.parametrize("process", ["worker", "timers", "scheduler"])
+def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_writes(
+    process, running
+):
     """As after a fail-over, until the standby is promoted: nothing is tried that cannot be done."""
     only_reads = threading.Event()
     only_reads.set()
@@ -172,20 +176,26 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
             with connection.cursor() as cursor:
                 cursor.execute("SET default_transaction_read_only = on")
 
+    def works(loop: str) -> bool:
+        """Return whether the loop has reported since it may write."""
+        return sql.fetch_one("SELECT 1 FROM loop_progress WHERE name = %s", (loop,)) is not None
+
     now = steady_clock.now()
     objects.create("Namespace", "", {"metadata": {"name": "old"}}, now=now)
     objects.delete("Namespace", "", "old", now=now)
     connection_created.connect(restrict)
     try:
         with capture_logs() as lines:
-            running()
+            running(process)
             until(
                 lambda: sum(one["event"] == "loop_lost_the_database" for one in lines) > 4,
                 seconds=SECONDS,
             )
             told = list(lines)
             only_reads.clear()
-            until(lambda: find_object("Namespace", "", "old") is None, seconds=SECONDS)
+            until(lambda: works(loops.LOOPS[process][0]), seconds=SECONDS)
+            if process == "worker":
+                until(lambda: find_object("Namespace", "", "old") is None, seconds=SECONDS)
     finally:
         connection_created.disconnect(restrict)
     assert not [one for one in told if one["log_level"] == "error"]

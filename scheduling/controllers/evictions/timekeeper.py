@@ -22,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, locks, steady_clock, wake
+from clusterstate import changes, heartbeats, locks, sql, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
@@ -55,6 +55,9 @@ def run(
     """Follow and fire for ``longest`` seconds; return how many pods were evicted.
 
     Returns at once while another process holds the lock.
+
+    Raises:
+        django.db.Error: the database is away (`sql.is_away`).
     """
     if not locks.take(locks.TIMERS):
         return 0
@@ -96,7 +99,9 @@ def run(
                 wait = _wait_for(clock(), end)
                 heartbeats.beat(NAME)
                 subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
-    except DatabaseError:
+    except DatabaseError as error:
+        if sql.is_away(error):
+            raise
         logger.exception("timers_failed")
         connection.close()
     finally:
