@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,28 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_the_readme_lists_every_variable(variable: str) -> None:
     assert f"`{variable}`" in (ROOT / "README.md").read_text()
+
+
+def _named_in(paths: Iterable[Path], pattern: str) -> set[str]:
+    return {name for path in paths for name in re.findall(pattern, path.read_text())}
+
+
+def test_whatever_reads_a_variable_or_tells_of_one_means_the_same_variables() -> None:
+    """Code anywhere reads none that the README does not list, and no page tells of another one."""
+    code = [
+        path
+        for folder in ("api", "clusterstate", "scheduling")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "docker-compose.yml",
+        ROOT / "Dockerfile",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    listed = _named_in([ROOT / "README.md"], r"`(STOWAGE_[A-Z_]+)`")
+    assert _named_in(code, r"[\"'](STOWAGE_[A-Z_]+)[\"']") == listed
+    assert _named_in(pages, r"\b(STOWAGE_[A-Z_]+)\b") == listed
 
 
 @pytest.mark.parametrize(
