@@ -5,7 +5,7 @@ from typing import Final
 
 from api.kinds import bindings, reviews
 from api.kinds.routers import KubernetesRouter
-from api.kinds.viewsets import ObjectViewSet
+from api.kinds.subresources import KindViewSet
 from api.stowage import (
     audit_view,
     canaries,
@@ -29,7 +29,7 @@ _OWN = "apis/stowage.dev/v1"
 _IN = "namespaces/{namespace}"
 
 router = KubernetesRouter()
-objects = router.register_kinds(ObjectViewSet)
+objects = router.register_kinds(KindViewSet)
 
 for _prefix, _viewset in (
     (f"{_CORE}/{_IN}/bindings", bindings.BindingsViewSet),

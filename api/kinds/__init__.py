@@ -3,8 +3,10 @@
 ::
 
     views        what all views share: the way of a request
-    viewsets     the viewset of all kinds; ``routers`` knows which action serves which path.
-                 Reads with ``?at=`` ask ``clusterstate.queries.past`` which revision that was
+    viewsets     objects of all kinds, single ones and collections. Reads with ``?at=`` ask
+                 ``clusterstate.queries.past`` which revision that was
+    subresources  ... and their subresources: the viewset of all kinds, whole
+    routers      which action serves which path
     deletions    what a client is told of a deletion, and of one that it did not spell out
     own          resources that no kind of the registry has: the base of ``api.stowage``
     bindings     binding pods, one or many
