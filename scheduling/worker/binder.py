@@ -128,6 +128,11 @@ class Binder:
             self._turns[pod.pod_id] = self._turn
 
     @property
+    def is_binding(self) -> bool:
+        """Whether a batch is being bound."""
+        return self._underway is not None
+
+    @property
     def has_leaning(self) -> bool:
         """Whether decisions wait for reserved pods to be bound."""
         return bool(self._leaning)

@@ -11,7 +11,9 @@ thrown away whenever anything about it is in doubt.
 
 After each cycle (``scheduler``) the loop gives a sign of life (``heartbeats``), and once a second
 it writes how far it is (``actions.progress``). Where a cycle found no pod, the loop writes events
-and decision records, then waits for a wake-up or for the next backoff.
+and decision records, then waits for a wake-up or for the next backoff. Where a cycle bound all its
+pods and no other pod waits for anything, nothing comes of reading these bindings back: it waits for
+the next pod for a moment, and reads them with it.
 """
 
 import math
@@ -130,11 +132,12 @@ def run(
                 elif moment >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
                     scheduler.binder.write_records(now, _NEWS_AT_ONCE)
                     continue
-                if count:
+                if count and not scheduler.needs_no_news:
                     continue
-                wait = _wait_for(scheduler, now, end - time.monotonic())
+                wait = _wait_for(scheduler, clock(), end - time.monotonic())
                 heartbeats.beat(NAME)
-                subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
+                soon = count or scheduler.binder.has_news
+                subscription.wait(min(wait, _NEWS_AFTER) if soon else wait)
             _write_remaining_records(scheduler, clock)
         # Decide what was announced between the last cycle and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):

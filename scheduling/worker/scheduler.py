@@ -310,6 +310,23 @@ class Scheduler:
             measuring.came(self.mirror.queue.incoming)
         return done
 
+    @property
+    def needs_no_news(self) -> bool:
+        """Whether nothing depends on what the last cycle wrote: all of its pods are bound for good.
+
+        A pod that waits may be woken by a binding or by the end of a victim; a batch that is being
+        bound, a reserved pod, and who leans on one have to be looked after.
+        """
+        queue, binder = self.mirror.queue, self.binder
+        return not (
+            queue.has_ready
+            or queue.has_waiting
+            or binder.is_binding
+            or binder.has_leaning
+            or binder.refused
+            or self.reservations.count
+        )
+
     def _judge_arrivals(self, now: float) -> None:
         """Let nodes refuse pods that clients put there, and read what that wrote.
 

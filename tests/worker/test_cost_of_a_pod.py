@@ -77,3 +77,33 @@ def test_no_protocol_is_looked_up_for_each_pod() -> None:
             counts.append(protocol_checks(placing.turn))
         few, many = counts
         assert {where: n for where, n in many.items() if n - few[where] >= 19} == {}
+
+
+def test_bindings_are_read_back_at_once_only_where_something_may_come_of_it() -> None:
+    make_node("n1")
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    with closing(scheduler.binder):
+        create_pods([pod_manifest("a"), pod_manifest("b")], now=NOW)
+        assert scheduler.cycle(SECONDS) == 2
+        assert scheduler.needs_no_news
+        create_pods([pod_manifest("lost", nodeSelector={"no": "node"})], now=NOW)
+        assert scheduler.cycle(SECONDS)
+        assert not scheduler.needs_no_news  # a binding might make room for it, or draw it
+        while scheduler.binder.write_refused(SECONDS):
+            pass
+        create_pods([pod_manifest("c")], now=NOW)
+        assert scheduler.cycle(SECONDS)
+        assert not scheduler.needs_no_news
+
+
+def test_a_batch_that_is_still_being_bound_is_looked_after_at_once() -> None:
+    make_node("n1")
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    with closing(scheduler.binder):
+        create_pods([pod_manifest(f"p{number}") for number in range(40)], now=NOW)
+        assert scheduler.cycle(SECONDS) == 40
+        assert not scheduler.needs_no_news
+        scheduler.binder.finish_batch(SECONDS)
+        assert scheduler.needs_no_news
