@@ -95,7 +95,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
         target = routes.target_of(request.META, request)
-        if target is not None and target.kind.deprecated:
+        is_there = not isinstance(response, batches.Deferred)
+        if is_there and target is not None and target.kind.deprecated:
             replies.warn(response, target.kind.deprecated)
         return super().finalize_response(request, response, *args, **kwargs)
 

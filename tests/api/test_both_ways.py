@@ -20,6 +20,8 @@ from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects import protobuf
 from clusterstate.objects.errors import TooManyRequests
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.bodies import body_of, collection, named
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.conftest import TABLE, make_token
 from tests.clock import NOW
@@ -180,6 +182,28 @@ def test_both_ways_answer_alike(runner, tokens):
         else:
             assert masked(together[2]) == masked(alone[2]), about
     assert not connection.needs_rollback
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
+def test_both_ways_write_every_kind_alike(runner, tokens, api, kind):
+    api.post(collection(kind), body_of(kind, "there")).ok(201)
+    path, one = collection(kind), f"{collection(kind)}/{named(kind, 'there')}"
+    for method, where, body, status in (
+        ("POST", path, body_of(kind, "made"), 201),
+        ("POST", path, body_of(kind, "there"), 409),
+        ("POST", path, {**body_of(kind, "made"), "unknown": 1}, 201),
+        ("GET", one, None, 200),
+        ("DELETE", f"{one}?gracePeriodSeconds=0", None, 200),
+        ("DELETE", f"{path}/nowhere", None, 404),
+    ):
+        asked = work(tokens, method, where, body, {})
+        together = answer(runner.together, asked)
+        alone = answer(runner.one_by_one, asked)
+        assert together[0] == alone[0] == status, (method, where, together, alone)
+        assert [name for name, _ in together[1]] == [name for name, _ in alone[1]], (method, where)
+        of_both = [dict(way[1]).get(b"warning") for way in (together, alone)]
+        assert of_both[0] == of_both[1], (method, where)
 
 
 @pytest.mark.django_db
