@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Final, ParamSpec
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from django.conf import settings
@@ -134,9 +134,25 @@ def guarded(response: HttpResponse) -> HttpResponse:
     return response
 
 
+def _page_of(request: HttpRequest) -> str:
+    """Return the path of the page that a request came from, its own if it reads a page."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    try:
+        page = urlsplit(request.headers.get("Referer", ""))
+    except ValueError:  # whatever a client writes there
+        return reverse("console:fleet")
+    if page.netloc != request.get_host():
+        return reverse("console:fleet")
+    return f"{page.path}?{page.query}" if page.query else page.path
+
+
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Send a stranger to the sign-in and back from there; a part of a page lets the page do so."""
-    here = request.headers.get("HX-Current-URL-Path") or request.get_full_path()
+    """Send a stranger to the sign-in and back from there; a part of a page lets the page do so.
+
+    Back is the page that was open: where a form was sent to is often no page.
+    """
+    here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
     target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
     if is_part(request):
         return guarded(HttpResponse(status=401, headers={"HX-Refresh": "true"}))

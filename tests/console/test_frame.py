@@ -1,9 +1,13 @@
 """What every page of the console keeps: sign-in, rights, policy, failures as pages."""
 
+import re
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from api.console import urls
 from tests.console.conftest import text
 
 PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
@@ -20,6 +24,30 @@ def test_a_stranger_signs_in_first_and_comes_back(path: str) -> None:
     answer = Client().get(path)
     assert answer.status_code == 302
     assert answer["Location"].startswith("/console/sign-in?next=%2Fconsole%2F")
+
+
+OPEN = {"sign-in", "sign-in-code", "sign-out", "company", "company-back"}
+SENT_TO = [
+    "/" + re.sub(r"<(?:\w+:)?\w+>", "1", f"console/{one.pattern}")
+    for one in urls.urlpatterns
+    if one.name not in OPEN
+]
+
+
+@pytest.mark.parametrize("path", SENT_TO)
+def test_who_is_signed_out_while_a_form_is_open_comes_back_to_the_form(path: str) -> None:
+    """Not to the address that it was sent to, which is often no page."""
+    page = "http://testserver/console/pods/a/b/?tab=why&x=1"
+    answer = Client().post(path, {"do": "it"}, headers={"referer": page})
+    assert answer.status_code == 302
+    back = parse_qs(urlsplit(answer["Location"]).query)["next"]
+    assert back == ["/console/pods/a/b/?tab=why&x=1"]
+
+
+@pytest.mark.parametrize("page", ["", "http://other.example/console/nodes/", "http://["])
+def test_who_is_signed_out_comes_back_to_a_page_of_the_console(page: str) -> None:
+    answer = Client().post("/console/plans/x/act", headers={"referer": page})
+    assert answer["Location"] == "/console/sign-in?next=%2Fconsole%2F"
 
 
 def test_a_person_signs_in_and_out() -> None:
