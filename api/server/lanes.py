@@ -22,8 +22,12 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import structlog
+
 from api.server.shares import LONG_SECONDS, YIELD_SECONDS, Shares
 from clusterstate.objects.errors import TooManyRequests
+
+logger = structlog.get_logger(__name__)
 
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
@@ -72,11 +76,20 @@ class _Taken(NamedTuple, Generic[Work, Answer]):
     pause: float | None
 
 
+class _Done(NamedTuple, Generic[Answer]):
+    """What became of a piece of work: its answer, or why there is none."""
+
+    future: "asyncio.Future[Answer]"
+    failure: Exception | None
+    answer: Answer | None = None
+
+
 class Lane(Generic[Work, Answer]):
     """A queue of work for ``threads`` threads, each taking up to ``limit`` pieces at a time.
 
-    ``serve`` returns one answer for each piece, in order, and raises nothing; nor do ``prepare``,
-    which makes a thread ready for its first piece, and ``finish``, which ends it. ``most`` is how
+    ``serve`` returns one answer for each piece, in order. If it raises, ``run`` raises that for
+    every piece of the batch, and the thread goes on. ``prepare``, which makes a thread ready for
+    its first piece, and ``finish``, which ends it, raise nothing. ``most`` is how
     many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
     also a flow that is alone has half of the threads at most, since its pieces take long.
     """
@@ -121,6 +134,7 @@ class Lane(Generic[Work, Answer]):
 
         Raises:
             TooManyRequests: too much waits already, or this waited too long.
+            Exception: what ``serve`` raised.
         """
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -289,12 +303,27 @@ class Lane(Generic[Work, Answer]):
 
     def _answer(
         self, batch: Sequence[tuple[Work, "asyncio.Future[Answer]", float]]
-    ) -> "list[tuple[asyncio.Future[Answer], Answer | None]]":
-        """Serve a batch; None is the answer to what waited too long."""
+    ) -> "list[_Done[Answer]]":
+        """Serve a batch, but for what waited too long."""
         oldest = time.monotonic() - MAX_WAIT_SECONDS
         fresh = [work for work, _, since in batch if since >= oldest]
-        answers = iter(self._serve(fresh)) if fresh else iter(())
-        return [(future, next(answers) if since >= oldest else None) for _, future, since in batch]
+        try:
+            served = list(self._serve(fresh)) if fresh else []
+            if len(served) != len(fresh):
+                raise RuntimeError(f"{len(served)} answers to {len(fresh)} pieces of work")
+        except Exception as error:  # each piece gets it as its answer
+            logger.exception("lane_failed", lane=self.name, pieces=len(fresh))
+            if self._finish is not None:
+                self._finish()  # what the thread had open may be half done
+            # A future takes no StopIteration.
+            failed = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
+            return [_Done(future, failed) for _, future, _ in batch]
+        answers = iter(served)
+        late = TooManyRequests("the request waited too long", _RETRY)
+        return [
+            _Done(future, None, next(answers)) if since >= oldest else _Done(future, late)
+            for _, future, since in batch
+        ]
 
 
 class Calls:
@@ -327,11 +356,11 @@ def _call(functions: Sequence[Callable[[], Any]]) -> list[tuple[Exception | None
     return found
 
 
-def _deliver(done: "Sequence[tuple[asyncio.Future[Answer], Answer | None]]") -> None:
-    for future, answer in done:
+def _deliver(done: "Sequence[_Done[Any]]") -> None:
+    for future, failure, answer in done:
         if future.done():  # the client may have gone
             continue
-        if answer is None:
-            future.set_exception(TooManyRequests("the request waited too long", _RETRY))
+        if failure is not None:
+            future.set_exception(failure)
         else:
             future.set_result(answer)

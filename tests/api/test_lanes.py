@@ -174,6 +174,34 @@ def test_what_waited_too_long_is_put_off(monkeypatch):
     running(scenario, threads=1, limit=1)
 
 
+@pytest.mark.parametrize("how", ["raises", "ends", "too few", "too many"])
+def test_a_batch_that_fails_is_answered_and_its_thread_goes_on(how):
+    """An answer that never comes would hold up its client, and every batch that comes after it."""
+    ended = []
+
+    def serve(works):
+        if works != ["bad"]:
+            return [work.upper() for work in works]
+        if how == "raises":
+            raise ZeroDivisionError
+        if how == "ends":
+            next(iter(()))
+        return works * 2 if how == "too many" else []
+
+    async def main():
+        lane = Lane("test", serve, threads=1, limit=1, finish=lambda: ended.append(how))
+        try:
+            for _ in range(3):
+                with pytest.raises(ZeroDivisionError if how == "raises" else RuntimeError):
+                    await asyncio.wait_for(lane.run("bad", "one"), 10)
+                assert await asyncio.wait_for(lane.run("good", "one"), 10) == "GOOD"
+        finally:
+            lane.close()
+
+    asyncio.run(main())
+    assert ended[:3] == [how] * 3, "what the thread had open is closed"
+
+
 def test_calls_return_what_functions_return_and_raise_what_they_raise():
     async def main():
         calls = Calls("test", threads=1, finish=lambda: None)
