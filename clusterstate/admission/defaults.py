@@ -7,15 +7,16 @@ pkg/apis/scheduling/v1/defaults.go and the generated ``zz_generated.defaults.go`
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from clusterstate.admission import stored_defaults
+from clusterstate.admission.rounding import round_up, round_up_requirements
 from clusterstate.objects.addresses import is_reached_from_outside
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.quantity import QuantityError
 from clusterstate.objects.remembered import remembered
 from clusterstate.objects.resources import (
     aggregate_container_limits,
@@ -134,9 +135,9 @@ def default_pod_spec(spec: Manifest) -> None:
         for volume in volumes:
             _volume(volume)
     if overhead := spec.get("overhead"):
-        _round_up(overhead)
+        round_up(overhead)
     if resources := spec.get("resources"):
-        _requirements(resources)
+        round_up_requirements(resources)
     _preferred_terms(spec)
 
 
@@ -167,7 +168,7 @@ def _container(container: Manifest) -> None:
             if source := variable.get("valueFrom"):
                 _field_ref(source)
     if resources := container.get("resources"):
-        _requirements(resources)
+        round_up_requirements(resources)
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         if (probe := container.get(field)) is not None:
             _probe(probe)
@@ -229,29 +230,6 @@ def _http_get(handler: Manifest) -> None:
             action["scheme"] = "HTTP"
 
 
-def _requirements(resources: Manifest) -> None:
-    for field in ("limits", "requests"):
-        if amounts := resources.get(field):
-            _round_up(amounts)
-
-
-_FINE: Final = ("n", "u", ".", "e-", "E-")
-"""An amount in which none of these stands is a multiple of a thousandth."""
-
-
-def _round_up(amounts: dict[str, Any]) -> None:
-    """Round what is finer than a thousandth up to it, as the API server does on defaulting."""
-    for name, value in amounts.items():
-        if not any(sign in str(value) for sign in _FINE):
-            continue
-        try:
-            rounded, exact = Quantity.parse(value).round_up(-3)
-        except QuantityError:
-            continue  # validation names the field
-        if not exact:
-            amounts[name] = str(rounded)
-
-
 def _volume(volume: Manifest) -> None:
     if not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
@@ -300,7 +278,7 @@ def _volume(volume: Manifest) -> None:
     if (ephemeral := volume.get("ephemeral")) is not None:
         claim = (ephemeral.get("volumeClaimTemplate") or {}).get("spec")
         if claim is not None:
-            claim.setdefault("volumeMode", "Filesystem")
+            stored_defaults.claim_spec(claim)
 
 
 def _downward_items(items: Iterable[Manifest]) -> None:
@@ -328,11 +306,11 @@ def default_node(node: Manifest) -> None:
         return
     capacity = status.get("capacity")
     if capacity:
-        _round_up(capacity)
+        round_up(capacity)
         if status.get("allocatable") is None:
             status["allocatable"] = dict(capacity)
     if allocatable := status.get("allocatable"):
-        _round_up(allocatable)
+        round_up(allocatable)
 
 
 def default_namespace(namespace: Manifest) -> None:
@@ -457,6 +435,10 @@ def default_stateful_set(stateful_set: Manifest) -> None:
     _replicas(spec)
     spec.setdefault("revisionHistoryLimit", 10)
     _template(spec)
+    for claim in spec.get("volumeClaimTemplates") or ():
+        # What a claim says of itself there does not count: pkg/apis/apps/v1/conversion.go.
+        claim["apiVersion"], claim["kind"] = "v1", "PersistentVolumeClaim"
+        stored_defaults.persistent_volume_claim(claim)
 
 
 def default_priority_class(priority_class: Manifest) -> None:
@@ -468,22 +450,28 @@ def default_priority_class(priority_class: Manifest) -> None:
 def default_limit_range(limit_range: Manifest) -> None:
     """Fill in a limit range: limits default to maxima, requests to limits, then to minima."""
     for item in (limit_range.get("spec") or {}).get("limits") or ():
-        if item.get("type") != "Container":
-            continue
-        default = item.setdefault("default", {})
-        request = item.setdefault("defaultRequest", {})
-        for name, value in (item.get("max") or {}).items():
-            default.setdefault(name, value)
-        for name, value in default.items():
-            request.setdefault(name, value)
-        for name, value in (item.get("min") or {}).items():
-            request.setdefault(name, value)
+        if item.get("type") == "Container":
+            default = {**(item.get("max") or {}), **(item.get("default") or {})}
+            request = {**(item.get("min") or {}), **default, **(item.get("defaultRequest") or {})}
+            if default:
+                item["default"] = default
+            if request:
+                item["defaultRequest"] = request
+        for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+            round_up(item.get(field) or {})
+
+
+def default_resource_quota(quota: Manifest) -> None:
+    """Fill in a resource quota: its amounts are in whole thousandths."""
+    status = quota.get("status") or {}
+    for amounts in ((quota.get("spec") or {}).get("hard"), status.get("hard"), status.get("used")):
+        round_up(amounts or {})
 
 
 def default_runtime_class(runtime_class: Manifest) -> None:
     """Fill in a runtime class: its overhead is in whole thousandths."""
     if fixed := (runtime_class.get("overhead") or {}).get("podFixed"):
-        _round_up(fixed)
+        round_up(fixed)
 
 
 def default_binding(binding: Manifest) -> None:
@@ -509,6 +497,7 @@ _BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
     "PriorityClass": default_priority_class,
     "ReplicaSet": default_replica_set,
     "ReplicationController": default_replication_controller,
+    "ResourceQuota": default_resource_quota,
     "RoleBinding": default_binding,
     "RuntimeClass": default_runtime_class,
     "Service": default_service,

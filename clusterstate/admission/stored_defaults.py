@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final
 
+from clusterstate.admission.rounding import round_up, round_up_requirements
 from clusterstate.objects.meta import Manifest
 
 Fill = Callable[[Manifest], None]
@@ -145,13 +146,24 @@ def _persistent_volume(volume: Manifest) -> None:
     _set(volume.setdefault("status", {}), phase="Pending")
     spec = volume.setdefault("spec", {})
     _set(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    round_up(spec.get("capacity") or {})
     if (host_path := spec.get("hostPath")) is not None:
         host_path.setdefault("type", "")
 
 
-def _persistent_volume_claim(claim: Manifest) -> None:
-    _set(claim.setdefault("status", {}), phase="Pending")
-    _set(claim.setdefault("spec", {}), volumeMode="Filesystem")
+def persistent_volume_claim(claim: Manifest) -> None:
+    """Fill in a claim, or a StatefulSet's template of one."""
+    status = claim.setdefault("status", {})
+    _set(status, phase="Pending")
+    for field in ("capacity", "allocatedResources"):
+        round_up(status.get(field) or {})
+    claim_spec(claim.setdefault("spec", {}))
+
+
+def claim_spec(spec: Manifest) -> None:
+    """Fill in the spec of a claim, or of a template of one."""
+    _set(spec, volumeMode="Filesystem")
+    round_up_requirements(spec.get("resources") or {})
 
 
 def _storage_class(storage_class: Manifest) -> None:
@@ -224,7 +236,7 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "Job": lambda manifest: _job(manifest, pod_spec),
         "NetworkPolicy": _network_policy,
         "PersistentVolume": _persistent_volume,
-        "PersistentVolumeClaim": _persistent_volume_claim,
+        "PersistentVolumeClaim": persistent_volume_claim,
         "PriorityLevelConfiguration": _priority_level,
         "PodTemplate": lambda manifest: _pod_template_spec(manifest, pod_spec),
         "ResourceClaim": _resource_claim,

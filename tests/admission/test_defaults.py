@@ -162,3 +162,68 @@ def test_amounts_finer_than_a_thousandth_are_rounded_up(written, rounded):
     resources = {"requests": {"cpu": written}}
     admitted = create(pod({"containers": [_container(resources=resources)]})).manifest
     assert admitted["spec"]["containers"][0]["resources"]["requests"] == {"cpu": rounded}
+
+
+_FINE, _ROUNDED = {"storage": "1.00001", "cpu": "1u"}, {"storage": "1001m", "cpu": "1m"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("LimitRange", ("spec", "limits", 0, "max")),
+        ("LimitRange", ("spec", "limits", 0, "maxLimitRequestRatio")),
+        ("PersistentVolume", ("spec", "capacity")),
+        ("PersistentVolumeClaim", ("spec", "resources", "requests")),
+        ("PersistentVolumeClaim", ("status", "capacity")),
+        ("ResourceQuota", ("spec", "hard")),
+        ("ResourceQuota", ("status", "used")),
+        ("StatefulSet", ("spec", "volumeClaimTemplates", 0, "spec", "resources", "limits")),
+        (
+            "Pod",
+            (
+                "spec",
+                "volumes",
+                0,
+                "ephemeral",
+                "volumeClaimTemplate",
+                "spec",
+                "resources",
+                "limits",
+            ),
+        ),
+    ],
+)
+def test_amounts_are_rounded_up_in_every_kind(kind, path):
+    """Rule: the generated ``zz_generated.defaults.go`` of core/v1 and apps/v1, v1.36."""
+    manifest = dict(_FINE)
+    for step in reversed(path):
+        manifest = [manifest] if step == 0 else {step: manifest}
+    set_defaults(kind, manifest)
+    found = manifest
+    for step in path:
+        found = found[step]
+    assert found == _ROUNDED
+
+
+def test_the_claims_of_a_stateful_set_are_filled_in():
+    """Rule: apps/v1 ``zz_generated.defaults.go`` and ``conversion.go``, v1.36."""
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    manifest = {"spec": {"volumeClaimTemplates": [claim]}}
+    set_defaults("StatefulSet", manifest)
+    assert manifest["spec"]["volumeClaimTemplates"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"},
+            "status": {"phase": "Pending"},
+        }
+    ]
+
+
+def test_a_limit_range_gets_no_empty_defaults():
+    """Rule: ``SetDefaults_LimitRangeItem`` makes empty maps, which JSON leaves out, v1.36."""
+    item = {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}
+    manifest = {"spec": {"limits": [dict(item)]}}
+    set_defaults("LimitRange", manifest)
+    assert manifest["spec"]["limits"] == [item]
