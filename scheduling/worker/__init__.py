@@ -13,6 +13,7 @@
     binding_cycle      their PreBind, Bind and PostBind plugins, run by Celery tasks
     recorder           decision records, kept until there is time to write them; once written, the
                        loop ``duties.pack_and_seal`` seals them (``actions.seals``)
+    pod_events         what is told of pods, kept until there is time to write it
     node_admission     pods that a client put on a node: may they stay there?
     warming            the engine's compiled loops: loaded, or compiled by a process beside
     failed_batches     smaller batches after a failure, until the pod that causes it is found

@@ -32,8 +32,6 @@ import structlog
 from django.db import connection
 
 from clusterstate import shards, sql, tracing, wake
-from clusterstate.actions import events
-from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -50,6 +48,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
+from scheduling.worker.pod_events import NORMAL, SCHEDULED, WARNING, PodEvents
 from scheduling.worker.recorder import Recorder
 from scheduling.worker.unwritten_refusals import UnwrittenRefusals, moment, stage
 
@@ -57,12 +56,11 @@ logger = structlog.get_logger(__name__)
 
 _INLINE = 32
 """A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
-_EVENTS_AT_ONCE = 2000
+_MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
 """Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
 _REFUSALS_AT_ONCE = 500
 """Refusals written at a time, so that no pod waits for a long list."""
-_LONGEST_NOTE = 1024
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -94,7 +92,7 @@ class Binder:
         self._turn = 0
         self._came_back = False
         self._doubts_reserved = False
-        self._news: deque[tuple[int, str, str, str]] = deque()
+        self._events = PodEvents()
         self._reserved: set[int] = set()
         self._outcomes: dict[int, bool] = {}
         self.give_way: Callable[[int], bool] = lambda pod_id: False
@@ -213,7 +211,8 @@ class Binder:
         if len(result.bound) < len(batch):
             done = {pod_id for pod_id, _ in result.bound}
             bound = [one for one in batch if one.pod_id in done]
-        self._news += [(one.pod_id, "Normal", "Scheduled", f"to {one.node_name}") for one in bound]
+        for one in bound:
+            self._events.note(one.pod_id, NORMAL, SCHEDULED, one.node_name)
         self.refused.drop(pod_id for pod_id, _ in result.bound)
         queue, seconds = self._mirror.queue, time.perf_counter() - self._began
         popped_at = self._decided_at[1].timestamp()
@@ -434,7 +433,7 @@ class Binder:
                 at_once.append(item)
             else:
                 self.refused.note(item, now)
-            self._news.append((pod_id, "Warning", "FailedScheduling", _note(decision.message)))
+            self._events.note(pod_id, WARNING, "FailedScheduling", decision.message)
         self._give_back(one for one in refused if one.displaced and cast(int, one.key) not in queue)
         if not at_once:
             return
@@ -533,7 +532,7 @@ class Binder:
             if self.give_way(pod_id):
                 node_name = "" if decision.nomination is None else decision.nomination.node_name
                 text = f"Preempted by pod {uid} on node {node_name} (in kube-scheduler memory)."
-                self._news.append((pod_id, "Normal", "Preempted", text))
+                self._events.note(pod_id, NORMAL, "Preempted", text)
                 continue
             if self._leaning.pop(pod_id, None) is not None:
                 self._come_back([pod_id], now.timestamp())
@@ -550,7 +549,7 @@ class Binder:
                 logger.info("victim_kept", pod=row.name, error=error.message)
                 continue
             text = f"Preempted by pod {uid} on node {row.node_name}"
-            self._news.append((pod_id, "Normal", "Preempted", text))
+            self._events.note(pod_id, NORMAL, "Preempted", text)
 
     # --- news ------------------------------------------------------------------------------------
 
@@ -566,54 +565,16 @@ class Binder:
                 return
         if self._mirror.queue.has_changes:
             with wake.without_scheduler():
-                self.refused.move(self._mirror.queue, _EVENTS_AT_ONCE if most is None else most)
+                self.refused.move(self._mirror.queue, _MOVES_AT_ONCE if most is None else most)
             if most is not None:
                 return
         if self._traced:
             traced = list(self._traced)
             self._traced.clear()
             traces.send(traced)
-        count = len(self._news) if most is None else min(most, len(self._news))
-        news = [self._news.popleft() for _ in range(count)]
-        moment = datetime.fromtimestamp(now, UTC)
-        for first in range(0, len(news), _EVENTS_AT_ONCE):
-            part = news[first : first + _EVENTS_AT_ONCE]
-            rows = pods_by_id([pod_id for pod_id, *_ in part])
-            with wake.without_scheduler():
-                events.record_many(
-                    [
-                        Occurrence(
-                            kind="Pod",
-                            namespace=row.namespace,
-                            name=row.name,
-                            uid=row.uid,
-                            type=type_,
-                            reason=reason,
-                            message=(
-                                f"Successfully assigned {row.namespace}/{row.name} {message}"
-                                if reason == "Scheduled"
-                                else message
-                            ),
-                        )
-                        for pod_id, type_, reason, message in part
-                        if (row := rows.get(pod_id)) is not None
-                    ],
-                    now=moment,
-                )
+        self._events.write(now, most)
 
     @property
     def has_news(self) -> bool:
         """Whether ``write_records`` has something to write."""
-        return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
-
-
-def _note(message: str) -> str:
-    """Return a message as an Event tells it: if it is cut off, it says so.
-
-    The pod's condition has the whole of it. Rule: ``truncateMessage``, schedule_one.go, v1.36.
-    """
-    whole = message.encode()
-    if len(whole) <= _LONGEST_NOTE:
-        return message
-    suffix = " ..."
-    return whole[: _LONGEST_NOTE - len(suffix)].decode(errors="ignore") + suffix
+        return len(self._events) > 0 or len(self.recorder) > 0 or self._mirror.queue.has_changes

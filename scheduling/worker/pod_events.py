@@ -1,0 +1,77 @@
+"""Events about pods: kept until there is time to write them, the oldest first.
+
+No decision reads them, so they are written last. Those that a crash loses are told by the pods'
+conditions and decision records all the same.
+"""
+
+from collections import deque
+from datetime import UTC, datetime
+
+from clusterstate import wake
+from clusterstate.actions import events
+from clusterstate.actions.events import Occurrence
+from clusterstate.queries.pods import pods_by_id
+
+NORMAL, WARNING = "Normal", "Warning"
+SCHEDULED = "Scheduled"
+_AT_ONCE = 2000
+_LONGEST_NOTE = 1024
+
+
+class PodEvents:
+    """What one scheduler has to tell of pods, by their ids."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str, str, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def note(self, pod_id: int, type_: str, reason: str, text: str) -> None:
+        """Keep an event; of ``SCHEDULED`` the text is the name of the node."""
+        self._kept.append((pod_id, type_, reason, text))
+
+    def write(self, now: float, most: int | None = None) -> None:
+        """Write the oldest events, at most so many; none about pods that are gone.
+
+        Queries once for each ``_AT_ONCE`` events, and writes as often.
+        """
+        count = len(self._kept) if most is None else min(most, len(self._kept))
+        taken = [self._kept.popleft() for _ in range(count)]
+        moment = datetime.fromtimestamp(now, UTC)
+        for first in range(0, len(taken), _AT_ONCE):
+            part = taken[first : first + _AT_ONCE]
+            rows = pods_by_id([pod_id for pod_id, *_ in part])
+            with wake.without_scheduler():
+                events.record_many(
+                    [
+                        Occurrence(
+                            kind="Pod",
+                            namespace=row.namespace,
+                            name=row.name,
+                            uid=row.uid,
+                            type=type_,
+                            reason=reason,
+                            message=(
+                                f"Successfully assigned {row.namespace}/{row.name} to {text}"
+                                if reason == SCHEDULED
+                                else _note(text)
+                            ),
+                        )
+                        for pod_id, type_, reason, text in part
+                        if (row := rows.get(pod_id)) is not None
+                    ],
+                    now=moment,
+                )
+
+
+def _note(message: str) -> str:
+    """Return a message as an Event tells it: if it is cut off, it says so.
+
+    The pod's condition has the whole of it. Rule: ``truncateMessage``, schedule_one.go, v1.36.
+    """
+    whole = message.encode()
+    if len(whole) <= _LONGEST_NOTE:
+        return message
+    suffix = " ..."
+    return whole[: _LONGEST_NOTE - len(suffix)].decode(errors="ignore") + suffix
