@@ -18,8 +18,8 @@ import msgspec
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import PendingPod
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import (
     NOTHING,

@@ -12,9 +12,9 @@ from clusterstate.objects.node import Node
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, Decision, Decisions
-from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
 from scheduling.engine.queue.plugins import QueuePlugins
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.binding_points import Meter

@@ -18,8 +18,8 @@ from clusterstate.actions.pods.queue import (
     move_pending,
     set_unschedulable,
 )
-from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import QueuePlace, Stage
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.worker.mirror import Mirror
 
 _LONGEST = 1.0

@@ -196,7 +196,7 @@ def test_rows_that_were_written_are_told_from_those_that_were_not(api, runner):
 
 
 def test_the_heaps_of_a_queue_that_gives_no_batches_stay_small(api, runner, follower, monkeypatch):
-    monkeypatch.setattr("scheduling.engine.queue._SPARE", 50)
+    monkeypatch.setattr("scheduling.engine.queue.scheduling_queue._SPARE", 50)
     queue = follower.scheduler.mirror.queue
     for number in range(12):
         create(api, 20, prefix=f"p{number}", cpu="1m")

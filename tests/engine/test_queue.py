@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sort
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
 from scheduling.framework.plugin_args import MOST_AGE_POINTS
 from tests.forms import many

@@ -9,6 +9,7 @@ from celery.contrib.testing.worker import start_worker
 from django.conf import settings
 from structlog.testing import capture_logs
 
+from scheduling.celery import app as service
 from tests.waiting import until
 
 
@@ -20,6 +21,9 @@ def app() -> Iterator[Celery]:
     own.conf.update(broker_url="memory://", worker_hijack_root_logger=False)
     yield own
     own.close()
+    # A worker that is started makes its application the one by which tasks are looked up.
+    service.set_current()
+    service.set_default()
 
 
 def test_tasks_that_are_not_known_are_told_once_each_and_harm_nothing(

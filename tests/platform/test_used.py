@@ -144,10 +144,10 @@ def dead(modules: Mapping[str, Module], templates: str = "") -> list[str]:
 
 @pytest.fixture(scope="module")
 def product() -> dict[str, Module]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     return {
         str(path.relative_to(ROOT)): parsed(path.read_text())
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in (ROOT / "manage.py", *paths)
         if path.name != "wire_types.py"  # generated: a type for each of Kubernetes' definitions
     }
 

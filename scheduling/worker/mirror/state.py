@@ -20,7 +20,6 @@ from clusterstate.objects.workloads import (
 from clusterstate.queries.loading import load_classes
 from clusterstate.queries.objects import decode_object
 from clusterstate.reservations import Reservation
-from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import (
     Backoff,
     HeldBy,
@@ -29,6 +28,7 @@ from scheduling.engine.queue.pending import (
     priority_sort,
     scheduling_gates,
 )
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.requirements import from_stored_class
 from scheduling.engine.snapshot import Snapshot

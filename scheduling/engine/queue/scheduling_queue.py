@@ -1,0 +1,596 @@
+"""The queue itself: every way in, between the stages, and out; see the package for the rules."""
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+
+from scheduling.engine.queue.active import ActivePods, Refusal
+from scheduling.engine.queue.early import EarlyAttempts
+from scheduling.engine.queue.in_flight import PodsInFlight
+from scheduling.engine.queue.pending import (
+    Backoff,
+    Entry,
+    HeldBy,
+    IsNominated,
+    PendingPod,
+    QueuePlace,
+    SortKey,
+    Stage,
+    drop_dead,
+    never_nominated,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.engine.queue.timers import Timers
+from scheduling.engine.queue.waiting import Registrations, WaitingPods, Worth
+from scheduling.framework.events import ClusterEvent
+
+_AT_ONCE = 2000
+"""So many pods move in one call; each takes some microseconds."""
+_SPARE = 4096
+"""So many items may a heap hold beyond twice the number of pods before it is made anew."""
+
+_POD_ADD = "UnscheduledPodAdd"
+_POD_UPDATE = "UnscheduledPodUpdate"
+_FAILURE = "ScheduleAttemptFailure"
+_BACKOFF_OVER = "BackoffComplete"
+_FLUSHED = "UnschedulableTimeout"
+_ACTIVATED = "ForceActivate"
+_BEFORE_ITS_END = "PopFromBackoffQ"
+"""Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
+
+
+class PriorityQueue:
+    """The queue of one scheduler; not thread-safe, one cycle at a time uses it."""
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        backoff: Backoff | None = None,
+        sort_key: SortKey = priority_sort,
+        pre_enqueue: HeldBy = scheduling_gates,
+        is_nominated: IsNominated = never_nominated,
+    ) -> None:
+        self._backoff = backoff or Backoff()
+        self._sort_key = sort_key
+        self._pre_enqueue = pre_enqueue
+        self._is_nominated = is_nominated
+        self._entries: dict[int, Entry] = {}
+        self._active = ActivePods(self._entries)
+        self._early = EarlyAttempts(self._entries)
+        self._waiting = WaitingPods(registrations)
+        self._in_flight = PodsInFlight(self._entries)
+        self._timers = Timers(self._entries)
+        self._changed: OrderedDict[int, None] = OrderedDict()
+        self._tokens = 0
+        self._latest = -math.inf
+        self.incoming: dict[tuple[str, str], int] = {}
+        """How many pods came to a queue, by queue and event; its reader may empty it."""
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, pod_id: int) -> bool:
+        return pod_id in self._entries
+
+    def present(self, pod_ids: Iterable[int]) -> list[int]:
+        """Return those of some pods that are in the queue."""
+        entries = self._entries
+        return [pod_id for pod_id in pod_ids if pod_id in entries]
+
+    def place(self, pod_id: int) -> QueuePlace:
+        """Return where a pod is.
+
+        Raises:
+            KeyError: it is not in the queue.
+        """
+        entry = self._entries[pod_id]
+        return QueuePlace(
+            pod_id=pod_id,
+            stage=entry.stage,
+            attempts=entry.attempts,
+            early=entry.early,
+            queued_at=entry.queued_at,
+            since=entry.since,
+            not_before=entry.not_before,
+            rejected_by=tuple(sorted(entry.rejected_by | entry.pending_by)),
+        )
+
+    def places(self) -> Iterator[QueuePlace]:
+        """Return where every pod is, in no order that means anything."""
+        return (self.place(pod_id) for pod_id in self._entries)
+
+    def counts(self) -> dict[Stage, int]:
+        """Return how many pods are in each stage."""
+        result = dict.fromkeys(Stage, 0)
+        for entry in self._entries.values():
+            result[entry.stage] += 1
+        return result
+
+    def take_changes(self, most: int | None = None) -> list[QueuePlace]:
+        """Return the places that changed since the last call and that a restart must know.
+
+        At most so many; the others are returned by the next calls.
+
+        A pod that became active because its backoff is over is not among them: its row says when
+        that is. Pods that left are not either: their rows go with the binding or the pod.
+        """
+        pod_ids = list(itertools.islice(self._changed, most))
+        for pod_id in pod_ids:
+            del self._changed[pod_id]
+        return [self.place(pod_id) for pod_id in pod_ids]
+
+    def mark_written(self, pod_ids: Iterable[int]) -> None:
+        """Note that the places of these pods, as they are now, stand in their rows."""
+        for pod_id in pod_ids:
+            self._changed.pop(pod_id, None)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether pods are active, as of the last ``pop_batch``."""
+        return bool(self._active)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether pods wait for an event."""
+        return bool(self._waiting)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether ``take_changes`` has something to return."""
+        return bool(self._changed)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when ``pop_batch`` has something to give if nothing happens; None if never."""
+        self._active.drop_dead()
+        if self._active or self._waiting.next_woken() is not None:
+            return now
+        moment = self._timers.next()
+        return None if moment is None else max(min(moment, self._early.next(now)), now)
+
+    # --- coming in -------------------------------------------------------------------------------
+
+    def add(self, pod: PendingPod, now: float) -> None:
+        """Take a pod in, or its new version: then it keeps its place as ``update`` has it."""
+        if pod.pod_id in self._entries:
+            self.update(pod, now)
+            return
+        entry = Entry(pod, now)
+        self._entries[pod.pod_id] = entry
+        self._enqueue(entry, now)
+        self._count(entry, _POD_ADD)
+
+    def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
+        """Take a pod in at the place that its row tells, after a restart.
+
+        What happened since the row was written is not known here, so a pod that a plugin rejected
+        is woken by the first event that its plugins care about, or by the flush.
+        """
+        self.delete(pod.pod_id)
+        entry = Entry(pod, place.queued_at or now)
+        entry.since = place.since or now
+        entry.attempts = entry.refusals = place.attempts
+        entry.early = place.early
+        entry.not_before = place.not_before
+        self._limit_times(entry, now)
+        entry.rejected_by = entry.refused_by = frozenset(place.rejected_by)
+        entry.refused = place.attempts > 0
+        self._entries[pod.pod_id] = entry
+        if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
+            self._wait(entry, Stage.UNSCHEDULABLE)
+        else:
+            self._enqueue(entry, now)
+
+    def adopt(self, other: "PriorityQueue", now: float) -> None:
+        """Take over the pods of another queue, where they stand there, in place of what is here.
+
+        For pods whose rows were read again: what woke them is worked out in a queue of their own,
+        so that the same events do not reach the other pods a second time. ``other`` must not be
+        used afterwards.
+        """
+        while other._waiting.next_woken() is not None:
+            other._wake(now)
+        for pod_id, entry in other._entries.items():
+            self.delete(pod_id)
+            self._entries[pod_id] = entry
+            if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+                self._wait(entry, entry.stage)
+            elif entry.stage is not Stage.IN_FLIGHT:
+                self._enqueue(entry, now)
+
+    def pod(self, pod_id: int) -> PendingPod:
+        """Return a pod as the queue knows it.
+
+        Raises:
+            KeyError: it is not in the queue.
+        """
+        return self._entries[pod_id].pod
+
+    def update(self, pod: PendingPod, now: float, event: ClusterEvent | None = None) -> None:
+        """Put the new version of a pod in its old one's place.
+
+        Args:
+            pod: the new version.
+            now: the time.
+            event: what changed about it, if the plugins that rejected it shall be asked; without
+                it a change of class or priority is worth a new attempt.
+        """
+        entry = self._entries.get(pod.pod_id)
+        if entry is None:
+            self.add(pod, now)
+            return
+        old = entry.pod
+        if old.class_id != pod.class_id or old.priority != pod.priority:
+            entry.refused = False
+        if entry.stage is Stage.IN_FLIGHT:
+            # The decision saw the old version. When it comes back, the change is an event.
+            entry.pod = pod
+            if event is not None and pod.pod_id in self._in_flight:
+                entry.own_changes = (*entry.own_changes, event)
+            else:
+                entry.changed_in_flight |= old.class_id != pod.class_id
+            return
+        if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+            self._waiting.remove(entry.pod.pod_id)
+            entry.pod = pod
+            changed = old.class_id != pod.class_id or old.priority != pod.priority
+            if event is not None and (entry.rejected_by or entry.pending_by):
+                worth = self._waiting.worth(pod.spec, entry.rejected_by, entry.pending_by, event)
+                changed = worth is not Worth.NOTHING
+            if changed or entry.stage is Stage.GATED:
+                self._enqueue(entry, now)
+                self._count(entry, _POD_UPDATE)
+                self._changed[pod.pod_id] = None
+            else:
+                self._wait(entry, entry.stage)
+            return
+        entry.pod = pod
+        if old.class_id != pod.class_id or old.priority != pod.priority:
+            self._enqueue(entry, now)
+
+    def delete(self, pod_id: int) -> None:
+        """Forget a pod, wherever it is; an unknown one is fine."""
+        entry = self._entries.pop(pod_id, None)
+        if entry is None:
+            return
+        if self._in_flight.remove(pod_id):
+            if self._active.retried or self._early.notes_outcomes:
+                self._untold(entry)
+        elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+            self._waiting.remove(entry.pod.pod_id)
+        self._changed.pop(pod_id, None)
+
+    def waited(self, pod_ids: Iterable[int]) -> list[tuple[str, int, int, float]]:
+        """Return scheduler name, priority, attempts and time of coming of pods in the queue."""
+        entries = self._entries
+        return [
+            (entry.pod.spec.spec.scheduler_name, entry.pod.priority, entry.attempts, entry.since)
+            for pod_id in pod_ids
+            if (entry := entries.get(pod_id)) is not None
+        ]
+
+    def refused_before(
+        self, pod_ids: Iterable[int]
+    ) -> list[tuple[frozenset[str], str, int, float]]:
+        """Return plugins, namespace, priority and time of coming of those pods that were refused.
+
+        The plugins are those of the last refusal.
+        """
+        entries = self._entries
+        return [
+            (entry.refused_by, entry.pod.spec.metadata.namespace, entry.pod.priority, entry.since)
+            for pod_id in pod_ids
+            if (entry := entries.get(pod_id)) is not None and entry.refused_by
+        ]
+
+    def done(self, pod_id: int) -> None:
+        """Forget a pod that was placed."""
+        entry = self._entries.get(pod_id)
+        if entry is not None and (
+            entry.refused or self._active.retried or self._early.notes_outcomes
+        ):
+            self._placed(entry)
+        self.delete(pod_id)
+
+    # --- going out and coming back ---------------------------------------------------------------
+
+    def pop_batch(self, now: float, limit: int) -> list[PendingPod]:
+        """Return up to ``limit`` pods to decide, in order; they are in flight from now on.
+
+        Where none is active, pods in BACKOFF come that plugins rejected. Each must come back by
+        ``done``, ``requeue_unschedulable``, ``requeue_failed``, ``requeue_stale`` or ``delete``.
+        """
+        self._promote(now)
+        chosen = self._active.take_batch(limit, self._in_flight.event_count)
+        if not chosen:
+            chosen = self._early.take_batch(now, limit, self._in_flight.event_count)
+            if chosen:
+                came = Stage.ACTIVE, _BEFORE_ITS_END
+                self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
+        entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
+        self._in_flight.add(entries)
+        for entry in entries:
+            entry.stage = Stage.IN_FLIGHT
+            entry.attempts += 1
+            entry.rejected_by = entry.pending_by = frozenset()
+            entry.changed_in_flight = entry.was_parked = False
+            entry.own_changes = ()
+            self._tokens += 1
+            entry.token = self._tokens
+        return [entry.pod for entry in entries]
+
+    def park(self, pod_id: int) -> None:
+        """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
+
+        What happens meanwhile is counted and not kept: when it comes back rejected and there was
+        something, it is tried again after its backoff.
+        """
+        entry = self._entries[pod_id]
+        if pod_id in self._in_flight:
+            self._placed(entry)
+            seen = not entry.own_changes and not self._in_flight.events_since(entry)
+            entry.changed_in_flight |= not seen
+            self._in_flight.remove(pod_id)
+            entry.was_parked = True
+            entry.first_event = self._in_flight.event_count
+            self._changed[pod_id] = None
+
+    def restore_parked(self, pod: PendingPod, place: QueuePlace) -> None:
+        """Take a pod in that waits, after a restart; what happened before is not known."""
+        self.delete(pod.pod_id)
+        entry = self._entries[pod.pod_id] = Entry(pod, place.queued_at)
+        entry.stage = Stage.IN_FLIGHT
+        entry.since, entry.attempts, entry.refusals = place.since, place.attempts, place.attempts
+        entry.changed_in_flight = entry.was_parked = True
+
+    def requeue_unschedulable(
+        self,
+        pod_id: int,
+        rejected_by: Iterable[str],
+        now: float,
+        *,
+        pending_by: Iterable[str] = (),
+    ) -> None:
+        """Take back a pod that does not fit anywhere.
+
+        Args:
+            pod_id: the pod; one that is not in flight any more is left alone.
+            rejected_by: the plugins that rejected it; none means that the attempt failed.
+            now: the time.
+            pending_by: those of them that answered Pending: their events skip the backoff.
+        """
+        entry = self._entries.get(pod_id)
+        if entry is None or entry.stage is not Stage.IN_FLIGHT:
+            return
+        events: list[ClusterEvent] = []
+        by = frozenset(rejected_by)
+        if pod_id in self._in_flight:
+            events = [*entry.own_changes, *self._in_flight.events_since(entry)]
+            # Refused by a state that is gone, or by no plugin, it says nothing of its sisters.
+            if by and not events and not entry.changed_in_flight:
+                refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))
+                self._active.refused(entry, refusal)
+                self._early.refused(entry, refusal, nominated=self._is_nominated(pod_id))
+            else:
+                self._untold(entry)
+            self._in_flight.remove(pod_id)
+        elif entry.first_event != self._in_flight.event_count:
+            entry.changed_in_flight = True
+        entry.pending_by = frozenset(pending_by)
+        entry.rejected_by = by | entry.pending_by
+        entry.refused_by = entry.rejected_by or entry.refused_by
+        entry.refused = True
+        if entry.rejected_by:
+            entry.refusals, entry.errors = entry.refusals + 1, 0
+        else:
+            entry.errors += 1
+        entry.queued_at = now
+        entry.not_before = self._backoff.until(now, entry.failures)
+        self._changed[pod_id] = None
+        if not entry.rejected_by or entry.changed_in_flight:
+            self._enqueue(entry, now)
+            self._count(entry, _FAILURE)
+            return
+        worth = max(
+            (
+                self._waiting.worth(entry.pod.spec, entry.rejected_by, entry.pending_by, event)
+                for event in events
+            ),
+            default=Worth.NOTHING,
+        )
+        self._act(entry, worth, now, Stage.UNSCHEDULABLE)
+        self._count(entry, _FAILURE)
+
+    def requeue_failed(self, pod_id: int, now: float) -> None:
+        """Take back a pod whose attempt failed: it is tried again after its backoff."""
+        self.requeue_unschedulable(pod_id, (), now)
+
+    def requeue_stale(self, pod_id: int, now: float) -> None:
+        """Take back a pod whose node changed before it was bound: it keeps its turn."""
+        entry = self._entries.get(pod_id)
+        if entry is None or entry.stage is not Stage.IN_FLIGHT:
+            return
+        if pod_id in self._in_flight:
+            self._untold(entry)
+            self._in_flight.remove(pod_id)
+        entry.attempts -= 1
+        entry.rejected_by = frozenset()
+        entry.not_before = 0.0
+        self._enqueue(entry, now)
+        self._count(entry, _FAILURE)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def move_on_event(
+        self,
+        event: ClusterEvent,
+        now: float,
+        *,
+        but_not: Collection[int] = (),
+        seen: bool = False,
+    ) -> int:
+        """Wake the pods that the event may help, and return how many moved at once.
+
+        Args:
+            event: what happened.
+            now: the time.
+            but_not: pods that caused it themselves.
+            seen: the scheduler did it itself: what is in flight, or active, was decided with it or
+                will be.
+        """
+        if not seen:
+            self._in_flight.note(event)
+        self._early.reopen(lambda one: self._waiting.worth(*one, event) is not Worth.NOTHING)
+        for group in self._waiting.wake(event):
+            for pod_id in [pod_id for pod_id in but_not if pod_id in group.pod_ids]:
+                entry = self._entries[pod_id]
+                self._waiting.remove(pod_id)
+                self._wait(entry, entry.stage)
+        return self._wake(now)
+
+    def _wake(self, now: float) -> int:
+        """Move woken pods, some at a time; return how many."""
+        moved = 0
+        while moved < _AT_ONCE and (woken := self._waiting.next_woken()) is not None:
+            pod_id, group = woken
+            entry = self._entries[pod_id]
+            self._waiting.remove(pod_id)
+            self._act(entry, group.worth, now, entry.stage)
+            self._count(entry, group.woken_by)
+            self._changed[pod_id] = None
+            moved += 1
+        return moved
+
+    def activate(self, pod_ids: Iterable[int], now: float) -> None:
+        """Make waiting pods active at once, without backoff; unknown ones are fine."""
+        for pod_id in pod_ids:
+            entry = self._entries.get(pod_id)
+            if entry is None or entry.stage in (Stage.IN_FLIGHT, Stage.ACTIVE):
+                continue
+            if entry.stage is not Stage.BACKOFF:
+                self._waiting.remove(entry.pod.pod_id)
+            entry.not_before = 0.0
+            self._enqueue(entry, now)
+            self._count(entry, _ACTIVATED)
+            self._changed[pod_id] = None
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _placed(self, entry: Entry) -> None:
+        self._active.placed(entry)
+        self._early.placed(entry)
+
+    def _untold(self, entry: Entry) -> None:
+        self._active.untold(entry)
+        self._early.untold(entry)
+
+    def _count(self, entry: Entry, event: str) -> None:
+        """Count that a pod came to the queue that it is in now."""
+        key = entry.stage, event
+        self.incoming[key] = self.incoming.get(key, 0) + 1
+
+    def _act(self, entry: Entry, worth: Worth, now: float, stage: Stage) -> None:
+        """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""
+        if worth is Worth.NOTHING:
+            self._wait(entry, stage)
+            return
+        if worth is Worth.NOW:
+            entry.not_before = 0.0
+        self._enqueue(entry, now)
+
+    def _enqueue(self, entry: Entry, now: float) -> None:
+        """Put the pod into gated, backoff or active, as PreEnqueue and its backoff have it."""
+        gate = self._pre_enqueue(entry.pod)
+        if gate:
+            entry.rejected_by, entry.pending_by = frozenset({gate}), frozenset()
+            self._wait(entry, Stage.GATED)
+            self._changed[entry.pod.pod_id] = None
+            return
+        self._tokens += 1
+        entry.token = self._tokens
+        if entry.not_before > now:
+            entry.stage = Stage.BACKOFF
+            self._timers.set_backoff(entry)
+            if entry.rejected_by and not entry.was_parked:
+                key = self._sort_key(entry.pod, entry.queued_at, entry.since)
+                self._early.add(entry, key, nominated=self._is_nominated(entry.pod.pod_id))
+        else:
+            entry.early = 0
+            self._activate(entry)
+
+    def _activate(self, entry: Entry) -> None:
+        entry.stage = Stage.ACTIVE
+        self._active.add(entry, self._sort_key(entry.pod, entry.queued_at, entry.since))
+
+    def _wait(self, entry: Entry, stage: Stage) -> None:
+        """Let the pod wait for an event in ``stage``, UNSCHEDULABLE or GATED."""
+        entry.stage = stage
+        self._tokens += 1
+        entry.token = self._tokens
+        self._waiting.add(entry)
+        if stage is Stage.UNSCHEDULABLE:
+            self._timers.set_flush(entry, entry.queued_at + self._backoff.flush_after)
+
+    def _promote(self, now: float) -> None:
+        """Make active what was woken or waited long enough, some at a time."""
+        if now < self._latest:
+            self._follow_clock_back(now)
+        self._latest = now
+        self._wake(now)
+        self._early.compact(2 * len(self._entries) + _SPARE)
+        for entry in self._early.take_nominated(now):
+            self._tokens += 1
+            entry.token = self._tokens
+            self._activate(entry)
+            self._count(entry, _BEFORE_ITS_END)
+        over = self._timers.take_over(now, _AT_ONCE)
+        for entry in over:
+            entry.early = 0
+            self._activate(entry)
+            self._count(entry, _BACKOFF_OVER)
+        for entry in self._timers.take_flushed(now, _AT_ONCE - len(over)):
+            self._waiting.remove(entry.pod.pod_id)
+            self._enqueue(entry, now)
+            self._count(entry, _FLUSHED)
+            self._changed[entry.pod.pod_id] = None
+
+    def _follow_clock_back(self, now: float) -> None:
+        """Let no pod wait for the time that the clock was set back by.
+
+        Moments that lie further ahead than a backoff were noted before the clock was set.
+        """
+        for entry in self._entries.values():
+            if not self._limit_times(entry, now) or entry.stage is Stage.IN_FLIGHT:
+                continue
+            if entry.pod.pod_id not in self._waiting:
+                self._enqueue(entry, now)
+            else:
+                stage = entry.stage
+                self._waiting.remove(entry.pod.pod_id)
+                self._wait(entry, stage)
+
+    def _limit_times(self, entry: Entry, now: float) -> bool:
+        """Take back moments that cannot lie so far ahead; return whether there were any."""
+        not_before = min(entry.not_before, self._backoff.until(now, entry.failures))
+        if entry.queued_at <= now and entry.not_before == not_before:
+            return False
+        entry.queued_at = min(entry.queued_at, now)
+        entry.not_before = not_before
+        return True
+
+    def compact(self) -> None:
+        """Drop the items that pods left behind in the heaps where these are most of a heap.
+
+        An item is dead once its pod moved, and is dropped when it comes first. In a queue that
+        gives no batches, as a standby's, and in the heap of moments five minutes ahead, it takes
+        long until it does. Costs nothing as long as the heaps hold little more than the pods.
+        """
+        most = 2 * len(self._entries) + _SPARE
+        self._early.compact(most)
+        for heap in (self._active.fresh, self._timers.backoff, self._timers.flush):
+            if len(heap) > most:
+                drop_dead(heap, self._entries)
