@@ -28,7 +28,7 @@ def test_what_says_how_requests_take_turns_is_stored_and_is_told_to_do_nothing(a
     assert api.get(f"{one}/status").ok()["spec"]["limited"]["nominalConcurrencyShares"] == 30
     rows = [api.get(f"{FLOWS}/{plural}", accept=TABLE).ok()["rows"] for plural, *_ in seen]
     told = [row["cells"][1:4] for (row,) in rows]
-    assert told == [["global-default", 1000, "<none>"], ["Limited", "30", "<none>"]]
+    assert told == [["global-default", 1000, "<none>"], ["Limited", 30, "<none>"]]
 
 
 @pytest.mark.parametrize(
