@@ -260,9 +260,10 @@ class VirtualCluster(Waking):
     def _displaced(
         self, node_name: str, keys: Sequence[Hashable], before: Mapping[int, Standing | None]
     ) -> None:
-        """Wake pods that lost their nomination for a node, and who waited for that room.
+        """Wake the pods that lost their nomination for a node, and the pods that they kept off it.
 
-        Those of this batch (``before``) were looked at with it.
+        Pods of this batch (the keys of ``before``) are left out: ``_settle`` compares where each of
+        them stood and stands, and wakes others by that.
         """
         for key in keys:
             if isinstance(key, int) and key in self.queue and key not in before:

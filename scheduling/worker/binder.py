@@ -499,7 +499,8 @@ class Binder:
         """Write that pods of lower priority lost their nominations for the node of the victims.
 
         The snapshot knows that since the decision; one that was decided later in the same batch may
-        be nominated again. The change log then wakes these pods, and those that they kept off.
+        be nominated again. The change log then wakes these pods, and the pods that they kept off
+        the node.
         """
         mirror = self._mirror
         if cast(int, decision.key) not in mirror.queue:

@@ -1,7 +1,7 @@
 """Events about pods: kept until there is time to write them, the oldest first.
 
-No decision reads them, so they are written last. Those that a crash loses are told by the pods'
-conditions and decision records all the same.
+No decision reads Events, so a scheduler writes them last. A crash may lose some: what they would
+have said stands in the pods' conditions and decision records all the same.
 """
 
 from collections import deque

@@ -67,9 +67,9 @@ class EarlyAttempts:
     def take_nominated(self, now: float) -> Iterator[Entry]:
         """Take out, one by one, the nominated pods that may come; the caller gives new tokens.
 
-        Otherwise a pod of lower priority that comes just as their room becomes free, as one that
-        replaces a victim does, would be tried first, and might take what is held for them where
-        the filters do not count nominated pods.
+        If they waited, a pod of lower priority that comes just as their room becomes free, such as
+        the replacement of a victim, would be tried first. Where the filters do not count nominated
+        pods, that pod might take the room.
         """
         while (first := first_live(self._nominated, self._entries)) is not None:
             if self._allowance.left(now) < 1:
