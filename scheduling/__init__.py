@@ -9,6 +9,7 @@ Packages, each importing only from those below it (checked by import-linter)::
     worker                 the scheduling worker: mirror, decide, bind, refuse, record
     controllers            what follows the change log: evictions, nodes, budgets, garbage, ...
     scenarios              what becomes of a cluster over hours, under several configurations
+    passes                 what a pass that fails logs, and what becomes of its session
     simulation             a world and pods in, placements out; neither queries nor keeps anything
     engine, plugins        the decision core: snapshot in, decisions out
     framework              what plugins, configuration and engine share

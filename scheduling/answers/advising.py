@@ -147,7 +147,7 @@ def _answered(posed: advisor.Posed, seconds: float) -> bytes:
         raise
     except DatabaseError as error:
         connection.close()
-        logger.warning("question_lost_the_database", question=posed.name, error=str(error).strip())
+        logger.warning("lost_the_database", work=posed.name, error=str(error).strip())
         raise ServiceUnavailable(
             "the database does not answer", {"retryAfterSeconds": 1}
         ) from error

@@ -9,19 +9,18 @@ evicted and bound by loops of their own, and nodes are judged at a pace of their
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
-import structlog
-from django.db import connection
 
-from clusterstate import sql
 from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
 from clusterstate.objects import actor
 from clusterstate.objects.actor import Actor
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
+from scheduling import passes
 from scheduling.controllers import (
     by_namespace,
     canaries,
@@ -37,9 +36,6 @@ from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
-
-logger = structlog.get_logger(__name__)
-
 
 NAME: Final = "controllers"
 """The loop's name in heartbeats, and of its row of progress."""
@@ -145,28 +141,24 @@ def with_work(now: datetime) -> list[str]:
     return [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
 
 
+def work_of(name: str) -> str:
+    """Return the name of a controller's passes in the log, and of the thread that runs them."""
+    return f"controller-{name}"
+
+
 def look(name: str, now: datetime) -> None:
-    """Run one pass of a controller; what fails is logged, and the next pass tries it again."""
-    try:
-        sql.drop_dead_connection()
-        with actor.acting(CONTROLLERS[name].actor):
-            CONTROLLERS[name].look(now)
-    except Exception as error:
-        if sql.is_away(error):
-            reason = str(error).strip()
-            logger.warning("controller_lost_the_database", controller=name, error=reason)
-            if not connection.in_atomic_block:
-                connection.close()  # the next session may be one that writes
-        else:
-            logger.exception("controller_failed", controller=name)
+    """Run one pass of a controller; raises what the controller raises."""
+    with actor.acting(CONTROLLERS[name].actor):
+        CONTROLLERS[name].look(now)
 
 
 def run(now: datetime) -> list[str]:
     """Run every controller that has work, one after the other; return the names of those that ran.
 
-    Queries once when nothing happened.
+    The error of one is logged (`passes.attempt`), and the others run. Queries once when nothing
+    happened.
     """
     looked = with_work(now)
     for name in looked:
-        look(name, now)
+        passes.attempt(work_of(name), partial(look, name, now))
     return looked

@@ -32,10 +32,11 @@ from clusterstate.actions import (
     webhooks,
 )
 from clusterstate.queries.eviction_timers import unforeseen
+from scheduling import passes
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.webhooks import delivery
-from scheduling.processes.loop import ATTEMPT_SECONDS, Loop, hang_up
+from scheduling.processes.loop import ATTEMPT_SECONDS, Loop
 from scheduling.processes.own_thread import OwnThread
 
 logger = structlog.get_logger(__name__)
@@ -88,7 +89,7 @@ class Controllers:
     """The controllers of ``manager``, each on a thread of its own."""
 
     def __init__(self) -> None:
-        self._threads = {name: OwnThread(f"controller-{name}") for name in manager.CONTROLLERS}
+        self._threads = {name: OwnThread(manager.work_of(name)) for name in manager.CONTROLLERS}
 
     def begin(self) -> list[str]:
         """Begin a pass of each controller that has work and is in none; return their names.
@@ -133,16 +134,7 @@ class _Duty:
             return True
         self._due = time.monotonic() + self._seconds * _EARLY
         loop.busy()
-        try:
-            sql.drop_dead_connection()
-            self._do()
-        except Exception as error:
-            if sql.is_away(error):
-                raise  # the other duties would fail, too
-            logger.exception("controllers_failed")
-            hang_up()
-            return False
-        return True
+        return passes.attempt(loop.name, self._do, raises_if_away=True)
 
 
 def carry_out_plans(loop: Loop) -> None:
@@ -153,15 +145,8 @@ def carry_out_plans(loop: Loop) -> None:
     """
     while not loop.stopping():
         loop.busy()
-        done = 0
-        try:
-            sql.drop_dead_connection()
-            done = operations.run(steady_clock.now, stopping=loop.stopping)
-        except Exception as error:
-            if sql.is_away(error):
-                raise
-            logger.exception("operations_failed")
-            hang_up()
+        sql.drop_dead_connection()
+        done = operations.run(steady_clock.now, stopping=loop.stopping)
         heartbeats.beat(loop.name, _LOOK_SECONDS + ATTEMPT_SECONDS)
         if not done:
             loop.pause(_LOOK_SECONDS)
@@ -177,19 +162,17 @@ def pack_and_seal(loop: Loop) -> None:
     while not loop.stopping():
         loop.busy()
         started = time.monotonic()
-        done = 0
-        for keep in (seals.seal, _pack):
-            try:
-                done += keep()
-            except Exception as error:
-                if sql.is_away(error):
-                    raise  # the other would fail, too
-                logger.exception("past_not_kept", what=keep.__module__)
-                hang_up()
-        rest = _REST * (time.monotonic() - started) if done else _NOTHING_TO_KEEP_SECONDS
+        kept: list[int] = []
+        for work, keep in (("seal", seals.seal), ("pack", _pack)):
+            passes.attempt(work, partial(_note, kept, keep), raises_if_away=True)
+        rest = _REST * (time.monotonic() - started) if any(kept) else _NOTHING_TO_KEEP_SECONDS
         rest = max(rest, _LOOK_SECONDS)
         heartbeats.beat(loop.name, rest + ATTEMPT_SECONDS)
         loop.pause(rest)
+
+
+def _note(kept: list[int], keep: Callable[[], int]) -> None:
+    kept.append(keep())
 
 
 def _pack() -> int:
@@ -213,9 +196,8 @@ class _BindingCycles:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(binding_cycle.AT_ONCE, thread_name_prefix="binding")
         if binding_cycle.may_begin():
-            self._threads.submit(
-                _on_thread, lambda: binding_cycle.run(stopping=self._loop.stopping)
-            )
+            run = partial(binding_cycle.run, stopping=self._loop.stopping)
+            self._threads.submit(passes.attempt, "binding", run)
 
     def end(self) -> None:
         """Let the threads end by themselves: a plugin may take its time."""
@@ -228,9 +210,15 @@ def _deliver_webhooks(threads: ThreadPoolExecutor, busy: set[int]) -> None:
     for number in delivery.due(steady_clock.now()):
         if number not in busy:
             busy.add(number)
-            threads.submit(
-                _on_thread, partial(delivery.deliver, number), partial(busy.discard, number)
-            )
+            threads.submit(_deliver, number, busy)
+
+
+def _deliver(number: int, busy: set[int]) -> None:
+    """Deliver for one webhook on this thread; an error is logged, and the next look tries again."""
+    try:
+        passes.attempt("webhook", partial(delivery.deliver, number))
+    finally:
+        busy.discard(number)
 
 
 def _foresee_landings(thread: OwnThread) -> None:
@@ -243,21 +231,6 @@ def _foresee_all() -> None:
     from scheduling.answers import questions  # NumPy, which comes when it is needed
 
     questions.foresee(steady_clock.now())
-
-
-def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
-    """Run ``do``, then ``after`` in any case. The loop finds again, and repeats, what failed."""
-    try:
-        sql.drop_dead_connection()
-        do()
-    except Exception as error:
-        if sql.is_away(error):
-            logger.warning("thread_lost_the_database", error=str(error).strip())
-        else:
-            logger.exception("worker_thread_failed")
-        hang_up()
-    finally:
-        after()
 
 
 _CLASSES_EVERY: Final = 10

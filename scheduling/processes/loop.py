@@ -3,14 +3,10 @@
 import threading
 from collections.abc import Callable
 
-import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import connection
 
 from clusterstate import heartbeats, sql
-
-logger = structlog.get_logger(__name__)
+from scheduling import passes
 
 _STANDBY_SECONDS = 0.25
 """Between two tries to take a lock that another process holds."""
@@ -66,34 +62,19 @@ class Loop:
         self._nudged.clear()
 
     def _live(self) -> None:
-        failed = False
+        works = True
         while not self.stopping():
             heartbeats.beat(self.name, ATTEMPT_SECONDS)
-            wait = _STANDBY_SECONDS
-            try:
-                sql.drop_dead_connection()
-                if failed:  # else it would begin, and fail, with everything that is due
-                    sql.require_writes()
-                failed = False
-                self._run(self)
-            except Exception as error:
-                failed = True
-                if sql.is_away(error):
-                    reason = str(error).strip()
-                    logger.warning("loop_lost_the_database", loop=self.name, error=reason)
-                else:
-                    logger.exception("loop_failed", loop=self.name)
-                wait = _AFTER_FAILURE_SECONDS
-                hang_up()
+            works = passes.attempt(self.name, self._begin if works else self._begin_again)
             if not self.stopping():
-                self.pause(wait)
-        hang_up()
+                self.pause(_STANDBY_SECONDS if works else _AFTER_FAILURE_SECONDS)
+        passes.hang_up()
         heartbeats.rest(self.name)
 
+    def _begin(self) -> None:
+        self._run(self)
 
-def hang_up() -> None:
-    """Close this thread's connection, whatever state it is in."""
-    try:
-        connection.close()
-    except DatabaseError:
-        logger.debug("connection_close_failed")
+    def _begin_again(self) -> None:
+        """Run after a failure: not before the database takes writes, since all work needs them."""
+        sql.require_writes()
+        self._run(self)

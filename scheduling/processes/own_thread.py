@@ -4,12 +4,9 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-import structlog
-
-from clusterstate import heartbeats, sql
-from scheduling.processes.loop import PASS_SECONDS, hang_up
-
-logger = structlog.get_logger(__name__)
+from clusterstate import heartbeats
+from scheduling import passes
+from scheduling.processes.loop import PASS_SECONDS
 
 
 class OwnThread:
@@ -29,7 +26,8 @@ class OwnThread:
     def begin(self, do: Callable[[], object]) -> bool:
         """Have the thread call ``do``; False, and nothing is done, while it is busy.
 
-        What fails is logged, and closes the thread's session. Only one thread may call this.
+        An error of ``do`` is logged, and closes the thread's session (`passes.attempt`). Only one
+        thread may call ``begin``.
         """
         if not self._idle.is_set():
             return False
@@ -52,16 +50,8 @@ class OwnThread:
         while (do := self._work.get()) is not None:
             heartbeats.beat(self.name, PASS_SECONDS)
             try:
-                sql.drop_dead_connection()
-                do()
-            except Exception as error:
-                if sql.is_away(error):
-                    reason = str(error).strip()
-                    logger.warning("thread_lost_the_database", thread=self.name, error=reason)
-                else:
-                    logger.exception("worker_thread_failed", thread=self.name)
-                hang_up()
+                passes.attempt(self.name, do)
             finally:
                 heartbeats.rest(self.name)
                 self._idle.set()
-        hang_up()
+        passes.hang_up()

@@ -1,7 +1,7 @@
 """What the controllers' process does each second: no controller holds up another, nor the loop."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import msgspec
@@ -112,8 +112,8 @@ def test_what_takes_long_holds_up_nothing_else(slow, monkeypatch, running, relea
 @pytest.mark.parametrize(
     ("error", "level", "event"),
     [
-        (OperationalError("the connection is lost"), "warning", "controller_lost_the_database"),
-        (DataError("a row that nobody can read"), "error", "controller_failed"),
+        (OperationalError("the connection is lost"), "warning", "lost_the_database"),
+        (DataError("a row that nobody can read"), "error", "pass_failed"),
     ],
 )
 def test_a_pass_that_fails_is_told_and_tried_again(error, level, event, monkeypatch):
@@ -134,8 +134,8 @@ def test_a_pass_that_fails_is_told_and_tried_again(error, level, event, monkeypa
             assert controllers.wait(SECONDS)
     controllers.end()
     assert len(passes) == 2
-    told = [(one["log_level"], one["event"], one["controller"]) for one in lines]
-    assert told == [(level, event, "garbage")]
+    told = [(one["log_level"], one["event"], one["work"]) for one in lines]
+    assert told == [(level, event, "controller-garbage")]
 
 
 def test_a_thread_goes_on_after_a_failure_in_a_session_of_its_own():
@@ -156,7 +156,7 @@ def test_a_thread_goes_on_after_a_failure_in_a_session_of_its_own():
             assert thread.begin(do)
             assert thread.wait(SECONDS)
     thread.end()
-    assert [one["thread"] for one in lines] == ["one"]
+    assert [one["work"] for one in lines] == ["one"]
     assert sessions[0] == sessions[1] != sessions[2]  # the session of a failure is closed
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
@@ -176,6 +176,9 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
             with connection.cursor() as cursor:
                 cursor.execute("SET default_transaction_read_only = on")
 
+    def told_of_the_loop(line: MutableMapping[str, Any]) -> bool:
+        return line["event"] == "lost_the_database" and line["work"] == loops.LOOPS[process][0]
+
     def works(loop: str) -> bool:
         """Return whether the loop has reported since it may write."""
         return sql.fetch_one("SELECT 1 FROM loop_progress WHERE name = %s", (loop,)) is not None
@@ -188,7 +191,7 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
         with capture_logs() as lines:
             running(process)
             until(
-                lambda: sum(one["event"] == "loop_lost_the_database" for one in lines) > 4,
+                lambda: sum(told_of_the_loop(one) for one in lines) > 4,
                 seconds=SECONDS,
             )
             told = list(lines)
@@ -199,7 +202,7 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
     finally:
         connection_created.disconnect(restrict)
     assert not [one for one in told if one["log_level"] == "error"]
-    again = [one for one in told if one["event"] == "loop_lost_the_database"]
+    again = [one for one in told if told_of_the_loop(one)]
     assert again[-1]["error"].startswith("the database only reads")
     others = [one for one in told if one not in again]
     assert len(others) <= len(manager.CONTROLLERS) + 2  # each was tried once, not each time
