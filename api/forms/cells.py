@@ -29,28 +29,13 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-class Printer(msgspec.Struct, frozen=True):
-    """The columns of a kind and the function that fills them.
-
-    ``conditions`` returns those of an object's row. ``place`` returns what the rows of a list are
-    sorted by, where they do not stand in the order of the list.
-    """
-
-    columns: list[Column]
-    cells: Callable[[Manifest, datetime], Cells]
-    conditions: Callable[[Manifest], list[Manifest]] | None = None
-    place: Callable[[Manifest], Any] | None = None
-
-
-NAME = Column(
-    "Name",
-    format="name",
-    description="Name must be unique within a namespace.",
-)
+NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
 AGE = Column("Age", description="Time since the object was created.")
 CONTAINERS = Column("Containers", description="Names of each container.", priority=1)
 IMAGES = Column("Images", description="Images referenced by each container.", priority=1)
 SELECTOR = Column("Selector", description="Label selector for pods.", priority=1)
+TEMPLATE = (CONTAINERS, IMAGES, SELECTOR)
+"""The last columns of what makes pods by a template."""
 
 
 def parse_time(text: Any) -> datetime | None:
@@ -160,11 +145,63 @@ def condition_of(status: Manifest, name: str) -> str:
     return ""
 
 
-def columns_of(*texts: str) -> list[Column]:
-    """Return columns from ``name``, ``name:type`` or ``name:type:priority``."""
-    columns = []
-    for text in texts:
-        name, _, rest = text.partition(":")
-        kind, _, priority = rest.partition(":")
-        columns.append(Column(name, type=kind or "string", priority=int(priority or 0)))
-    return columns
+Filler = Callable[[Manifest, datetime], Cells]
+"""Returns the cells of an object's row but those of ``NAME`` and ``AGE``, as a list of its own."""
+
+
+class Printer(msgspec.Struct, frozen=True):
+    """The columns of a kind and what fills them.
+
+    ``name`` returns the cell of ``NAME``. ``conditions`` returns those of an object's row.
+    ``place`` returns what the rows of a list are sorted by, where they do not stand in the order of
+    the list.
+    """
+
+    columns: list[Column]
+    fill: Filler
+    name: Callable[[Manifest], str] = name_of
+    conditions: Callable[[Manifest], list[Manifest]] | None = None
+    place: Callable[[Manifest], Any] | None = None
+
+    def cells(self, item: Manifest, now: datetime) -> Cells:
+        """Return the row of an object: a cell for each column."""
+        found = self.fill(item, now)
+        for at, column in enumerate(self.columns):
+            if column is NAME:
+                found.insert(at, self.name(item))
+            elif column is AGE:
+                found.insert(at, created(item, now))
+        return found
+
+
+class Printers(dict[str, Printer]):
+    """Printers by the name of their kind; ``of`` adds one."""
+
+    def of(
+        self,
+        kind: str,
+        *columns: Column | str,
+        name: Callable[[Manifest], str] = name_of,
+        conditions: Callable[[Manifest], list[Manifest]] | None = None,
+        place: Callable[[Manifest], Any] | None = None,
+    ) -> Callable[[Filler], Filler]:
+        """Return a decorator for the function that fills the columns of a kind.
+
+        A text stands for columns, ``name``, ``name:type`` or ``name:type:priority`` each, with a
+        comma and a space between them.
+        """
+
+        def add(fill: Filler) -> Filler:
+            chosen: list[Column] = []
+            for one in columns:
+                chosen += [one] if isinstance(one, Column) else map(_column, one.split(", "))
+            self[kind] = Printer(chosen, fill, name, conditions, place)
+            return fill
+
+        return add
+
+
+def _column(text: str) -> Column:
+    name, _, rest = text.partition(":")
+    type_, _, priority = rest.partition(":")
+    return Column(name, type=type_ or "string", priority=int(priority or 0))

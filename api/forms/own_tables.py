@@ -4,6 +4,7 @@ The clock is an argument, as in ``tables``.
 """
 
 from datetime import datetime
+from typing import Final
 
 from api.forms.cells import (
     AGE,
@@ -11,15 +12,15 @@ from api.forms.cells import (
     NONE,
     UNKNOWN,
     Cells,
-    Printer,
+    Printers,
     age_of,
-    columns_of,
-    created,
     human_duration,
     name_of,
     parse_time,
 )
 from clusterstate.objects.meta import Manifest
+
+PRINTERS: Final = Printers()
 
 
 def _left(text: str | None, now: datetime) -> str:
@@ -28,68 +29,81 @@ def _left(text: str | None, now: datetime) -> str:
     return UNKNOWN if moment is None else human_duration(max(0.0, (moment - now).total_seconds()))
 
 
+@PRINTERS.of(
+    "Plan",
+    NAME,
+    "State, Done, Held:integer, Failed:integer, Leaving:integer, Stuck:integer",
+    AGE,
+    "Made By::1, Applied By::1",
+)
 def _plan(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     operation, summary = status["operation"], status.get("summary") or {}
     by = (item["metadata"].get("annotations") or {}).get("stowage.dev/created-by")
     return [
-        name_of(item),
         operation["state"],
         f"{operation['done']}/{operation['steps']}",
         operation["held"],
         operation["failed"],
         summary.get("leaving", 0),
         summary.get("stuck", 0),
-        created(item, now),
         by or NONE,
         operation.get("appliedBy") or NONE,
     ]
 
 
+@PRINTERS.of("Brake", NAME, "State, Leaving, Limit, Approved By, For", AGE)
 def _brake(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]
     return [
-        name_of(item),
         status["state"],
         f"{status['leaving']}/{status['total']}",
         f"{spec['limitPercent']:g}%",
         status.get("approvedBy") or NONE,
         _left(status["until"], now) if "until" in status else NONE,
-        created(item, now),
     ]
 
 
+@PRINTERS.of("Canary", NAME, "State, Guarded For", AGE, "Message::1")
 def _canary(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     return [
-        name_of(item),
         status["state"],
         _left(status["guardedUntil"], now) if status["state"] == "Switched" else NONE,
-        created(item, now),
         status.get("message") or NONE,
     ]
 
 
+@PRINTERS.of(
+    "Webhook",
+    NAME,
+    "URL, Types, Suspended:boolean, Delivered:integer, Refused:integer, Next Try",
+    AGE,
+    "Failures:integer:1, Gaps:integer:1",
+)
 def _webhook(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]
     return [
-        name_of(item),
         spec["url"],
         ",".join(spec["types"]),
         bool(spec.get("suspended", False)),
         status["delivered"],
         status["refused"],
         _left(status["nextTry"], now) if "nextTry" in status else NONE,
-        created(item, now),
         status["failures"],
         status["gaps"],
     ]
 
 
+@PRINTERS.of(
+    "Decision",
+    NAME,
+    "Pod, Outcome, Node, Feasible, Age",
+    "Total:integer:1, Margin::1, Ties:integer:1, Message::1",
+)
 def _decision(item: Manifest, now: datetime) -> Cells:
     pod, nodes = item["pod"], item["nodes"]
     return [
-        name_of(item),
         f"{pod['namespace']}/{pod['name']}",
         item["outcome"],
         item["nodeName"] or NONE,
@@ -102,20 +116,21 @@ def _decision(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+@PRINTERS.of("WaitingPod", NAME, "Node, Waiting For, Time Left", AGE)
 def _waiting_pod(item: Manifest, now: datetime) -> Cells:
     waits = item["status"]["waitingFor"]
     due = parse_time(waits[0]["dueAt"]) if waits else None
     left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
     plugins = ",".join(one["plugin"] for one in waits)
-    return [name_of(item), item["spec"]["nodeName"], plugins or NONE, left, created(item, now)]
+    return [item["spec"]["nodeName"], plugins or NONE, left]
 
 
+@PRINTERS.of("Eviction", NAME, "Node, Cause, Taint, Leaves In, Due::1, Blocked By, Lands On")
 def _eviction(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]
     taint = spec.get("taint") or {}
     due, landing = parse_time(status.get("dueAt")), status.get("landing") or {}
     return [
-        name_of(item),
         spec.get("nodeName", ""),
         spec.get("cause", ""),
         f"{taint['key']}:{taint['effect']}" if taint else NONE,
@@ -126,12 +141,12 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+@PRINTERS.of("Selection", NAME, "Pods:integer, Nodes, Overlaps, Selector::1")
 def _selection(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     named = [f"{one['kind'].lower()}.{one['name']} ({one['shared']})" for one in status["overlaps"]]
     more = status["overlapping"] - len(named)
     return [
-        name_of(item),
         status.get("pods", 0),
         status.get("nodes", NONE),
         ", ".join([*named, f"{more} more"] if more else named) or NONE,
@@ -139,13 +154,15 @@ def _selection(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+@PRINTERS.of("Headroom", NAME, "Fits, Nodes:integer, Next Blocked By")
 def _headroom(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
     fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
-    return [name_of(item), fits, status["nodeCount"], "; ".join(told) or NONE]
+    return [fits, status["nodeCount"], "; ".join(told) or NONE]
 
 
+@PRINTERS.of("WaitingGroup", NAME, "Pods:integer, State, Blocked By, Oldest::1", AGE)
 def _waiting_group(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     told = [
@@ -153,19 +170,23 @@ def _waiting_group(item: Manifest, now: datetime) -> Cells:
         for one in status["blockers"]
     ]
     return [
-        name_of(item),
         status["pods"],
         status["state"],
         "; ".join(told) or NONE,
         status["oldest"],
-        created(item, now),
     ]
 
 
+@PRINTERS.of(
+    "WaitingTimes",
+    NAME,
+    "Waiting:integer, Median, P95, Longest, Over Goal:integer, Starved, Placed::1",
+    "Placed Median::1, Placed P95::1",
+    name=lambda item: name_of(item) or NONE,
+)
 def _waiting_times(item: Manifest, now: datetime) -> Cells:
     waiting, placed = item["waiting"] or {}, item["placed"] or {}
     return [
-        name_of(item) or NONE,
         waiting.get("pods", 0),
         *_durations(waiting, "medianSeconds", "p95Seconds", "longestSeconds"),
         waiting.get("overGoal", 0),
@@ -177,89 +198,3 @@ def _waiting_times(item: Manifest, now: datetime) -> Cells:
 
 def _durations(times: Manifest, *names: str) -> Cells:
     return [human_duration(times[name]) if name in times else NONE for name in names]
-
-
-PRINTERS: dict[str, Printer] = {
-    "Plan": Printer(
-        [
-            NAME,
-            *columns_of(
-                "State",
-                "Done",
-                "Held:integer",
-                "Failed:integer",
-                "Leaving:integer",
-                "Stuck:integer",
-            ),
-            AGE,
-            *columns_of("Made By::1", "Applied By::1"),
-        ],
-        _plan,
-    ),
-    "Brake": Printer(
-        [NAME, *columns_of("State", "Leaving", "Limit", "Approved By", "For"), AGE], _brake
-    ),
-    "Canary": Printer(
-        [NAME, *columns_of("State", "Guarded For"), AGE, *columns_of("Message::1")], _canary
-    ),
-    "Webhook": Printer(
-        [
-            NAME,
-            *columns_of(
-                "URL",
-                "Types",
-                "Suspended:boolean",
-                "Delivered:integer",
-                "Refused:integer",
-                "Next Try",
-            ),
-            AGE,
-            *columns_of("Failures:integer:1", "Gaps:integer:1"),
-        ],
-        _webhook,
-    ),
-    "Decision": Printer(
-        [
-            NAME,
-            *columns_of("Pod", "Outcome", "Node", "Feasible"),
-            AGE,
-            *columns_of("Total:integer:1", "Margin::1", "Ties:integer:1", "Message::1"),
-        ],
-        _decision,
-    ),
-    "WaitingPod": Printer(
-        [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
-    ),
-    "Headroom": Printer([NAME, *columns_of("Fits", "Nodes:integer", "Next Blocked By")], _headroom),
-    "WaitingGroup": Printer(
-        [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
-        _waiting_group,
-    ),
-    "WaitingTimes": Printer(
-        [
-            NAME,
-            *columns_of(
-                "Waiting:integer",
-                "Median",
-                "P95",
-                "Longest",
-                "Over Goal:integer",
-                "Starved",
-                "Placed::1",
-                "Placed Median::1",
-                "Placed P95::1",
-            ),
-        ],
-        _waiting_times,
-    ),
-    "Selection": Printer(
-        [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection
-    ),
-    "Eviction": Printer(
-        [
-            NAME,
-            *columns_of("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
-        ],
-        _eviction,
-    ),
-}

@@ -4,28 +4,24 @@ Of a Secret only the number of keys is shown. Rules: Kubernetes
 ``pkg/printers/internalversion/printers.go``, v1.36.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from api.forms.cells import (
     AGE,
-    CONTAINERS,
-    IMAGES,
     NAME,
     NONE,
-    SELECTOR,
+    TEMPLATE,
     UNKNOWN,
     UNSET,
     Cells,
     Column,
-    Printer,
+    Printers,
     age_of,
     balancers_of,
-    columns_of,
     condition_of,
     containers_of,
-    created,
     format_selector,
     human_duration,
     joined,
@@ -44,6 +40,8 @@ _MODES = {
     "ReadWriteOncePod": "RWOP",
 }  # fmt: skip
 
+PRINTERS: Final = Printers()
+
 
 def _some(values: Iterable[str], *, most: int = _MOST, between: str = ",") -> str:
     """Return the first values and how many more there are."""
@@ -59,26 +57,30 @@ def _boolean(value: Any) -> str:
 # Configuration --------------------------------------------------------------------------------
 
 
+@PRINTERS.of("ConfigMap", NAME, "Data", AGE)
 def _config_map(item: Manifest, now: datetime) -> Cells:
-    count = len(item.get("data") or ()) + len(item.get("binaryData") or ())
-    return [name_of(item), count, created(item, now)]
+    return [len(item.get("data") or ()) + len(item.get("binaryData") or ())]
 
 
+@PRINTERS.of("Secret", NAME, "Type, Data", AGE)
 def _secret(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item.get("type", ""), len(item.get("data") or ()), created(item, now)]
+    return [item.get("type", ""), len(item.get("data") or ())]
 
 
+@PRINTERS.of("ServiceAccount", NAME, "Secrets", AGE)
 def _service_account(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), len(item.get("secrets") or ()), created(item, now)]
+    return [len(item.get("secrets") or ())]
 
 
+@PRINTERS.of("PodTemplate", NAME, "Containers, Images, Pod Labels")
 def _pod_template(item: Manifest, now: datetime) -> Cells:
     template = item.get("template") or {}
     names, images = containers_of(template.get("spec") or {})
     labels = (template.get("metadata") or {}).get("labels") or {}
-    return [name_of(item), names, images, format_selector({"matchLabels": labels})]
+    return [names, images, format_selector({"matchLabels": labels})]
 
 
+@PRINTERS.of("ControllerRevision", NAME, "Controller, Revision", AGE)
 def _controller_revision(item: Manifest, now: datetime) -> Cells:
     owner = NONE
     for one in item["metadata"].get("ownerReferences") or ():
@@ -86,9 +88,10 @@ def _controller_revision(item: Manifest, now: datetime) -> Cells:
             group = str(one.get("apiVersion", "")).rpartition("/")[0]
             kind = str(one.get("kind", "")).lower()
             owner = f"{kind}.{group}/{one.get('name')}" if group else f"{kind}/{one.get('name')}"
-    return [name_of(item), owner, item.get("revision", 0), created(item, now)]
+    return [owner, item.get("revision", 0)]
 
 
+@PRINTERS.of("ResourceQuota", NAME, "Request, Limit", AGE)
 def _resource_quota(item: Manifest, now: datetime) -> Cells:
     """Rule: ``printResourceQuota``: what stands in the status, limits apart."""
     status = item.get("status") or {}
@@ -96,7 +99,7 @@ def _resource_quota(item: Manifest, now: datetime) -> Cells:
     shown: dict[bool, list[str]] = {False: [], True: []}
     for name, hard in sorted((status.get("hard") or {}).items()):
         shown[name.startswith("limits.")].append(f"{name}: {used.get(name, '0')}/{hard}")
-    return [name_of(item), *(", ".join(shown[one]) for one in (False, True)), created(item, now)]
+    return [", ".join(shown[one]) for one in (False, True)]
 
 
 # Work -----------------------------------------------------------------------------------------
@@ -115,6 +118,7 @@ def _job_state(item: Manifest) -> str:
     return "Running"
 
 
+@PRINTERS.of("Job", NAME, "Status, Completions, Duration", AGE, *TEMPLATE)
 def _job(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     done, wanted = status.get("succeeded", 0), spec.get("completions")
@@ -128,24 +132,33 @@ def _job(item: Manifest, now: datetime) -> Cells:
     duration = "" if begin is None else human_duration(((end or now) - begin).total_seconds())
     names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     return [
-        name_of(item), _job_state(item), completions, duration, created(item, now), names, images,
+        _job_state(item),
+        completions,
+        duration,
+        names,
+        images,
         format_selector(spec.get("selector")),
-    ]  # fmt: skip
+    ]
 
 
+@PRINTERS.of(
+    "CronJob",
+    NAME,
+    "Schedule, Timezone, Suspend:boolean, Active:integer, Last Schedule",
+    AGE,
+    *TEMPLATE,
+)
 def _cron_job(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     names, images = containers_of((job.get("template") or {}).get("spec") or {})
     last = status.get("lastScheduleTime")
     return [
-        name_of(item),
         spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
         _boolean(spec.get("suspend")),
         len(status.get("active") or ()),
         age_of(last, now) if last else NONE,
-        created(item, now),
         names,
         images,
         format_selector(job.get("selector")),
@@ -186,23 +199,23 @@ def _metrics(spec: Manifest, status: Manifest) -> str:
     return _some(found, most=_MOST_METRICS, between=", ") or NONE
 
 
+@PRINTERS.of("HorizontalPodAutoscaler", NAME, "Reference, Targets, MinPods, MaxPods, Replicas", AGE)
 def _autoscaler(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     target, least = spec.get("scaleTargetRef") or {}, spec.get("minReplicas")
     return [
-        name_of(item),
         f"{target.get('kind', '')}/{target.get('name', '')}",
         _metrics(spec, status),
         UNSET if least is None else str(least),
         spec.get("maxReplicas", 0),
         status.get("currentReplicas", 0),
-        created(item, now),
     ]
 
 
 # The network ----------------------------------------------------------------------------------
 
 
+@PRINTERS.of("Endpoints", NAME, "Endpoints", AGE)
 def _endpoints(item: Manifest, now: datetime) -> Cells:
     """Rule: ``formatEndpoints``."""
     subsets = item.get("subsets") or ()
@@ -212,19 +225,17 @@ def _endpoints(item: Manifest, now: datetime) -> Cells:
         for port in subset.get("ports") or (None,)
         for address in subset.get("addresses") or ()
     ]
-    return [name_of(item), _some(pairs) if subsets else NONE, created(item, now)]
+    return [_some(pairs) if subsets else NONE]
 
 
+@PRINTERS.of("EndpointSlice", NAME, "AddressType, Ports, Endpoints", AGE)
 def _endpoint_slice(item: Manifest, now: datetime) -> Cells:
     """Rules: ``formatDiscoveryPorts``, ``formatDiscoveryEndpoints``."""
     ports = [str(port.get("port") or port.get("name", "*")) for port in item.get("ports") or ()]
     addresses = [
         address for one in item.get("endpoints") or () for address in one.get("addresses") or ()
     ]
-    return [
-        name_of(item), item.get("addressType", ""), _some(ports) or UNSET,
-        _some(addresses) or UNSET, created(item, now),
-    ]  # fmt: skip
+    return [item.get("addressType", ""), _some(ports) or UNSET, _some(addresses) or UNSET]
 
 
 def _hosts(rules: Sequence[Manifest]) -> str:
@@ -239,18 +250,18 @@ def _hosts(rules: Sequence[Manifest]) -> str:
     return (",".join(found) or "*") + more
 
 
+@PRINTERS.of("Ingress", NAME, "Class, Hosts, Address, Ports", AGE)
 def _ingress(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     return [
-        name_of(item),
         spec.get("ingressClassName") or NONE,
         _hosts(spec.get("rules") or ()),
         ",".join(balancers_of(item.get("status") or {})),
         "80, 443" if spec.get("tls") else "80",
-        created(item, now),
     ]
 
 
+@PRINTERS.of("IngressClass", NAME, "Controller, Parameters", AGE)
 def _ingress_class(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     named = spec.get("parameters")
@@ -258,29 +269,21 @@ def _ingress_class(item: Manifest, now: datetime) -> Cells:
     if named:
         group = f".{named['apiGroup']}" if named.get("apiGroup") else ""
         parameters = f"{named.get('kind', '')}{group}/{named.get('name', '')}"
-    return [name_of(item), spec.get("controller", ""), parameters, created(item, now)]
+    return [spec.get("controller", ""), parameters]
 
 
+@PRINTERS.of("ServiceCIDR", NAME, "CIDRs", AGE)
 def _service_cidr(item: Manifest, now: datetime) -> Cells:
     blocks = (item.get("spec") or {}).get("cidrs") or ()
-    return [name_of(item), ",".join(blocks), created(item, now)]
+    return [",".join(blocks)]
 
 
+@PRINTERS.of("IPAddress", NAME, "ParentRef", AGE)
 def _ip_address(item: Manifest, now: datetime) -> Cells:
     parent = (item.get("spec") or {}).get("parentRef") or {}
     resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
     parts = (resource, parent.get("namespace"), parent.get("name"))
-    return [name_of(item), "/".join(filter(None, parts)) or NONE, created(item, now)]
-
-
-def _flow_schema(item: Manifest, now: datetime) -> Cells:
-    spec = item.get("spec") or {}
-    dangling = (item.get("status") or {}).get("conditions") or ()
-    missing = next((one.get("status") for one in dangling if one.get("type") == "Dangling"), "?")
-    method = (spec.get("distinguisherMethod") or {}).get("type") or "<none>"
-    level = (spec.get("priorityLevelConfiguration") or {}).get("name", "")
-    place = spec.get("matchingPrecedence", 0)
-    return [name_of(item), level, place, method, created(item, now), missing]
+    return ["/".join(filter(None, parts)) or NONE]
 
 
 def _flow_place(item: Manifest) -> tuple[int, str]:
@@ -288,22 +291,45 @@ def _flow_place(item: Manifest) -> tuple[int, str]:
     return (item.get("spec") or {}).get("matchingPrecedence", 0), name_of(item)
 
 
+@PRINTERS.of(
+    "FlowSchema",
+    NAME,
+    "PriorityLevel, MatchingPrecedence, DistinguisherMethod",
+    AGE,
+    "MissingPL",
+    place=_flow_place,
+)
+def _flow_schema(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    dangling = (item.get("status") or {}).get("conditions") or ()
+    missing = next((one.get("status") for one in dangling if one.get("type") == "Dangling"), "?")
+    method = (spec.get("distinguisherMethod") or {}).get("type") or "<none>"
+    level = (spec.get("priorityLevelConfiguration") or {}).get("name", "")
+    place = spec.get("matchingPrecedence", 0)
+    return [level, place, method, missing]
+
+
+@PRINTERS.of(
+    "PriorityLevelConfiguration",
+    NAME,
+    "Type, NominalConcurrencyShares, Queues, HandSize, QueueLengthLimit",
+    AGE,
+)
 def _priority_level(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     limited = spec.get("limited") or {}
     queuing = (limited.get("limitResponse") or {}).get("queuing") or {}
     return [
-        name_of(item),
         spec.get("type", ""),
         limited.get("nominalConcurrencyShares", NONE),
         *(queuing.get(one, NONE) for one in ("queues", "handSize", "queueLengthLimit")),
-        created(item, now),
     ]
 
 
+@PRINTERS.of("NetworkPolicy", NAME, "Pod-Selector", AGE)
 def _network_policy(item: Manifest, now: datetime) -> Cells:
     selector = (item.get("spec") or {}).get("podSelector")
-    return [name_of(item), format_selector(selector), created(item, now)]
+    return [format_selector(selector)]
 
 
 # Volumes --------------------------------------------------------------------------------------
@@ -325,12 +351,19 @@ def _class_of(item: Manifest) -> str:
     return (item.get("spec") or {}).get("storageClassName") or ""
 
 
+@PRINTERS.of(
+    "PersistentVolume",
+    NAME,
+    "Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass",
+    "VolumeAttributesClass, Reason",
+    AGE,
+    "VolumeMode::1",
+)
 def _volume(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     claim = spec.get("claimRef") or {}
     leaving = item["metadata"].get("deletionTimestamp")
     return [
-        name_of(item),
         (spec.get("capacity") or {}).get("storage", "0"),
         _modes(spec.get("accessModes") or ()),
         spec.get("persistentVolumeReclaimPolicy", ""),
@@ -339,88 +372,114 @@ def _volume(item: Manifest, now: datetime) -> Cells:
         _class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
         status.get("reason", ""),
-        created(item, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
+@PRINTERS.of(
+    "PersistentVolumeClaim",
+    NAME,
+    "Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass",
+    AGE,
+    "VolumeMode::1",
+)
 def _claim(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     bound = bool(spec.get("volumeName"))
     leaving = item["metadata"].get("deletionTimestamp")
     return [
-        name_of(item),
         "Terminating" if leaving else status.get("phase", ""),
         spec.get("volumeName", ""),
         (status.get("capacity") or {}).get("storage", "0") if bound else "",
         _modes(status.get("accessModes") or ()) if bound else "",
         _class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
-        created(item, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
+def _with_default(kind: str) -> Callable[[Manifest], str]:
+    """Return a function of a class to its name, marked if it is the default one."""
+    return lambda item: name_of(item) + (" (default)" if is_default(kind, item) else "")
+
+
+@PRINTERS.of(
+    "StorageClass",
+    NAME,
+    "Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion",
+    AGE,
+    name=_with_default("StorageClass"),
+)
 def _storage_class(item: Manifest, now: datetime) -> Cells:
-    mark = " (default)" if is_default("StorageClass", item) else ""
     return [
-        name_of(item) + mark,
         item.get("provisioner", ""),
         item.get("reclaimPolicy", "Delete"),
         item.get("volumeBindingMode") or "Immediate",
         bool(item.get("allowVolumeExpansion")),
-        created(item, now),
     ]
 
 
+@PRINTERS.of(
+    "VolumeAttributesClass", NAME, "DriverName", AGE, name=_with_default("VolumeAttributesClass")
+)
 def _volume_attributes_class(item: Manifest, now: datetime) -> Cells:
-    mark = " (default)" if is_default("VolumeAttributesClass", item) else ""
-    return [name_of(item) + mark, item.get("driverName", ""), created(item, now)]
+    return [item.get("driverName", "")]
 
 
+@PRINTERS.of(
+    "CSIDriver",
+    NAME,
+    "AttachRequired:boolean, PodInfoOnMount:boolean, StorageCapacity:boolean",
+    "TokenRequests, RequiresRepublish:boolean, Modes",
+    AGE,
+)
 def _csi_driver(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     audiences = [one.get("audience", "") for one in spec.get("tokenRequests") or ()]
     return [
-        name_of(item),
         bool(spec.get("attachRequired", True)),
         bool(spec.get("podInfoOnMount")),
         bool(spec.get("storageCapacity")),
         ",".join(audiences) or UNSET,
         bool(spec.get("requiresRepublish")),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        created(item, now),
     ]
 
 
+@PRINTERS.of("CSINode", NAME, "Drivers:integer", AGE)
 def _csi_node(item: Manifest, now: datetime) -> Cells:
     drivers = (item.get("spec") or {}).get("drivers") or ()
-    return [name_of(item), len(drivers), created(item, now)]
+    return [len(drivers)]
 
 
+@PRINTERS.of("CSIStorageCapacity", NAME, "StorageClassName, Capacity")
 def _csi_storage_capacity(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item.get("storageClassName", ""), item.get("capacity", UNSET)]
+    return [item.get("storageClassName", ""), item.get("capacity", UNSET)]
 
 
+@PRINTERS.of(
+    "VolumeAttachment", NAME, Column("Attacher", format="name"), "PV, Node, Attached:boolean", AGE
+)
 def _volume_attachment(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     return [
-        name_of(item),
         spec.get("attacher", ""),
         (spec.get("source") or {}).get("persistentVolumeName", ""),
         spec.get("nodeName", ""),
         bool((item.get("status") or {}).get("attached")),
-        created(item, now),
     ]
 
 
 # Devices and certificates ---------------------------------------------------------------------
 
 
+@PRINTERS.of("DeviceClass", NAME, AGE)
+@PRINTERS.of("ResourceClaimTemplate", NAME, AGE)
 def _named(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), created(item, now)]
+    return []
 
 
+@PRINTERS.of("ResourceClaim", NAME, "State", AGE)
 def _resource_claim(item: Manifest, now: datetime) -> Cells:
     status = item.get("status") or {}
     states = ["deleted"] if item["metadata"].get("deletionTimestamp") else []
@@ -429,16 +488,20 @@ def _resource_claim(item: Manifest, now: datetime) -> Cells:
     else:
         states.append("allocated")
         states += ["reserved"] if status.get("reservedFor") else []
-    return [name_of(item), ",".join(states), created(item, now)]
+    return [",".join(states)]
 
 
+@PRINTERS.of("ResourceSlice", NAME, "Node, Driver, Pool", AGE)
 def _resource_slice(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     pool = (spec.get("pool") or {}).get("name", "")
     node = spec.get("nodeName") or UNSET
-    return [name_of(item), node, spec.get("driver", ""), pool, created(item, now)]
+    return [node, spec.get("driver", ""), pool]
 
 
+@PRINTERS.of(
+    "CertificateSigningRequest", NAME, AGE, "SignerName, Requestor, RequestedDuration, Condition"
+)
 def _certificate_request(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     known = {one.get("type") for one in status.get("conditions") or ()}
@@ -447,147 +510,8 @@ def _certificate_request(item: Manifest, now: datetime) -> Cells:
     states += ["Issued"] if status.get("certificate") else []
     life = spec.get("expirationSeconds")
     return [
-        name_of(item),
-        created(item, now),
         spec.get("signerName", ""),
         spec.get("username", ""),
         NONE if life is None else human_duration(life),
         ",".join(states),
     ]
-
-
-PRINTERS: dict[str, Printer] = {
-    "ConfigMap": Printer([NAME, *columns_of("Data"), AGE], _config_map),
-    "Secret": Printer([NAME, *columns_of("Type", "Data"), AGE], _secret),
-    "ServiceAccount": Printer([NAME, *columns_of("Secrets"), AGE], _service_account),
-    "ResourceQuota": Printer([NAME, *columns_of("Request", "Limit"), AGE], _resource_quota),
-    "PodTemplate": Printer(
-        [NAME, *columns_of("Containers", "Images", "Pod Labels")], _pod_template
-    ),
-    "ControllerRevision": Printer(
-        [NAME, *columns_of("Controller", "Revision"), AGE], _controller_revision
-    ),
-    "Job": Printer(
-        [
-            NAME, *columns_of("Status", "Completions", "Duration"), AGE, CONTAINERS, IMAGES,
-            SELECTOR,
-        ],
-        _job,
-    ),
-    "CronJob": Printer(
-        [
-            NAME,
-            *columns_of("Schedule", "Timezone", "Suspend:boolean", "Active:integer"),
-            *columns_of("Last Schedule"),
-            AGE, CONTAINERS, IMAGES, SELECTOR,
-        ],
-        _cron_job,
-    ),
-    "HorizontalPodAutoscaler": Printer(
-        [
-            NAME,
-            *columns_of("Reference", "Targets", "MinPods", "MaxPods", "Replicas"),
-            AGE,
-        ],
-        _autoscaler,
-    ),
-    "Endpoints": Printer([NAME, *columns_of("Endpoints"), AGE], _endpoints),
-    "EndpointSlice": Printer(
-        [NAME, *columns_of("AddressType", "Ports", "Endpoints"), AGE], _endpoint_slice
-    ),
-    "Ingress": Printer([NAME, *columns_of("Class", "Hosts", "Address", "Ports"), AGE], _ingress),
-    "IngressClass": Printer([NAME, *columns_of("Controller", "Parameters"), AGE], _ingress_class),
-    "ServiceCIDR": Printer([NAME, *columns_of("CIDRs"), AGE], _service_cidr),
-    "IPAddress": Printer([NAME, *columns_of("ParentRef"), AGE], _ip_address),
-    "FlowSchema": Printer(
-        [
-            NAME,
-            *columns_of("PriorityLevel", "MatchingPrecedence", "DistinguisherMethod"),
-            AGE,
-            *columns_of("MissingPL"),
-        ],
-        _flow_schema,
-        place=_flow_place,
-    ),
-    "PriorityLevelConfiguration": Printer(
-        [
-            NAME,
-            *columns_of("Type", "NominalConcurrencyShares"),
-            *columns_of("Queues", "HandSize", "QueueLengthLimit"),
-            AGE,
-        ],
-        _priority_level,
-    ),
-    "NetworkPolicy": Printer([NAME, *columns_of("Pod-Selector"), AGE], _network_policy),
-    "PersistentVolume": Printer(
-        [
-            NAME,
-            *columns_of(
-                "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass",
-                "VolumeAttributesClass", "Reason",
-            ),
-            AGE,
-            *columns_of("VolumeMode::1"),
-        ],
-        _volume,
-    ),
-    "PersistentVolumeClaim": Printer(
-        [
-            NAME,
-            *columns_of(
-                "Status", "Volume", "Capacity", "Access Modes", "StorageClass",
-                "VolumeAttributesClass",
-            ),
-            AGE,
-            *columns_of("VolumeMode::1"),
-        ],
-        _claim,
-    ),
-    "StorageClass": Printer(
-        [
-            NAME,
-            *columns_of(
-                "Provisioner", "ReclaimPolicy", "VolumeBindingMode",
-                "AllowVolumeExpansion",
-            ),
-            AGE,
-        ],
-        _storage_class,
-    ),
-    "CSIDriver": Printer(
-        [
-            NAME,
-            *columns_of(
-                "AttachRequired:boolean", "PodInfoOnMount:boolean", "StorageCapacity:boolean",
-                "TokenRequests", "RequiresRepublish:boolean", "Modes",
-            ),
-            AGE,
-        ],
-        _csi_driver,
-    ),
-    "CSINode": Printer([NAME, *columns_of("Drivers:integer"), AGE], _csi_node),
-    "CSIStorageCapacity": Printer(
-        [NAME, *columns_of("StorageClassName", "Capacity")], _csi_storage_capacity
-    ),
-    "VolumeAttachment": Printer(
-        [
-            NAME, Column("Attacher", format="name"),
-            *columns_of("PV", "Node", "Attached:boolean"), AGE,
-        ],
-        _volume_attachment,
-    ),
-    "VolumeAttributesClass": Printer(
-        [NAME, *columns_of("DriverName"), AGE], _volume_attributes_class
-    ),
-    "DeviceClass": Printer([NAME, AGE], _named),
-    "ResourceClaim": Printer([NAME, *columns_of("State"), AGE], _resource_claim),
-    "ResourceClaimTemplate": Printer([NAME, AGE], _named),
-    "ResourceSlice": Printer([NAME, *columns_of("Node", "Driver", "Pool"), AGE], _resource_slice),
-    "CertificateSigningRequest": Printer(
-        [
-            NAME, AGE,
-            *columns_of("SignerName", "Requestor", "RequestedDuration", "Condition"),
-        ],
-        _certificate_request,
-    ),
-}  # fmt: skip

@@ -1,12 +1,13 @@
 """Server-side printing: objects as rows of a ``Table``.
 
-``kubectl get`` prints what the server says. Each kind has a list of columns and one function from
-manifest to cells. Rules of the cells: Kubernetes ``pkg/printers/internalversion/printers.go``,
-v1.36. The clock is an argument.
+``kubectl get`` prints what the server says. Each kind has a function from manifest to cells, under
+the columns that it fills (``cells.Printers``). Rules of the cells: Kubernetes
+``pkg/printers/internalversion/printers.go``, v1.36. The clock is an argument.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from api.forms import own_tables, stored_tables
 from api.forms.cells import (
@@ -16,16 +17,16 @@ from api.forms.cells import (
     NAME,
     NONE,
     SELECTOR,
+    TEMPLATE,
     UNKNOWN,
     Cells,
     Column,
     Printer,
+    Printers,
     age_of,
     balancers_of,
-    columns_of,
     condition_of,
     containers_of,
-    created,
     format_selector,
     name_of,
 )
@@ -33,6 +34,8 @@ from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 TABLE_VERSION = "meta.k8s.io/v1"
+
+PRINTERS: Final = Printers(stored_tables.PRINTERS | own_tables.PRINTERS)
 
 
 # ------------------------------------------------------------------------------------- pods
@@ -136,6 +139,14 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int, str]:
     return reason, ready, total, restarts, last
 
 
+@PRINTERS.of(
+    "Pod",
+    NAME,
+    "Ready, Status, Restarts",
+    AGE,
+    "IP::1, Node::1, Nominated Node::1, Readiness Gates::1",
+    conditions=_pod_conditions,
+)
 def _pod(pod: Manifest, now: datetime) -> Cells:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     reason, ready, total, restarts, last = _pod_status(pod)
@@ -145,11 +156,9 @@ def _pod(pod: Manifest, now: datetime) -> Cells:
     gates = spec.get("readinessGates") or []
     passed = sum(condition_of(status, gate.get("conditionType", "")) == "True" for gate in gates)
     return [
-        name_of(pod),
         f"{ready}/{total}",
         reason,
         f"{restarts}{ago}",
-        created(pod, now),
         address or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -162,6 +171,14 @@ def _pod(pod: Manifest, now: datetime) -> Cells:
 _ROLE = "node-role.kubernetes.io/"
 
 
+@PRINTERS.of(
+    "Node",
+    NAME,
+    "Status, Roles",
+    AGE,
+    "Version, Internal-IP::1, External-IP::1, OS-Image::1, Kernel-Version::1",
+    "Container-Runtime::1",
+)
 def _node(node: Manifest, now: datetime) -> Cells:
     status = node.get("status") or {}
     labels = node["metadata"].get("labels") or {}
@@ -176,10 +193,8 @@ def _node(node: Manifest, now: datetime) -> Cells:
         addresses.setdefault(address.get("type", ""), address.get("address", ""))
     info = status.get("nodeInfo") or {}
     return [
-        name_of(node),
         state,
         ",".join(sorted(roles)) or NONE,
-        created(node, now),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP") or NONE,
         addresses.get("ExternalIP") or NONE,
@@ -192,6 +207,12 @@ def _node(node: Manifest, now: datetime) -> Cells:
 # ----------------------------------------------------------------------------------- events
 
 
+@PRINTERS.of(
+    "Event",
+    "Last Seen, Type, Reason, Object, Subobject::1, Source::1, Message",
+    "First Seen::1, Count::1",
+    Column("Name", format="name", priority=1),
+)
 def _event(event: Manifest, now: datetime) -> Cells:
     about = event.get("involvedObject") or {}
     series = event.get("series") or {}
@@ -225,63 +246,71 @@ def _event(event: Manifest, now: datetime) -> Cells:
 # -------------------------------------------------------------------------------- workloads
 
 
+@PRINTERS.of("Deployment", NAME, "Ready, Up-to-date, Available", AGE, *TEMPLATE)
 def _deployment(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     return [
-        name_of(item),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
     ]
 
 
+@PRINTERS.of("ReplicaSet", NAME, "Desired:integer, Current:integer, Ready:integer", AGE, *TEMPLATE)
 def _replica_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     return [
-        name_of(item),
         spec.get("replicas", 0),
         status.get("replicas", 0),
         status.get("readyReplicas", 0),
-        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
     ]
 
 
+@PRINTERS.of(
+    "ReplicationController", NAME, "Desired:integer, Current:integer, Ready:integer", AGE, *TEMPLATE
+)
 def _replication_controller(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     selector = {"matchLabels": spec.get("selector") or {}}
-    return [*_replica_set(item, now)[:7], format_selector(selector)]
+    return [*_replica_set(item, now)[:5], format_selector(selector)]
 
 
+@PRINTERS.of("StatefulSet", NAME, "Ready", AGE, CONTAINERS, IMAGES)
 def _stateful_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [name_of(item), ready, created(item, now), names, images]
+    return [ready, names, images]
 
 
+@PRINTERS.of(
+    "DaemonSet",
+    NAME,
+    "Desired:integer, Current:integer, Ready:integer, Up-to-date:integer",
+    "Available:integer, Node Selector",
+    AGE,
+    *TEMPLATE,
+)
 def _daemon_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     template = (spec.get("template") or {}).get("spec") or {}
     names, images = containers_of(template)
     selector = {"matchLabels": template.get("nodeSelector") or {}}
     return [
-        name_of(item),
         status.get("desiredNumberScheduled", 0),
         status.get("currentNumberScheduled", 0),
         status.get("numberReady", 0),
         status.get("updatedNumberScheduled", 0),
         status.get("numberAvailable", 0),
         format_selector(selector),
-        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
@@ -291,36 +320,40 @@ def _daemon_set(item: Manifest, now: datetime) -> Cells:
 # ------------------------------------------------------------------------------------ others
 
 
+@PRINTERS.of("RuntimeClass", NAME, "Handler", AGE)
 def _runtime_class(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item.get("handler", ""), created(item, now)]
+    return [item.get("handler", "")]
 
 
+@PRINTERS.of(
+    "PriorityClass", NAME, "Value:integer, Global-Default:boolean", AGE, "PreemptionPolicy"
+)
 def _priority_class(item: Manifest, now: datetime) -> Cells:
     return [
-        name_of(item),
         item.get("value", 0),
         bool(item.get("globalDefault", False)),
-        created(item, now),
         item.get("preemptionPolicy", ""),
     ]
 
 
+@PRINTERS.of("Namespace", NAME, "Status", AGE)
 def _namespace(item: Manifest, now: datetime) -> Cells:
     phase = (item.get("status") or {}).get("phase", "Active")
     if item["metadata"].get("deletionTimestamp"):
         phase = "Terminating"
-    return [name_of(item), phase, created(item, now)]
+    return [phase]
 
 
+@PRINTERS.of(
+    "PodDisruptionBudget", NAME, "Min Available, Max Unavailable, Allowed Disruptions:integer", AGE
+)
 def _disruption_budget(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
     return [
-        name_of(item),
         "N/A" if minimum is None else str(minimum),
         "N/A" if maximum is None else str(maximum),
         status.get("disruptionsAllowed", 0),
-        created(item, now),
     ]
 
 
@@ -334,6 +367,7 @@ def _outside(spec: Manifest, status: Manifest) -> str:
     return ",".join(own) or NONE
 
 
+@PRINTERS.of("Service", NAME, "Type, Cluster-IP, External-IP, Port(s)", AGE, SELECTOR)
 def _service(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     ports = ",".join(
@@ -343,25 +377,27 @@ def _service(item: Manifest, now: datetime) -> Cells:
         for port in spec.get("ports") or []
     )
     return [
-        name_of(item),
         spec.get("type", "ClusterIP"),
         spec.get("clusterIP") or NONE,
         _outside(spec, item.get("status") or {}),
         ports or NONE,
-        created(item, now),
         format_selector({"matchLabels": spec.get("selector") or {}}),
     ]
 
 
+@PRINTERS.of("Lease", NAME, "Holder", AGE)
 def _lease(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), (item.get("spec") or {}).get("holderIdentity", ""), created(item, now)]
+    return [(item.get("spec") or {}).get("holderIdentity", "")]
 
 
+@PRINTERS.of("Scale", NAME, "Desired:integer, Available:integer", AGE)
 def _scale(item: Manifest, now: datetime) -> Cells:
     wanted, there = ((item.get(part) or {}).get("replicas", 0) for part in ("spec", "status"))
-    return [name_of(item), wanted, there, created(item, now)]
+    return [wanted, there]
 
 
+@PRINTERS.of("RoleBinding", NAME, "Role", AGE, "Users::1, Groups::1, ServiceAccounts::1")
+@PRINTERS.of("ClusterRoleBinding", NAME, "Role", AGE, "Users::1, Groups::1, ServiceAccounts::1")
 def _binding(item: Manifest, now: datetime) -> Cells:
     role = item.get("roleRef") or {}
     named: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
@@ -371,133 +407,16 @@ def _binding(item: Manifest, now: datetime) -> Cells:
             name = f"{subject.get('namespace', '')}/{name}"
         named.setdefault(kind, []).append(name)
     return [
-        name_of(item),
         f"{role.get('kind', '')}/{role.get('name', '')}",
-        created(item, now),
         *(", ".join(named[kind]) for kind in ("User", "Group", "ServiceAccount")),
     ]
 
 
 def _anything(item: Manifest, now: datetime) -> Cells:
-    return [name_of(item), item["metadata"].get("creationTimestamp")]
+    return [item["metadata"].get("creationTimestamp")]
 
 
-_TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
-_BINDING = Printer(
-    [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
-    _binding,
-)
 _ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
-
-PRINTERS: dict[str, Printer] = {
-    **stored_tables.PRINTERS,
-    **own_tables.PRINTERS,
-    "Pod": Printer(
-        [
-            NAME,
-            *columns_of("Ready", "Status", "Restarts"),
-            AGE,
-            *columns_of("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
-        ],
-        _pod,
-        _pod_conditions,
-    ),
-    "Node": Printer(
-        [
-            NAME,
-            *columns_of("Status", "Roles"),
-            AGE,
-            *columns_of(
-                "Version",
-                "Internal-IP::1",
-                "External-IP::1",
-                "OS-Image::1",
-                "Kernel-Version::1",
-                "Container-Runtime::1",
-            ),
-        ],
-        _node,
-    ),
-    "Event": Printer(
-        [
-            *columns_of(
-                "Last Seen",
-                "Type",
-                "Reason",
-                "Object",
-                "Subobject::1",
-                "Source::1",
-                "Message",
-                "First Seen::1",
-                "Count::1",
-            ),
-            Column("Name", format="name", priority=1),
-        ],
-        _event,
-    ),
-    "Deployment": Printer(
-        [NAME, *columns_of("Ready", "Up-to-date", "Available"), AGE, *_TEMPLATE],
-        _deployment,
-    ),
-    "ReplicaSet": Printer(
-        [
-            NAME,
-            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
-            AGE,
-            *_TEMPLATE,
-        ],
-        _replica_set,
-    ),
-    "ReplicationController": Printer(
-        [
-            NAME,
-            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
-            AGE,
-            *_TEMPLATE,
-        ],
-        _replication_controller,
-    ),
-    "StatefulSet": Printer([NAME, *columns_of("Ready"), AGE, CONTAINERS, IMAGES], _stateful_set),
-    "DaemonSet": Printer(
-        [
-            NAME,
-            *columns_of(
-                "Desired:integer",
-                "Current:integer",
-                "Ready:integer",
-                "Up-to-date:integer",
-                "Available:integer",
-                "Node Selector",
-            ),
-            AGE,
-            *_TEMPLATE,
-        ],
-        _daemon_set,
-    ),
-    "RuntimeClass": Printer([NAME, *columns_of("Handler"), AGE], _runtime_class),
-    "PriorityClass": Printer(
-        [
-            NAME,
-            *columns_of("Value:integer", "Global-Default:boolean"),
-            AGE,
-            *columns_of("PreemptionPolicy"),
-        ],
-        _priority_class,
-    ),
-    "Namespace": Printer([NAME, *columns_of("Status"), AGE], _namespace),
-    "PodDisruptionBudget": Printer(
-        [NAME, *columns_of("Min Available", "Max Unavailable", "Allowed Disruptions:integer"), AGE],
-        _disruption_budget,
-    ),
-    "Service": Printer(
-        [NAME, *columns_of("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, SELECTOR],
-        _service,
-    ),
-    "Lease": Printer([NAME, *columns_of("Holder"), AGE], _lease),
-    "Scale": Printer([NAME, *columns_of("Desired:integer", "Available:integer"), AGE], _scale),
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-}
 
 
 def printer(kind: Kind) -> Printer:
