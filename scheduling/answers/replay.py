@@ -332,7 +332,8 @@ def _rows(found: Manifest) -> list[list[str]]:
     else:
         for rejection in found["rejections"]:
             reason = f"{rejection['plugin']}: {', '.join(rejection['reasons'])}"
-            rows.append([f"({rejection['nodes']} nodes)", "-", *("" for _ in plugins), reason])
+            nodes = f"({rejection['nodes']} node{'' if rejection['nodes'] == 1 else 's'})"
+            rows.append([nodes, "-", *("" for _ in plugins), reason])
     return rows
 
 

@@ -15,7 +15,7 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.management import files
 from scheduling.plugins.catalogue import load_configuration
-from scheduling.scenarios import policies, tables
+from scheduling.scenarios import durations, policies, tables
 from scheduling.scenarios.comparing import compare
 from scheduling.scenarios.outcome import Outcome
 from scheduling.scenarios.page import page
@@ -156,7 +156,7 @@ def _progress(name: str, err: OutputWrapper) -> Progress:
         now = time.monotonic()
         if now - told_at >= _TELL_EVERY:
             told_at = now
-            err.write(f"{name}: {came} of {count} pods came, second {second:.0f}")
+            err.write(f"{name}: {came} of {count} pods came, {durations.show(second)} played")
             sys.stderr.flush()
 
     return tell
