@@ -2,8 +2,9 @@
 
 ``body`` is the one place where a request's data is decoded, which keeps ``Any`` out of the views.
 A body that does not decode, or has a field of the wrong JSON type, is one 400: a single badly typed
-object in storage would break every typed list that contains it. Unknown fields are reported as
-warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
+object in storage would break every typed list that contains it. Unknown fields are dropped and
+reported as warnings, or refused with ``fieldValidation=Strict``; of fields that stand twice the
+last one counts. What the values mean is admission's business.
 """
 
 from typing import Any, Final
@@ -18,6 +19,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.numbers import natural
 from clusterstate.objects.schema import (
     check_types,
+    drop_unknown,
     is_plain,
     paths_of,
     type_problem,
@@ -140,8 +142,8 @@ def manifest(
 ) -> tuple[Manifest, list[str]]:
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
-    ``kind`` and ``apiVersion`` are filled in when absent. ``twice`` is what stands twice in the
-    body (``repeated``), reported together with unknown fields.
+    ``kind`` and ``apiVersion`` are filled in when absent, and unknown fields are dropped. ``twice``
+    is what stands twice in the body (``repeated``), reported together with unknown fields.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
@@ -151,16 +153,16 @@ def manifest(
     warnings: list[str] = []
     if not _is_plain(result, kind, twice):
         warnings = validate_fields(_checked(result, kind), kind, field_validation, twice)
+        drop_unknown(kind.name, result)
     return result, warnings + _name_owners_once(result, "")
 
 
 def patched(
-    value: Any, kind: Kind, field_validation: str, twice: Twice, current: Manifest
+    value: Any, kind: Kind, field_validation: str, twice: Twice
 ) -> tuple[Manifest, list[str]]:
-    """Return what a patch made of ``current`` as a manifest of ``kind``, and warnings.
+    """Return what a patch made of an object as a manifest of ``kind``, and warnings.
 
-    ``twice`` are the fields that stand twice in the patch. An unknown field that is stored already
-    is not the patch's fault.
+    ``twice`` are the fields that stand twice in the patch. Unknown fields are dropped.
 
     Raises:
         BadRequest: it made an object of another kind.
@@ -176,16 +178,14 @@ def patched(
         shown = encode(result).decode()[:_MOST_SHOWN]
         raise Invalid("", "", [FieldError(INVALID, "patch", shown, error.message)]) from error
     owners = _name_owners_once(result, _BY_PATCH)
-    if field_validation == "Ignore":
-        return result, owners
-    told = [f'duplicate field "{path}"' for path in twice.fields]
-    unknown = unknown_fields(kind.name, result)
-    if unknown:
-        stored = set(unknown_fields(kind.name, current))
-        told += [f'unknown field "{path}"' for path in unknown if path not in stored]
+    told: list[str] = []
+    if field_validation != "Ignore":
+        told += [f'duplicate field "{path}"' for path in twice.fields]
+        told += [f'unknown field "{path}"' for path in unknown_fields(kind.name, result)]
     if told and field_validation == "Strict":
         shown = encode(result).decode()[:_MOST_SHOWN]
         raise Invalid("", "", [FieldError(INVALID, "patch", shown, _strict(told))])
+    drop_unknown(kind.name, result)
     return result, told + owners
 
 

@@ -306,9 +306,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         twice = self._twice(request)
 
         def patched(current: Manifest) -> Manifest:
-            manifest, found = wire.patched(
-                strip_nulls(change(current)), target.kind, mode, twice, current
-            )
+            manifest, found = wire.patched(strip_nulls(change(current)), target.kind, mode, twice)
             warnings[:] = found
             metadata = metadata_of(manifest)
             put_namespace(metadata, target.namespace)

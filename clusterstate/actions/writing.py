@@ -20,7 +20,7 @@ from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.admission.resource_quota import Charge
-from clusterstate.objects import document, managed_fields, usage
+from clusterstate.objects import document, managed_fields, schema, usage
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.kind import Kind
@@ -275,8 +275,11 @@ class Writer:
             self.lock_before()
             row = self.lock(kind, namespace, name)
             row.actor = user.actor
-            old = row.manifest()
-            new = object_meta.merge_update(kind, old, change(row.manifest()), subresource)
+            old, current = row.manifest(), row.manifest()
+            # Earlier versions stored them. As with etcd, they are gone with the next write, which
+            # they change nothing about: neither the generation nor a spec that may not change.
+            schema.drop_unknown(kind.name, old, current)
+            new = object_meta.merge_update(kind, old, change(current), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
             self.permit(kind, admitted.manifest, old, user, subresource)
             new = self.settle(admitted.manifest, old, now)

@@ -5,7 +5,7 @@ database driver and no scheduler, so that admission, the decision core, the API 
 share one meaning of a quantity, a selector or a toleration.
 
 Two views of an object exist. The *manifest* is the JSON document as a ``dict``: it is stored as
-received and defaulted, with canonical amounts, and unknown fields survive. The *lens* is a frozen
+received and defaulted, with canonical amounts and without unknown fields. The *lens* is a frozen
 ``msgspec.Struct`` (``pod.Pod``, ``node.Node``, ...) over the part that decisions need:
 ``msgspec.convert(manifest, Pod)`` or ``msgspec.json.decode(text, type=Pod)``. A lens is never
 written back.

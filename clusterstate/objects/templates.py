@@ -1,10 +1,11 @@
 """Which templates of pods are equal.
 
-Those that the service stored in an earlier version have no default that came since, and amounts as
-they were sent. A template that is called another one costs all pods of its owner.
+Those that the service stored in an earlier version have no default that came since, amounts as they
+were sent, and fields that pods do not have. A template that is called another one costs all pods of
+its owner.
 """
 
-from clusterstate.objects import quantity_places
+from clusterstate.objects import quantity_places, schema, wire_types
 from clusterstate.objects.meta import Manifest
 
 
@@ -18,6 +19,7 @@ def same_template(one: Manifest, other: Manifest) -> bool:
 
 def _meant(template: Manifest) -> Manifest:
     meant = quantity_places.of_template(template)
+    schema.drop_unknown_of(meant, wire_types.PodTemplateSpec)
     name_account(meant.get("spec") or {})
     return meant
 

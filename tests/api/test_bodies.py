@@ -115,17 +115,6 @@ def test_a_key_that_stands_again_in_yaml_is_told_by_its_line(api):
     assert 'line 3: key \\"a\\" already set' in warned.headers["Warning"]
 
 
-def test_a_patch_is_not_refused_for_an_unknown_field_that_was_there_before(api):
-    body = deployment("d")
-    body["spec"]["ours"] = 1
-    api.post(f"{DEPLOYMENTS}?fieldValidation=Ignore", body).ok(201)
-    one = f"{DEPLOYMENTS}/d?fieldValidation=Strict"
-    answer = api.patch(one, {"spec": {"replicas": 3}}, content_type=STRATEGIC)
-    assert answer.ok()["spec"]["replicas"] == 3
-    refused = api.patch(one, {"spec": {"theirs": 1}}).fails(422, "Invalid")
-    assert refused["message"].endswith('strict decoding error: unknown field "spec.theirs"')
-
-
 @pytest.mark.parametrize("content_type", [MERGE, STRATEGIC, JSON_PATCH])
 def test_a_patch_that_makes_no_object_of_the_kind_is_a_wrong_object(api, content_type):
     api.post(DEPLOYMENTS, deployment()).ok(201)

@@ -147,7 +147,8 @@ def test_quantities_may_be_numbers_and_become_text():
 def test_unknown_fields_are_warned_about_with_their_paths():
     body = pod(flurb=1, containers=[{"name": "c", "imagee": "x"}])
     body["extra"] = {}
-    _, warnings = wire.manifest(body, POD)
+    manifest, warnings = wire.manifest(body, POD)
+    assert (manifest["spec"], "extra" in manifest) == ({"containers": [{"name": "c"}]}, False)
     assert set(warnings) == {
         'unknown field "extra"',
         'unknown field "spec.flurb"',

@@ -92,3 +92,13 @@ def test_templates_with_either_name_of_an_account_are_equal() -> None:
     assert templates.same_template(newer, both)
     assert not templates.same_template(newer, {"spec": {"serviceAccountName": "b"}})
     assert not templates.same_template(newer, {"spec": {}})
+
+
+def test_a_field_that_pods_do_not_have_makes_no_other_template() -> None:
+    one, other = _pod("1"), _pod("1")
+    other["spec"]["containers"][0]["imagee"] = other["spec"]["flurb"] = other["extra"] = {"a": 1}
+    kept = copy.deepcopy(other)
+    assert templates.same_template(one, other)
+    assert other == kept
+    other["spec"]["nodeSelector"] = {"flurb": "free"}
+    assert not templates.same_template(one, other)

@@ -1,7 +1,11 @@
 """Kinds, their fields and the generated types."""
 
+import copy
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clusterstate.objects import schema, wire_types
 from clusterstate.objects.errors import BadRequest
@@ -66,6 +70,48 @@ def test_unknown_fields_are_named_with_their_paths():
         "spec.containers[0].env[0].valu",
         "spec.containers[0].imagee",
     ]
+
+
+_NAMES = st.sampled_from(
+    [
+        "apiVersion",
+        "kind",
+        "metadata",
+        "name",
+        "labels",
+        "spec",
+        "template",
+        "containers",
+        "image",
+        "env",
+        "data",
+        "flurb",
+        "x",
+    ]
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=5),
+)
+
+
+@given(
+    kind=st.sampled_from(["Pod", "Deployment", "ConfigMap", "ControllerRevision"]),
+    manifest=st.dictionaries(_NAMES, _VALUES),
+)
+def test_what_is_dropped_is_what_is_unknown(kind, manifest):
+    """Held against the paths: each of them is gone, nothing else is, and the copies are alike."""
+    left, again = copy.deepcopy(manifest), copy.deepcopy(manifest)
+    unknown = schema.unknown_fields(kind, manifest)
+    schema.drop_unknown(kind, left, again)
+    assert again == left
+    assert schema.unknown_fields(kind, left) == []
+    kept = [
+        path
+        for path in schema.paths_of(manifest)
+        if not any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in unknown)
+    ]
+    assert list(schema.paths_of(left)) == kept
 
 
 def test_the_planned_affinity_and_the_old_preferred_form_are_known():
