@@ -30,7 +30,10 @@ def _now() -> datetime:
 def run(
     name: str, *, nodes: int, waiting: int, say: Callable[[str], None], times: int = 3
 ) -> list[dict[str, Any]]:
-    """Return a result for each turn. The database must be empty and migrated."""
+    """Return a result for each turn, the last one of that in which the nodes are full.
+
+    The database must be empty and migrated.
+    """
     workload = by_name(name)
     say(f"{nodes} nodes")
     template = workload.node(0)
@@ -43,7 +46,13 @@ def run(
     deciding.warm()
     scheduler = Scheduler(default_configuration(), lambda: _SEED)
     try:
-        return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]
+        results: list[dict[str, Any]] = []
+        for turn in range(times):
+            results.append(_turn(scheduler, workload, turn, nodes, waiting, say))
+            if results[-1]["pods"] < waiting:
+                say(f"the {nodes} nodes are full, so further turns would measure refusals")
+                break
+        return results
     finally:
         scheduler.binder.close()
 

@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
+from clusterstate import wake
 from clusterstate.local import embedded, places
 
 
@@ -37,6 +38,7 @@ def throw_away() -> Iterator[None]:
             NAME=place.get("dbname", ""),
         )
         settings.REDIS_URL = places.redis_url(base)
+        wake.client.cache_clear()  # it belongs to the servers of the measurement before
         call_command("migrate", verbosity=0)
         call_command("prepare", verbosity=0)
         yield
