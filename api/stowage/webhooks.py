@@ -166,6 +166,7 @@ class WebhooksViewSet(OwnViewSet):
     @action(detail=True, methods=["post"])
     def replay(self, request: Request, name: str) -> Response:
         """Deliver everything after a revision again."""
+        webhooks.get(name)  # that there is none is said first, whatever the revision
         try:
             asked = msgspec.convert(request.data, Replay)
         except msgspec.ValidationError as error:

@@ -43,7 +43,9 @@ def test_a_webhook_is_made_read_changed_and_deleted_and_its_secret_is_never_told
     assert api.get(f"{WEBHOOKS}/hook/deliveries").ok()["items"] == []
     again = {"since": changed["status"]["cursor"]}
     assert api.post(f"{WEBHOOKS}/hook/replay", again).ok(201)["status"]["cursor"] == again["since"]
-    api.post(f"{WEBHOOKS}/hook/replay", {"since": str(1 << 50)}).fails(410, "Expired")
+    too_new = {"since": str(1 << 50)}
+    api.post(f"{WEBHOOKS}/hook/replay", too_new).fails(410, "Expired")
+    api.post(f"{WEBHOOKS}/none/replay", too_new).fails(404, "NotFound")
     api.delete(f"{WEBHOOKS}/hook").ok()
     api.get(f"{WEBHOOKS}/hook").fails(404, "NotFound")
     api.delete(f"{WEBHOOKS}/hook").fails(404, "NotFound")
