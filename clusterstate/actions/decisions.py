@@ -39,7 +39,9 @@ class Made(Decided, frozen=True, gc=False):
 
 
 _RECORD = """
-    WITH news AS MATERIALIZED (
+    WITH absent AS MATERIALIZED (
+        SELECT FROM unnest(%s) AS partition(name) WHERE to_regclass(partition.name) IS NULL),
+    news AS MATERIALIZED (
         SELECT i.*, p.uid, p.namespace, p.name
         FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
              WITH ORDINALITY
@@ -47,17 +49,19 @@ _RECORD = """
                   start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
                   message, body, table_digest, place)
         JOIN pod p ON p.id = i.pod_id
-        WHERE NOT EXISTS (SELECT FROM unnest(%s) AS partition(name)
-                          WHERE to_regclass(partition.name) IS NULL)
-        ORDER BY i.place)
+        WHERE NOT EXISTS (SELECT FROM absent)
+        ORDER BY i.place),
+    written AS (
     INSERT INTO decision (pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed,
         draw, start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
         message, body, table_digest, pod_uid, namespace, name, scheduler, epoch, number)
     SELECT pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw, start,
         outcome, node_name, total, margin, ties, node_count, evaluated, feasible, message, body,
         table_digest, uid, namespace, name, %s::smallint, %s::bigint, %s::bigint + place - 1
-    FROM news
+    FROM news RETURNING 1)
+    SELECT (SELECT count(*) FROM written), EXISTS (SELECT FROM absent)
 """
+"""Returns how many rows were written, and whether a partition for them is not there."""
 _RECORD = " ".join(_RECORD.split())
 _BEGIN = """
     INSERT INTO scheduler AS s (id, epoch) VALUES (%s::smallint, 1)
@@ -128,8 +132,9 @@ def record_many(decisions: Sequence[Made], first: Turn) -> int:
 def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    ``first`` is the turn of the first; the others have the numbers after it. One or two
-    statements for the whole batch, whatever its size, and more where a partition is made first.
+    ``first`` is the turn of the first; the others have the numbers after it. A decision whose pod
+    is gone is not recorded. Queries once, once more where a decision has a table, and again after
+    it made a partition that was not there; whatever the size of the batch.
     """
     if not many.pod_id:
         return 0
@@ -155,9 +160,10 @@ def record_columns(many: MadeMany, first: Turn) -> int:
         sql.run(_KEEP_TABLES, parameters)
     ends = min(moments), max(moments)
     record = partial(
-        sql.run,
+        sql.fetch,
         _RECORD,
         [
+            sql.Texts(sorted({_name(_begin(moment)) for moment in ends})),
             sql.Int8s(many.pod_id),
             sql.Times(moments),
             sql.Int8s(many.class_id),
@@ -178,17 +184,16 @@ def record_columns(many: MadeMany, first: Turn) -> int:
             sql.Texts(many.message),
             sql.Byteas(many.body),
             sql.Byteas(digests),
-            sql.Texts(sorted({_name(_begin(moment)) for moment in ends})),
             first.scheduler,
             first.epoch,
             first.number,
         ],
     )
-    written = record()
-    if not written:  # a partition is not there, or all the pods are gone
+    ((written, is_partition_absent),) = record()
+    if is_partition_absent:
         make_partitions(ends)
-        written = record()
-    return written
+        ((written, _),) = record()
+    return int(written)
 
 
 # Partitions ------------------------------------------------------------------------------------

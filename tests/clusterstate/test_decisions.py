@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from clusterstate import changes, decisions, sql
@@ -16,6 +17,7 @@ from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import NAME, Scheduler
 from tests.builders import make_node, make_pod
 from tests.clock import NOW
+from tests.roundtrips import counted
 
 pytestmark = pytest.mark.django_db
 ROOT = User(name="root", groups=("system:masters",))
@@ -35,6 +37,14 @@ def schedule(seed=7):
     scheduler.binder.write_records(NOW.timestamp())
     scheduler.binder.close()
     return scheduler
+
+
+def a_decision(pod_id, node="a"):
+    return actions.Made(
+        pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="p", profile_revision=0,
+        seed=1, draw=0, start=0, outcome="scheduled", node_name=node, total=1, margin=None, ties=1,
+        node_count=2, evaluated=2, feasible=2, message="", body=b"",
+    )  # fmt: skip
 
 
 def test_each_decision_is_kept_with_what_led_to_it():
@@ -118,6 +128,28 @@ def test_old_partitions_are_dropped():
     actions.make_partitions([NOW])
 
 
+def test_decisions_whose_pods_are_gone_are_left_out_by_one_statement():
+    """Also where all of a batch are gone: no partition is made, and nothing is asked again."""
+    create(make_node("a"), make_pod("p"))
+    made = a_decision(find_pod_id("default", "p"))
+    gone = msgspec.structs.replace(made, pod_id=made.pod_id + 1)
+    turn = decisions.Turn(0, 9, 1)
+    actions.make_partitions([NOW])
+    with counted() as count:
+        assert actions.record_many([gone, gone], turn) == 0
+    assert count.number == 1
+    assert actions.record_many([gone, made], turn) == 1
+
+
+def test_a_partition_that_is_not_there_is_made_and_the_decisions_are_recorded():
+    create(make_node("a"), make_pod("p"))
+    made = a_decision(find_pod_id("default", "p"))
+    later = msgspec.structs.replace(made, at=NOW + timedelta(days=3))
+    turn = decisions.Turn(0, 9, 1)
+    assert actions.record_many([later, made], turn) == 2
+    assert later.at in [one.at for one in decisions.of_pod("default", "p", limit=9)]
+
+
 def test_placements_are_known_as_they_were():
     create(make_node("a"), make_pod("p"), make_pod("q"))
     before = schedule().mirror.snapshot.revision
@@ -154,12 +186,7 @@ def test_only_what_the_same_scheduler_had_in_mind_is_known_before_a_decision():
     ids = dict(sql.fetch("SELECT name, id FROM pod"))
 
     def made(name, node, scheduler, epoch, number):
-        decision = actions.Made(
-            pod_id=ids[name], at=NOW, class_id=1, snapshot_revision=1, profile="p",
-            profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name=node,
-            total=1, margin=None, ties=1, node_count=2, evaluated=2, feasible=2, message="",
-            body=b"",
-        )  # fmt: skip
+        decision = a_decision(ids[name], node)
         assert actions.record_many([decision], decisions.Turn(scheduler, epoch, number)) == 1
 
     made("before", "a", 0, 1, 7)
