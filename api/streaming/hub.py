@@ -55,9 +55,6 @@ POLL_WITHOUT_REDIS_SECONDS = 0.02
 PAUSE_SECONDS = (0.0005, 0.010)
 """Between two reads: the shortest when nothing new has come meanwhile, doubled while it has."""
 
-_NO_NEWS = 2**63
-"""Where the reader is while nobody watches: no commit is news for it."""
-
 _decode = msgspec.json.decode
 
 
@@ -247,7 +244,8 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
-        self._position = 0  # up to where the log was read
+        self._position: int | None = None
+        """Up to where the log was read; None before the first read for those who watch now."""
         self._heard = 0  # the highest revision that was announced
         self._hearing = threading.Lock()
         self._looks = True  # whatever was announced
@@ -384,56 +382,43 @@ class Hub:
     def _hear(self, revision: int) -> None:
         """Wake the reader, unless it has read as far as the revision that was committed.
 
-        A commit of this process is heard of twice: at once, and over Redis a moment later.
+        A commit of this process is heard of twice: at once, and over Redis a moment later. While
+        nobody watches, no commit is news.
         """
-        if revision > self._position:
+        position = self._position
+        if self._wanted[0] and (position is None or revision > position):
             with self._hearing:
                 self._heard = max(self._heard, revision)
             self._wake.set()
 
-    def _wait(self, position: int) -> None:
-        """Wait until there is something to look for after ``position``, or it is time to poll."""
+    def _is_behind(self) -> bool:
+        """Return whether a revision was announced that is not read yet."""
+        return self._heard > (self._position or 0)
+
+    def _wait(self) -> None:
+        """Wait until there is something to look for, or it is time to poll."""
         end = time.monotonic() + (POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
         while self._wake.wait(max(0.0, end - time.monotonic())):
             self._wake.clear()
-            if self._looks or self._heard > position:
+            if self._looks or self._is_behind():
                 return
 
     def _follow(self) -> None:
         """Read the log while there are watches."""
-        position: int | None = None
         pause = PAUSE_SECONDS[0]
         while not self._closed:
             self._looks = False
             wanted = self._wanted
             if not wanted[0]:
-                position, self._position = None, _NO_NEWS
+                self._position = None
                 self._wake.wait()
                 self._wake.clear()
                 continue
-            if position is None:
-                self._position = 0
             try:
                 connections.check()
-                if position is None:
-                    position = changes.watermark()
-                    more = True
-                    self._hand_over(wanted, position, [], position)
-                else:
-                    read = changes.read_since(
-                        position,
-                        kinds=wanted[0],
-                        documents=wanted[0],
-                        previous=wanted[1],
-                        limit=READ_LIMIT,
-                    )
-                    more = read.more
-                    if read.cursor != position or self._pending(wanted[0]):
-                        found = digested(read.items)
-                        self._hand_over(wanted, position, found, read.cursor)
-                    position = read.cursor
+                more = self._read(*wanted)
             except Expired:
-                position = None
+                self._position = None
                 continue
             except DatabaseError as error:
                 logger.warning("watch reader lost the database: %s", type(error).__name__)
@@ -445,15 +430,36 @@ class Hub:
                 logger.exception("watch_reader_failed")
                 time.sleep(0.2)
                 continue
-            self._position = position
             if more:
                 continue
             # A single commit is seen at once; of a stream of them, many by one read.
-            busy = self._heard > position
-            pause = min(2 * pause, PAUSE_SECONDS[1]) if busy else PAUSE_SECONDS[0]
+            pause = min(2 * pause, PAUSE_SECONDS[1]) if self._is_behind() else PAUSE_SECONDS[0]
             time.sleep(pause)
-            self._wait(position)
+            self._wait()
         connection.close()
+
+    def _read(self, kinds: frozenset[str], selecting: frozenset[str]) -> bool:
+        """Hand over what came after the position, and move it; return whether more is there.
+
+        The first read finds where the log stands, and hands over that.
+
+        Raises:
+            Expired: the log no longer has what came after the position.
+            DatabaseError: the log cannot be read.
+        """
+        start = self._position
+        if start is None:
+            start = changes.watermark()
+            self._hand_over((kinds, selecting), start, [], start)
+            self._position = start
+            return True
+        read = changes.read_since(
+            start, kinds=kinds, documents=kinds, previous=selecting, limit=READ_LIMIT
+        )
+        if read.cursor != start or self._pending(kinds):
+            self._hand_over((kinds, selecting), start, digested(read.items), read.cursor)
+        self._position = read.cursor
+        return read.more
 
     def _pending(self, kinds: frozenset[str]) -> bool:
         """Return whether a ring still waits for its first read; an answer too many is harmless."""
