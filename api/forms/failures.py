@@ -25,10 +25,10 @@ def respond(error: Exception, accept: str = "") -> HttpResponse:
     status = errors.as_status(known)
     renderer = _RENDERERS[negotiation.for_failures(accept)]
     try:
-        body = renderer.write(status, {})
+        body = renderer.write(status)
     except errors.NotAcceptable:  # details that protobuf has no field for
         renderer = renderers.PLAIN
-        body = renderer.write(status, {})
+        body = renderer.write(status)
     return HttpResponse(
         body, content_type=renderer.media_type, status=known.code, headers=errors.headers(known)
     )

@@ -5,7 +5,7 @@ contents. A client that takes JSON gets JSON, whatever it names first, since tha
 anything; one that takes protobuf alone gets protobuf, written from JSON at the end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rest_framework.negotiation import BaseContentNegotiation
@@ -27,6 +27,9 @@ DISCOVERY_FORM: Final = "discovery"
 
 DISCOVERY: Final = "apidiscovery.k8s.io"
 
+V1: Final = "meta.k8s.io/v1"
+V1BETA1: Final = "meta.k8s.io/v1beta1"
+
 _JSON = ("application/json", "*/*", "application/*")
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml")
 _SHAPES = {
@@ -46,8 +49,21 @@ def forms(accept: str) -> tuple[str, ...]:
     """
     if not accept.strip():
         return (PLAIN,)
-    found: list[str] = []
-    protobuf: list[str] = []
+    named = [form for form, _ in _named(accept)]
+    return tuple(dict.fromkeys([*(one for one in named if one != PROTOBUF), *named]))
+
+
+def meta_version(accept: str, wanted: str) -> str:
+    """Return the version of meta.k8s.io in which an answer of a form is written.
+
+    It is the one of the clause by which the form is given: kubectl before 1.16 reads ``v1beta1``
+    alone. Rule: ``transformResponseObject``, apiserver ``endpoints/handlers/response.go``, v1.36.
+    """
+    return next((version for form, version in _named(accept) if form == wanted), V1)
+
+
+def _named(accept: str) -> Iterator[tuple[str, str]]:
+    """Yield each form that an ``Accept`` header names, and its version of meta.k8s.io if any."""
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
         media = media.lower()
@@ -56,23 +72,30 @@ def forms(accept: str) -> tuple[str, ...]:
         if media in _JSON:
             if shape is None:
                 if not values.keys() & {"g", "v"}:
-                    found.append(PLAIN)
-            elif shape in _SHAPES and _is_of_meta(values):
-                found.append(_SHAPES[shape])
+                    yield PLAIN, ""
+            elif shape in _SHAPES and (version := _version_of_meta(values)):
+                yield _SHAPES[shape], version
             elif discovery_version(clause) is not None:
-                found.append(DISCOVERY_FORM)
+                yield DISCOVERY_FORM, ""
         elif media in _YAML and shape is None:
-            found.append(YAML)
+            yield YAML, ""
         elif media == MEDIA_TYPE and shape is None:
-            protobuf.append(PROTOBUF)
-        elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL and _is_of_meta(values):
-            found.append(PARTIAL_PROTOBUF)
-    return tuple(dict.fromkeys([*found, *protobuf]))
+            yield PROTOBUF, ""
+        elif (
+            media == MEDIA_TYPE
+            and _SHAPES.get(shape or "") == PARTIAL
+            and (version := _version_of_meta(values))
+        ):
+            yield PARTIAL_PROTOBUF, version
 
 
-def _is_of_meta(values: Mapping[str, str]) -> bool:
-    """Return whether a clause names a version of meta.k8s.io (``AllowsMediaTypeTransform``)."""
-    return values.get("g") == "meta.k8s.io" and values.get("v") in ("v1", "v1beta1")
+def _version_of_meta(values: Mapping[str, str]) -> str:
+    """Return the ``apiVersion`` of meta.k8s.io that a clause names, empty where it names none.
+
+    Rule: ``AllowsMediaTypeTransform``, apiserver ``endpoints/handlers/rest.go``, v1.36.
+    """
+    version = f"{values.get('g')}/{values.get('v')}"
+    return version if version in (V1, V1BETA1) else ""
 
 
 def form(accept: str, *, tables: bool = True) -> str:

@@ -20,16 +20,20 @@ class Renderer(BaseRenderer):
     charset: str | None = None
     format: str
 
-    def write(self, data: Any, query: Any) -> bytes:
-        """Return the text; ``query`` are the parameters of the request."""
+    def write(self, data: Any, request: Any = None) -> bytes:
+        """Return the text; ``request`` is None where none came to a view."""
         raise AssertionError("each renderer says how it writes")
 
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
     ) -> bytes:
         """Return the text of an answer."""
-        query = {} if renderer_context is None else renderer_context["request"].query_params
-        return self.write(data, query)
+        return self.write(data, None if renderer_context is None else renderer_context["request"])
+
+    def meta_version(self, request: Any) -> str:
+        """Return the version of meta.k8s.io in which the client takes this form."""
+        accept = "" if request is None else request.META.get("HTTP_ACCEPT", "")
+        return negotiation.meta_version(accept, self.format)
 
 
 class JSONRenderer(Renderer):
@@ -38,9 +42,12 @@ class JSONRenderer(Renderer):
     media_type = "application/json"
     format = negotiation.PLAIN
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return JSON."""
         body = replies.text_of(data)
+        if request is None:
+            return body
+        query = request.query_params
         if query and query.get("pretty") in wire.TRUE:  # a failure is told whatever it says
             return replies.pretty(body)
         return body
@@ -58,11 +65,12 @@ class TableRenderer(Renderer):
     media_type = "application/json"
     format = negotiation.TABLE
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return JSON."""
         if not isinstance(data, Content):
             return replies.text_of(data)
-        return replies.encode(data.table(replies.include_object(query.get("includeObject"))))
+        include = replies.include_object(request.query_params.get("includeObject"))
+        return replies.encode(data.table(include, self.meta_version(request)))
 
 
 class PartialRenderer(Renderer):
@@ -71,9 +79,11 @@ class PartialRenderer(Renderer):
     media_type = "application/json"
     format = negotiation.PARTIAL
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return JSON."""
-        return data.partial() if isinstance(data, Content) else replies.text_of(data)
+        if not isinstance(data, Content):
+            return replies.text_of(data)
+        return data.partial(self.meta_version(request))
 
 
 class YAMLRenderer(Renderer):
@@ -82,7 +92,7 @@ class YAMLRenderer(Renderer):
     media_type = "application/yaml"
     format = negotiation.YAML
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return YAML."""
         return pages.as_yaml(replies.value_of(data)).encode()
 
@@ -93,7 +103,7 @@ class ProtobufRenderer(Renderer):
     media_type = protobuf.MEDIA_TYPE
     format = negotiation.PROTOBUF
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return protobuf.
 
         Raises:
@@ -112,9 +122,11 @@ class PartialProtobufRenderer(ProtobufRenderer):
 
     format = negotiation.PARTIAL_PROTOBUF
 
-    def write(self, data: Any, query: Any) -> bytes:
+    def write(self, data: Any, request: Any = None) -> bytes:
         """Return protobuf."""
-        return super().write(data.partial() if isinstance(data, Content) else data, query)
+        if isinstance(data, Content):
+            data = data.partial(self.meta_version(request))
+        return super().write(data, request)
 
 
 class PageRenderer(Renderer):

@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from api import clock
 from api.forms import tables
 from api.forms.errors import NO_CACHE
+from api.forms.negotiation import V1
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -41,12 +42,15 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         """Return each of them."""
         raise NotImplementedError
 
-    def table(self, include: str) -> dict[str, Any]:
-        """Return them as a Table; ``include`` says how much of each stands in its row."""
+    def table(self, include: str, version: str = V1) -> dict[str, Any]:
+        """Return them as a Table; ``include`` says how much of each stands in its row.
+
+        ``version`` is one of meta.k8s.io.
+        """
         raise NotImplementedError
 
-    def partial(self) -> bytes:
-        """Return their metadata alone."""
+    def partial(self, version: str = V1) -> bytes:
+        """Return their metadata alone; ``version`` is one of meta.k8s.io."""
         raise NotImplementedError
 
 
@@ -64,16 +68,16 @@ class Stored(Content, frozen=True, gc=False):
         """Return it alone."""
         return [decode(self.body)]
 
-    def table(self, include: str) -> dict[str, Any]:
+    def table(self, include: str, version: str = V1) -> dict[str, Any]:
         """Return a Table with one row."""
         item: Manifest = decode(self.body)
         metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
         now = self.moment or clock.now()
-        return tables.table(self.kind, [item], metadata, now=now, include=include)
+        return tables.table(self.kind, [item], metadata, now=now, include=include, version=version)
 
-    def partial(self) -> bytes:
+    def partial(self, version: str = V1) -> bytes:
         """Return its ``PartialObjectMetadata``."""
-        return partial_object(self.body)
+        return partial_object(self.body, version)
 
 
 class StoredList(Content, frozen=True, gc=False):
@@ -94,18 +98,20 @@ class StoredList(Content, frozen=True, gc=False):
         """Return the items."""
         return [decode(item) for item in self.items]
 
-    def table(self, include: str) -> dict[str, Any]:
+    def table(self, include: str, version: str = V1) -> dict[str, Any]:
         """Return a Table with a row for each."""
         items = (decode(item) for item in self.items)
         now = self.moment or clock.now()
-        return tables.table(self.kind, items, self.metadata, now=now, include=include)
+        return tables.table(
+            self.kind, items, self.metadata, now=now, include=include, version=version
+        )
 
-    def partial(self) -> bytes:
+    def partial(self, version: str = V1) -> bytes:
         """Return a ``PartialObjectMetadataList``."""
-        items = b",".join(map(partial_object, self.items))
+        items = b",".join(partial_object(item, version) for item in self.items)
         return (
-            b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",'
-            b'"metadata":%s,"items":[%s]}' % (encode(self.metadata), items)
+            b'{"kind":"PartialObjectMetadataList","apiVersion":"%s",'
+            b'"metadata":%s,"items":[%s]}' % (version.encode(), encode(self.metadata), items)
         )
 
 
@@ -133,16 +139,18 @@ class Made(Content, frozen=True, gc=False):
         """Return them."""
         return self.items
 
-    def table(self, include: str) -> dict[str, Any]:
+    def table(self, include: str, version: str = V1) -> dict[str, Any]:
         """Return a Table with a row for each."""
-        return tables.table(self.kind, self.items, self.metadata, now=clock.now(), include=include)
+        return tables.table(
+            self.kind, self.items, self.metadata, now=clock.now(), include=include, version=version
+        )
 
-    def partial(self) -> bytes:
+    def partial(self, version: str = V1) -> bytes:
         """Return the metadata of each."""
         items = [encode(item) for item in self.items]
         if self.alone:
-            return partial_object(items[0])
-        return StoredList(self.kind, items, self.metadata).partial()
+            return partial_object(items[0], version)
+        return StoredList(self.kind, items, self.metadata).partial(version)
 
 
 def text_of(data: Any) -> bytes:
@@ -250,11 +258,12 @@ class _HasMetadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
-def partial_object(body: bytes) -> bytes:
+def partial_object(body: bytes, version: str = V1) -> bytes:
     """Return the ``PartialObjectMetadata`` of a stored object."""
     metadata = bytes(decode(body, type=_HasMetadata).metadata)
-    return (
-        b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":%s}' % metadata
+    return b'{"kind":"PartialObjectMetadata","apiVersion":"%s","metadata":%s}' % (
+        version.encode(),
+        metadata,
     )
 
 

@@ -30,10 +30,9 @@ from api.forms.cells import (
     format_selector,
     name_of,
 )
+from api.forms.negotiation import V1
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
-
-TABLE_VERSION = "meta.k8s.io/v1"
 
 PRINTERS: Final = Printers(stored_tables.PRINTERS | own_tables.PRINTERS)
 
@@ -424,7 +423,14 @@ def printer(kind: Kind) -> Printer:
     return PRINTERS.get(kind.name, _ANYTHING)
 
 
-def row(kind: Kind, item: Manifest, *, now: datetime, include: str = "Metadata") -> Manifest:
+def row(
+    kind: Kind,
+    item: Manifest,
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    version: str = V1,
+) -> Manifest:
     """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``."""
     how = printer(kind)
     result: Manifest = {"cells": how.cells(item, now)}
@@ -435,7 +441,7 @@ def row(kind: Kind, item: Manifest, *, now: datetime, include: str = "Metadata")
     elif include == "Metadata":
         result["object"] = {
             "kind": "PartialObjectMetadata",
-            "apiVersion": TABLE_VERSION,
+            "apiVersion": version,
             "metadata": item["metadata"],
         }
     return result
@@ -449,15 +455,19 @@ def table(
     now: datetime,
     include: str = "Metadata",
     headed: bool = True,
+    version: str = V1,
 ) -> Manifest:
-    """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out."""
+    """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out.
+
+    ``version`` is the one of meta.k8s.io that the Table and the metadata in its rows are of.
+    """
     place = printer(kind).place
     if place is not None:
         items = sorted(items, key=place)
     return {
         "kind": "Table",
-        "apiVersion": TABLE_VERSION,
+        "apiVersion": version,
         "metadata": metadata,
         "columnDefinitions": printer(kind).columns if headed else None,
-        "rows": [row(kind, item, now=now, include=include) for item in items],
+        "rows": [row(kind, item, now=now, include=include, version=version) for item in items],
     }

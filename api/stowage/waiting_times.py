@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from api import clock
 from api.forms import renderers, replies, tables, wire
+from api.forms.negotiation import V1
 from api.forms.replies import Made
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -62,10 +63,12 @@ class WaitingTimesViewSet(OwnViewSet):
 class _Report(Made, frozen=True, gc=False):
     """A WaitingTimes, which has many rows as a table: one for each value."""
 
-    def table(self, include: str) -> dict[str, Any]:
+    def table(self, include: str, version: str = V1) -> dict[str, Any]:
         """Return a Table with a row for each value that pods wait or waited with."""
         rows = values(self.items[0])
-        return tables.table(self.kind, rows, self.metadata, now=clock.now(), include=include)
+        return tables.table(
+            self.kind, rows, self.metadata, now=clock.now(), include=include, version=version
+        )
 
 
 def values(report: Manifest) -> list[Manifest]:

@@ -70,7 +70,6 @@ _HEADERS = [
     (b"cache-control", b"no-cache, private"),
     (b"x-content-type-options", b"nosniff"),
 ]
-_PARTIAL = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
@@ -89,6 +88,8 @@ class Request(msgspec.Struct, frozen=True):
     bookmarks: bool
     initial_bookmark: bool
     form: str
+    version: str
+    """The version of meta.k8s.io that a Table and metadata alone are of."""
     protobuf: bool
     include: str
 
@@ -143,6 +144,9 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
     accept = header(scope, b"accept")
     form = negotiation.form(accept, tables=not initial)
+    in_protobuf = _in_protobuf(accept, target.kind)
+    partial = negotiation.PARTIAL_PROTOBUF if in_protobuf else negotiation.PARTIAL
+    written = partial if form == negotiation.PARTIAL else form
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
         target=target if other is None else other.target(target),
@@ -156,7 +160,8 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,
         form=form,
-        protobuf=_in_protobuf(accept, target.kind),
+        version=negotiation.meta_version(accept, written),
+        protobuf=in_protobuf,
         include=replies.include_object(query.get("includeObject")),
     )
 
@@ -266,7 +271,7 @@ class Writer:
     def _event(self, event: Event, verb: bytes) -> bytes:
         form, in_protobuf = self._request.form, self._request.protobuf
         if form == negotiation.PARTIAL:
-            partial = ("partial", verb, in_protobuf)
+            partial = ("partial", self._request.version, verb, in_protobuf)
             return event.cached(partial, lambda: self._partial(event.new, verb))
         other = self._request.other
         if other is not None and form == negotiation.PLAIN:
@@ -277,11 +282,12 @@ class Writer:
         if form == negotiation.PLAIN:
             return event.line(verb)
         headed, self._headed = self._headed, False
-        key = (verb, self._request.include, headed)
+        key = (verb, self._request.include, headed, self._request.version)
         return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
 
     def _partial(self, item: Manifest, verb: bytes) -> bytes:
-        return self._line({**_PARTIAL, "metadata": item["metadata"]}, verb)
+        head = {"kind": "PartialObjectMetadata", "apiVersion": self._request.version}
+        return self._line({**head, "metadata": item["metadata"]}, verb)
 
     def _line(self, item: Manifest, verb: bytes) -> bytes:
         if self._request.protobuf:
@@ -297,6 +303,7 @@ class Writer:
             now=clock.now(),
             include=self._request.include,
             headed=headed,
+            version=self._request.version,
         )
         return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(table))
 
@@ -306,7 +313,9 @@ class Writer:
 
     def _added(self, item: bytes) -> bytes:
         if self._request.form == negotiation.PARTIAL and not self._request.protobuf:
-            return b'{"type":"ADDED","object":%s}\n' % replies.partial_object(item)
+            return b'{"type":"ADDED","object":%s}\n' % (
+                replies.partial_object(item, self._request.version)
+            )
         if self._request.form == negotiation.PARTIAL:
             return self._partial(replies.decode(item), b"ADDED")
         other = self._request.other
@@ -336,7 +345,10 @@ class Writer:
             return self._partial(item, b"BOOKMARK")
         if self._request.form == negotiation.TABLE:
             # The row's object is where kubectl looks for the annotation.
-            item = tables.table(kind, [item], metadata, now=clock.now(), headed=False)
+            version = self._request.version
+            item = tables.table(
+                kind, [item], metadata, now=clock.now(), headed=False, version=version
+            )
         return self._line(item, b"BOOKMARK")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from clusterstate.objects import protobuf
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 from tests.api.conftest import TABLE
 
@@ -54,6 +55,49 @@ def test_metadata_alone_comes_in_the_form_that_is_named_first(api):
     assert api.get(PODS, accept=f"{PARTIALS},{protobuf}").ok()["kind"] == (
         "PartialObjectMetadataList"
     )
+
+
+OF_KUBECTL = {
+    "1.11 to 1.15": ("application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json", True),
+    "since 1.16": (TABLE, False),
+    "turned round": (",".join(reversed(TABLE.split(","))), None),
+}
+"""What versions of kubectl accept, and whether they read a Table of v1beta1; None: no Table."""
+
+
+@pytest.mark.parametrize("of", OF_KUBECTL)
+def test_a_table_is_of_the_version_that_is_asked_for(api, of):
+    """An older kubectl takes a Table of v1 for an object that it does not know."""
+    accept, is_first_version = OF_KUBECTL[of]
+    api.post(PODS, pod()).ok(201)
+    for path, include in ((PODS, "Metadata"), (f"{PODS}/p", "Metadata"), (PODS, "Object")):
+        answer = api.get(f"{path}?includeObject={include}", accept=accept).ok()
+        if is_first_version is None:
+            assert answer["kind"] != "Table"
+            continue
+        version = "meta.k8s.io/v1beta1" if is_first_version else "meta.k8s.io/v1"
+        assert (answer["kind"], answer["apiVersion"]) == ("Table", version)
+        (row,) = answer["rows"]
+        of_row = (row["object"]["kind"], row["object"]["apiVersion"])
+        assert of_row == (
+            ("PartialObjectMetadata", version) if include == "Metadata" else ("Pod", "v1")
+        )
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/vnd.kubernetes.protobuf"])
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_metadata_alone_is_of_the_version_that_is_asked_for(api, media, version):
+    api.post(PODS, pod()).ok(201)
+    for path, kind in ((PODS, "PartialObjectMetadataList"), (f"{PODS}/p", "PartialObjectMetadata")):
+        accept = f"{media};as={kind};v={version};g=meta.k8s.io"
+        answer = api.get(path, accept=f"{accept},{PARTIAL}")
+        assert answer.status == 200
+        found = protobuf.decode(answer.raw) if "protobuf" in media else answer.json
+        assert (found["kind"], found["apiVersion"]) == (kind, f"meta.k8s.io/{version}")
+        inner = found.get("items", [found])[0]
+        assert inner["metadata"]["name"] == "p"
+        if media == "application/json":
+            assert inner["apiVersion"] == f"meta.k8s.io/{version}"
 
 
 @pytest.mark.parametrize(
