@@ -66,6 +66,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
     target: routes.Target
     form: other_forms.Form | None = None
     """The form in which the path has its objects, where it is not the one that is stored."""
+    deprecated = ""
+    """What each answer about the path's kind warns of."""
 
     def get_parsers(self) -> Any:
         """Return those of objects or, for PATCH, of patches."""
@@ -75,6 +77,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Read the path and judge the request."""
         # Without a target the version is refused, and nothing below is asked.
         target = self.target = cast("routes.Target", routes.target_of(request.META, request))
+        if target is not None:
+            self.deprecated = target.kind.deprecated
         super().initial(request, *args, **kwargs)
         if request.method != "GET":
             options.require_present(request.query_params, "a change")
@@ -94,10 +98,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Return the answer by the names and in the form that the client asks for."""
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
-        target = routes.target_of(request.META, request)
-        is_there = not isinstance(response, batches.Deferred)
-        if is_there and target is not None and target.kind.deprecated:
-            replies.warn(response, target.kind.deprecated)
+        if self.deprecated and not isinstance(response, batches.Deferred):
+            replies.warn(response, self.deprecated)
         return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:
