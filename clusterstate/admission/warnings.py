@@ -53,8 +53,7 @@ def warnings_for(
             f"spec.hard[{name}]: nothing here counts for this resource, so it is not limited"
             for name in uncounted(spec)
         ]
-    not_done = KINDS[kind].not_done if old is None else ""
-    if not_done:
+    if not_done := KINDS[kind].not_done:
         warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
     template = spec.get("template")
     if isinstance(template, dict):

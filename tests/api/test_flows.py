@@ -22,6 +22,16 @@ def test_what_says_how_requests_take_turns_is_stored_and_is_told_to_do_nothing(a
         assert "take turns by user, without configuration" in made.headers["Warning"]
         one = f"{FLOWS}/{plural}/{made.ok(201)['metadata']['name']}"
         assert api.get(one).ok()["spec"][field] == value
+        other = api.get(one).ok()
+        assert "Warning" not in api.put(one, other).headers
+        other["spec"].setdefault("limited", {})["nominalConcurrencyShares"] = 31
+        if plural == "flowschemas":
+            other["spec"] = {**spec, "matchingPrecedence": 999}
+        changed = api.put(one, other)
+        assert changed.status == 200
+        assert "take turns by user, without configuration" in changed.headers["Warning"]
+        other |= {"metadata": changed.json["metadata"], "spec": made.json["spec"]}
+        assert api.put(one, other).status == 200
         status = {"conditions": [{"type": "X", "status": "False", "reason": "e2e"}]}
         patched = api.patch(f"{one}/status", {"status": status}, content_type=MERGE).ok()
         assert patched["status"] == status
