@@ -104,6 +104,19 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         same = self.resource in (event.resource, Resource.ANY) or event.resource is Resource.ANY
         return same and bool(self.actions & event.action)
 
+    def says_yes(self, pod: Pod, event: ClusterEvent) -> bool:
+        """Tell whether an event of this kind may make a rejected pod schedulable.
+
+        A hint that fails says yes: an attempt too many costs little, and without it the pod could
+        wait for ever. Rule: scheduling_queue.go (``isPodWorthRequeuing``), v1.36.
+        """
+        if self.hint is None:
+            return True
+        try:
+            return bool(self.hint(pod, event))
+        except Exception:  # noqa: BLE001  # it may be another package's; the pod is tried again
+            return True
+
 
 @runtime_checkable
 class EventsToRegister(Protocol):

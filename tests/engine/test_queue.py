@@ -372,6 +372,61 @@ def test_activation_skips_backoff_and_plugins():
     assert ids(q.pop_batch(0.1, 1)) == [1]
 
 
+def test_who_is_activated_in_flight_is_tried_again_if_it_comes_back():
+    """What it was activated for may have come after the decision (``activate``, v1.36)."""
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.activate([1], 0)
+    q.requeue_unschedulable(1, ["Deaf"], 0)
+    assert q.place(1).stage is Stage.BACKOFF
+    assert ids(q.pop_batch(2, 10)) == [1]
+    q.requeue_unschedulable(1, ["Deaf"], 2)
+    assert q.place(1).stage is Stage.UNSCHEDULABLE, "it was activated for one attempt"
+
+
+def test_who_is_activated_while_it_is_parked_is_tried_again_if_it_comes_back():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.park(1)
+    q.activate([1], 0)
+    q.requeue_unschedulable(1, ["Deaf"], 0)
+    assert q.place(1).stage is Stage.BACKOFF
+
+
+@pytest.mark.parametrize(("stage", "asked"), [(Stage.BACKOFF, 0), (Stage.UNSCHEDULABLE, 1)])
+def test_activation_asks_pre_enqueue_about_those_who_waited_for_an_event(stage, asked):
+    """Those in backoff passed it when they came there (TestPriorityQueue_moveToActiveQ, v1.36)."""
+    calls = []
+    q = rejected(
+        by=["A"] if stage is Stage.UNSCHEDULABLE else [],
+        pre_enqueue=lambda one: calls.append(one.pod_id) or "",
+    )
+    assert q.place(1).stage is stage
+    before = len(calls)
+    q.activate([1], 0.1)
+    assert len(calls) - before == asked
+    assert ids(q.pop_batch(0.1, 10)) == [1]
+
+
+def test_a_hint_that_fails_counts_as_one_that_says_yes():
+    """Otherwise the pod would wait for ever (Test_isPodWorthRequeuing, v1.36)."""
+
+    def fails(_pod, _event):
+        raise RuntimeError("no hint today")
+
+    every = Registration(resource=Resource.NODE, actions=Action.ADD, hint=fails)
+    q = PriorityQueue(registrations={"default-scheduler": {"A": [every]}})
+    for number in (1, 2):
+        q.add(pod(number), 0)
+    q.pop_batch(0, 2)
+    q.requeue_unschedulable(1, ["A"], 0)
+    q.move_on_event(added(x="y"), 0)  # one waits, the other is being decided
+    q.requeue_unschedulable(2, ["A"], 0)
+    assert {q.place(number).stage for number in (1, 2)} == {Stage.BACKOFF}
+
+
 def test_places_survive_a_restart():
     q = rejected(by=("A",), now=10.0)
     [place] = q.take_changes()

@@ -466,15 +466,29 @@ class PriorityQueue:
         return moved
 
     def activate(self, pod_ids: Iterable[int], now: float) -> None:
-        """Make waiting pods active at once, without backoff; unknown ones are fine."""
+        """Make waiting pods active at once, without backoff; unknown ones are fine.
+
+        PreEnqueue is asked about those that waited for an event, not about those in BACKOFF, which
+        it let in already. A pod in flight, or parked, is tried again after its backoff if it comes
+        back: the decision may not have seen why it is activated. Rule: scheduling_queue.go
+        (``activate``, ``isPodWorthRequeuing`` of a wildcard event), v1.36.
+        """
         for pod_id in pod_ids:
             entry = self._entries.get(pod_id)
-            if entry is None or entry.stage in (Stage.IN_FLIGHT, Stage.ACTIVE):
+            if entry is None or entry.stage is Stage.ACTIVE:
                 continue
-            if entry.stage is not Stage.BACKOFF:
-                self._waiting.remove(entry.pod.pod_id)
+            if entry.stage is Stage.IN_FLIGHT:
+                entry.changed_in_flight = True
+                continue
             entry.not_before = 0.0
-            self._enqueue(entry, now)
+            if entry.stage is Stage.BACKOFF:
+                self._tokens += 1
+                entry.token = self._tokens
+                entry.early = 0
+                self._activate(entry)
+            else:
+                self._waiting.remove(entry.pod.pod_id)
+                self._enqueue(entry, now)
             self._count(entry, _ACTIVATED)
             self._changed[pod_id] = None
 

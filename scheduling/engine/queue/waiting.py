@@ -129,9 +129,7 @@ class WaitingPods:
         ):
             for plugin in plugins:
                 for registration in by_plugin.get(plugin, EVERY_EVENT):
-                    if registration.covers(event) and (
-                        registration.hint is None or registration.hint(spec, event)
-                    ):
+                    if registration.covers(event) and registration.says_yes(spec, event):
                         return worth
         return Worth.NOTHING
 
