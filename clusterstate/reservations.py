@@ -19,7 +19,10 @@ WAITING: Final = "waiting"
 BINDING: Final = "binding"
 READY: Final = "ready"
 BOUND: Final = "bound"
+INFORMED: Final = "informed"
 REFUSED: Final = "refused"
+ACTIVATE: Final = "activate"
+"""The note of an informed reservation: names of pods, as ``namespace/name``."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,16 @@ from django.db import transaction
 
 from clusterstate import changes, reservations, sql
 from clusterstate.objects.errors import INVALID, Conflict, FieldError, Invalid, NotFound
-from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
+from clusterstate.reservations import (
+    ACTIVATE,
+    BINDING,
+    BOUND,
+    INFORMED,
+    READY,
+    REFUSED,
+    WAITING,
+    Reservation,
+)
 
 UNSCHEDULABLE = 2
 """The code of a rejection, as in ``scheduling.framework.status``."""
@@ -186,6 +195,18 @@ def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
         if count:
             wake()
     return bool(count)
+
+
+def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
+    """Note that PostBind is done, and which pods (namespace, name) the scheduler shall activate."""
+    notes = {ACTIVATE: [f"{namespace}/{name}" for namespace, name in activate]}
+    with transaction.atomic():
+        sql.run(
+            f"UPDATE reservation SET step = '{INFORMED}', notes = %s::text::jsonb"
+            f" WHERE pod_id = %s::bigint AND step = '{BOUND}'",
+            (_text(notes), pod_id),
+        )
+        wake()
 
 
 def fail(refusal: Refusal) -> bool:

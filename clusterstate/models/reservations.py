@@ -11,8 +11,9 @@ class Reservation(models.Model):
     ``step``: ``waiting`` for the Permit plugins in ``waits`` (name to RFC 3339 deadline, ``due_at``
     is the earliest; none left means allowed); ``binding`` while PreBind and Bind plugins work;
     ``ready`` to be written down by the scheduler; ``bound`` while PostBind plugins are informed;
-    ``refused`` by ``plugin``, for the scheduler to take back (``code`` and ``message`` are the
-    status). ``notes`` are the cycle's, as far as JSON can hold them; ``profile`` at
+    ``informed`` once they are, if they named pods for the scheduler to activate, which ``notes``
+    tells then; ``refused`` by ``plugin``, for the scheduler to take back (``code`` and ``message``
+    are the status). ``notes`` are the cycle's, as far as JSON can hold them; ``profile`` at
     ``profile_revision`` made the reservation and goes on with it.
     """
 
@@ -33,7 +34,9 @@ class Reservation(models.Model):
         db_table = "reservation"
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(step__in=["waiting", "binding", "ready", "bound", "refused"]),
+                condition=models.Q(
+                    step__in=["waiting", "binding", "ready", "bound", "informed", "refused"]
+                ),
                 name="reservation_step_known",
             ),
         ]

@@ -44,8 +44,19 @@ class WaitingPod(Protocol):
         """Allow it on behalf of a plugin; once all have, it is bound. Others: nothing happens."""
         ...
 
-    def reject(self, plugin: str, message: str) -> None:
-        """Send it back to the queue, with a reason for people."""
+    def reject(self, plugin: str, message: str) -> bool:
+        """Send it back to the queue, with a reason for people, until an event may help it.
+
+        Returns whether it still waited.
+        """
+        ...
+
+    def preempt(self, plugin: str, message: str) -> bool:
+        """Send it back to the queue because another pod needs its room.
+
+        The pod itself is as good as before, so it is tried again after its backoff, without an
+        event. Returns whether it still waited. Rule: interface.go (``WaitingPod``), v1.36.
+        """
         ...
 
 

@@ -37,6 +37,8 @@ Codes = npt.NDArray[np.uint8]
 MAX_NODE_SCORE = 100
 """Upper end of a normalised score (interface.go ``MaxNodeScore``); the lower end is 0."""
 MAX_TOTAL_SCORE = 2**63 - 1
+PODS_TO_ACTIVATE = "kubernetes.io/pods-to-activate"
+"""The note that holds ``CycleState.pods_to_activate`` (interface.go ``PodsToActivateKey``)."""
 
 
 T = TypeVar("T")
@@ -124,6 +126,24 @@ class CycleState:
         """Forget ``key``; nothing happens when it is not there."""
         self._notes.pop(key, None)
 
+    @property
+    def pods_to_activate(self) -> list[str]:
+        """Pods (``namespace/name``) to try at once if this one is placed; plugins append to it.
+
+        Those that are in it after Permit let the pod go, or wait, become active then; those that
+        come later, once the pod is bound and PostBind is done. Backoffs end by it, and nobody waits
+        for an event; pods that do not wait in the queue are left alone. Notes of a cycle that does
+        not place its pod are forgotten. Rule: ``PodsToActivate``, schedule_one.go, v1.36.
+        """
+        found = self._notes.get(PODS_TO_ACTIVATE)
+        if not isinstance(found, list):
+            found = self._notes[PODS_TO_ACTIVATE] = []
+        return found
+
+    def take_pods_to_activate(self) -> list[tuple[str, str]]:
+        """Return namespaces and names of the pods to activate, which are then forgotten."""
+        return pods_named(self._notes.pop(PODS_TO_ACTIVATE, None))
+
     def plain_notes(self) -> dict[str, object]:
         """Return the notes that JSON can hold: texts, numbers, lists and objects of them."""
         return {key: value for key, value in self._notes.items() if _is_plain(value)}
@@ -139,6 +159,14 @@ class CycleState:
         copy.victim_search = self.victim_search
         copy.tells_candidates = self.tells_candidates
         return copy
+
+
+def pods_named(names: object) -> list[tuple[str, str]]:
+    """Return namespaces and names from a list of ``namespace/name``; what is none is left out."""
+    if not isinstance(names, list):
+        return []
+    parts = [one.split("/") for one in names if isinstance(one, str)]
+    return [(part[0], part[1]) for part in parts if len(part) == 2]
 
 
 def _is_plain(value: object) -> bool:

@@ -6,7 +6,7 @@ which names it: the cycle turns that into an Error decision and goes on with the
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from scheduling.framework.answers import (
 from scheduling.framework.arrays import Int64
 from scheduling.framework.binding_points import Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
+from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
 from scheduling.framework.handles import (
     StoredPods,
@@ -69,6 +70,32 @@ class ConfigurationError(ValueError):
     """A profile names a plugin that does not exist or cannot act at the extension point."""
 
 
+def _prepared(name: str, method: str, call: Callable[..., R], *arguments: object) -> R:
+    """Return what a plugin answers before it is used.
+
+    Raises:
+        ConfigurationError: it failed.
+    """
+    try:
+        return call(*arguments)
+    except Exception as cause:
+        text = f"plugin {name!r}: {method} failed: {type(cause).__name__}: {cause}"
+        raise ConfigurationError(text) from cause
+
+
+def _events_of(name: str, plugin: EventsToRegister) -> Sequence[Registration]:
+    """Return the events that a plugin registers.
+
+    Raises:
+        ConfigurationError: it failed, or answered something else.
+    """
+    events = _prepared(name, "events_to_register", lambda: tuple(plugin.events_to_register()))
+    if not all(isinstance(one, Registration) for one in events):
+        text = f"plugin {name!r}: events_to_register did not return a list of Registration"
+        raise ConfigurationError(text)
+    return events
+
+
 class Framework(FilterPoint):
     """The plugins of one profile, ready to run.
 
@@ -96,14 +123,15 @@ class Framework(FilterPoint):
         self.scheduler_name = profile.scheduler_name
         self.meter = meter
         self.third_party = frozenset(plugins) - BUILT_IN.keys()
-        if waiting_pods is not None:
-            for plugin in plugins.values():
-                if isinstance(plugin, WantsWaitingPods):
-                    plugin.use_waiting_pods(waiting_pods)
-        if stored_pods is not None:
-            for plugin in plugins.values():
-                if isinstance(plugin, WantsStoredPods):
-                    plugin.use_stored_pods(stored_pods)
+        self.events: dict[str, Sequence[Registration]] = {}
+        """Which events may help the pods that a plugin rejects, of the plugins that say so."""
+        for name, plugin in plugins.items():
+            if waiting_pods is not None and isinstance(plugin, WantsWaitingPods):
+                _prepared(name, "use_waiting_pods", plugin.use_waiting_pods, waiting_pods)
+            if stored_pods is not None and isinstance(plugin, WantsStoredPods):
+                _prepared(name, "use_stored_pods", plugin.use_stored_pods, stored_pods)
+            if isinstance(plugin, EventsToRegister):
+                self.events[name] = _events_of(name, plugin)
         forms = {name: adapted(plugin) for name, plugin in plugins.items()}
 
         def at(point: str, kind: type[P], *, optional: bool = False) -> list[P]:

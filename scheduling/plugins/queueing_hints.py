@@ -38,7 +38,6 @@ from scheduling.framework.events import (
     EVERY_EVENT,
     Action,
     ClusterEvent,
-    EventsToRegister,
     Registration,
     Resource,
 )
@@ -51,20 +50,20 @@ _POD_CHANGES = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
 
 
 def registrations(
-    profile: Profile, plugins: Mapping[str, object] | None = None
+    profile: Profile, registered: Mapping[str, Sequence[Registration]] | None = None
 ) -> dict[str, Sequence[Registration]]:
     """Return the events by plugin for the plugins of a profile.
 
     Args:
         profile: whose plugins and arguments count.
-        plugins: the plugin objects by name; one with ``events_to_register`` speaks for itself.
+        registered: what plugins with ``events_to_register`` say themselves, by name
+            (``Framework.events``).
     """
-    given = plugins or {}
+    given = registered or {}
     found: dict[str, Sequence[Registration]] = {}
     for name in profile.all_plugins():
-        plugin = given.get(name)
-        if isinstance(plugin, EventsToRegister):
-            found[name] = plugin.events_to_register()
+        if name in given:
+            found[name] = given[name]
         elif name in _BUILT_IN:
             found[name] = _BUILT_IN[name](profile)
         else:

@@ -22,7 +22,7 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import Action, Registration, Resource
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
-from scheduling.plugins.catalogue import build_plugins
+from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.queueing_hints import registrations
 
 BATCH = 1000
@@ -84,9 +84,9 @@ class VirtualCluster(Waking):
         self.registrations: dict[str, Mapping[str, Sequence[Registration]]] = {}
         """By scheduler name and plugin, the events that may help pods which the plugin rejected."""
         for profile in configuration.profiles:
-            plugins = build_plugins(profile)
-            self.frameworks[profile.scheduler_name] = Framework(profile, plugins, meter=meter)
-            self.registrations[profile.scheduler_name] = registrations(profile, plugins)
+            framework = build_framework(profile, meter=meter)
+            self.frameworks[profile.scheduler_name] = framework
+            self.registrations[profile.scheduler_name] = registrations(profile, framework.events)
         self._deciders: dict[str, Decider] = {}
         self._starts: dict[str, int] = {}
         self.backoff = Backoff.of(configuration)

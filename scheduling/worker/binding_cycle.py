@@ -104,7 +104,10 @@ def _work(reservation: Reservation) -> None:
     if reservation.step == BOUND:
         for failure in framework.post_bind(state, info, reservation.node_name):
             logger.error("post_bind_failed", plugin=failure.plugin, error=failure.message)
-        actions.drop([reservation.pod_id])
+        if waiting := state.take_pods_to_activate():
+            actions.informed(reservation.pod_id, activate=waiting)
+        else:
+            actions.drop([reservation.pod_id])
         return
     try:
         status = framework.pre_bind(state, info, reservation.node_name)
@@ -203,11 +206,20 @@ class StoredWaitingPod:
         if actions.allow([(self._row.pod_id, plugin)]):
             actions.wake()
 
-    def reject(self, plugin: str, message: str) -> None:
-        """Send it back to the queue."""
-        refusal = Refusal(pod_id=self._row.pod_id, plugin=plugin, message=message)
-        if actions.refuse([refusal], steps=(WAITING,)):
+    def reject(self, plugin: str, message: str) -> bool:
+        """Send it back to the queue; return whether it still waited."""
+        return self._refuse(plugin, message, Code.UNSCHEDULABLE)
+
+    def preempt(self, plugin: str, message: str) -> bool:
+        """Have it tried again after its backoff; return whether it still waited."""
+        return self._refuse(plugin, message, Code.ERROR)
+
+    def _refuse(self, plugin: str, message: str, code: Code) -> bool:
+        refusal = Refusal(pod_id=self._row.pod_id, plugin=plugin, message=message, code=int(code))
+        refused = actions.refuse([refusal], steps=(WAITING,))
+        if refused:
             actions.wake()
+        return bool(refused)
 
 
 class StoredWaitingPods:

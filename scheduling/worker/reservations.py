@@ -9,7 +9,8 @@ R160-R162). Then::
                                       found in the row (R163, R164)
     PreBind or an own Bind            a row; a Celery task does the work (``binding_cycle``),
                                       and the pod is bound in bulk after it (R165, R166)
-    bound, with PostBind              the row stays until a task has called the plugins (R167)
+    bound, with PostBind              the row stays until a task has called the plugins (R167), and
+                                      until the pods are activated that they named
     refused at any point              Unreserve in reverse order, the snapshot forgets the pod, the
                                       pod goes to the queue (R151, R161)
 
@@ -21,7 +22,7 @@ Rules: pkg/scheduler/schedule_one.go and framework/runtime/waiting_pods_map.go, 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -33,19 +34,29 @@ from clusterstate.actions import reservations as actions
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.reservations import NewReservation, Refusal
-from clusterstate.queries.pods import pods_by_id
-from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
+from clusterstate.queries.pods import find_pod_ids, pods_by_id
+from clusterstate.reservations import (
+    ACTIVATE,
+    BINDING,
+    BOUND,
+    INFORMED,
+    READY,
+    REFUSED,
+    WAITING,
+    Reservation,
+)
 from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision, Rejection
 from scheduling.framework.footprints import footprint_of
-from scheduling.framework.interface import CycleState
+from scheduling.framework.interface import PODS_TO_ACTIVATE, CycleState, pods_named
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import Diagnosis, FitError, Nomination, PodInfo
 from scheduling.worker.binder import Binder
 from scheduling.worker.mirror import Mirror
+from scheduling.worker.reserved_pod import ReservedPod
 
 logger = structlog.get_logger(__name__)
 
@@ -54,62 +65,6 @@ FrameworkAt = Callable[[int, str], Framework | None]
 
 _PREEMPTION = "DefaultPreemption"
 _NOMINATED_AT_ONCE = 20
-
-
-class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
-    """A pod with a reservation; Permit plugins see it as ``handles.WaitingPod``.
-
-    ``pod``: its class. ``revision``: of the configuration that has its profile. ``since``: when it
-    was reserved, ``waits``: deadlines by plugin; seconds since the epoch. ``stored``: whether it
-    has a row. ``submitted``: whether it is being bound.
-    """
-
-    pod_id: int
-    pod: PodInfo
-    node_name: str
-    framework: Framework | None
-    revision: int
-    state: CycleState
-    step: str
-    since: float
-    waits: dict[str, float]
-    stored: bool
-    refused: Status | None = None
-    allowed_by: set[str] = msgspec.field(default_factory=set)
-    submitted: bool = False
-
-    @property
-    def is_nominated(self) -> bool:
-        """Whether it waits on Permit or PreBind, and so is nominated for its node meanwhile."""
-        framework = self.framework
-        return self.step == WAITING or (
-            self.step == BINDING and framework is not None and bool(framework.pre_bind_plugins)
-        )
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``."""
-        return self.state.pod_name
-
-    @property
-    def uid(self) -> str:
-        """The pod's uid."""
-        return self.state.pod_uid
-
-    @property
-    def pending_plugins(self) -> Sequence[str]:
-        """Names of the plugins that have not allowed it yet, sorted."""
-        return sorted(self.waits)
-
-    def allow(self, plugin: str) -> None:
-        """Allow it on behalf of a plugin."""
-        if self.waits.pop(plugin, None) is not None:
-            self.allowed_by.add(plugin)
-
-    def reject(self, plugin: str, message: str) -> None:
-        """Send it back to the queue."""
-        if self.refused is None:
-            self.refused = Status(Code.UNSCHEDULABLE, (message,), plugin)
 
 
 class Reservations:
@@ -123,6 +78,10 @@ class Reservations:
         self._released: dict[int, PodInfo] = {}
         self._not_nominated: deque[int] = deque()
         """Pods that wait and are not nominated for their nodes yet."""
+        self._informing: set[int] = set()
+        """Bound pods whose PostBind plugins may not be done."""
+        self._to_activate: dict[tuple[str, str], None] = {}
+        """Namespaces and names of pods that plugins want to have tried at once."""
         binder.give_way = self.give_way
         binder.reserved = self._pods.keys
         binder.take_back = self.take_back
@@ -178,6 +137,7 @@ class Reservations:
             self._mirror.snapshot.forget(pod_id)
             self._mirror.snapshot.unnominate(pod_id)
             return _refused(decision, status)
+        self._to_activate.update(dict.fromkeys(state.take_pods_to_activate()))
         self._pods[pod_id] = ReservedPod(
             pod_id=pod_id,
             pod=info,
@@ -230,7 +190,27 @@ class Reservations:
         self._not_nominated.extend(one.pod_id for one in new if self._pods[one.pod_id].is_nominated)
         if any(one.step == BINDING for one in new):
             wake.send_binding()
+        self._activate(now)
         return ready
+
+    def _activate(self, now: float) -> None:
+        """Make the pods active that plugins named, where they wait. Queries once if there are some.
+
+        Rule: schedule_one.go (``schedulingCycle``, ``runBindingCycle``), v1.36.
+        """
+        named, self._to_activate = self._to_activate, {}
+        self._mirror.queue.activate(find_pod_ids(named).values(), now)
+
+    def _hear_of_informed(self, rows: Iterable[Reservation]) -> None:
+        """Take over which pods PostBind plugins named that are done, and forget their rows."""
+        found = {row.pod_id: row for row in rows}
+        done = [pod_id for pod_id in self._informing if pod_id in found]
+        done = [pod_id for pod_id in done if found[pod_id].step == INFORMED]
+        for pod_id in done:
+            named = pods_named(found[pod_id].notes.get(ACTIVATE))
+            self._to_activate.update(dict.fromkeys(named))
+        self._informing = {pod_id for pod_id in self._informing if pod_id in found}.difference(done)
+        actions.drop(done)
 
     def _nominate_some(self, now: float) -> None:
         """Nominate pods that wait on Permit or PreBind for the nodes that they will get.
@@ -260,8 +240,10 @@ class Reservations:
         unknown: list[int] = []
         bound: list[ReservedPod] = []
         gone: list[ReservedPod] = []
+        self._informing = set()
         for row in self._mirror.reserved.values():
-            if row.step == BOUND:
+            if row.step in (BOUND, INFORMED):
+                self._informing.add(row.pod_id)
                 continue
             if not row.uid:
                 unknown.append(row.pod_id)
@@ -326,11 +308,14 @@ class Reservations:
     def follow(self, now: float) -> list[Binding]:
         """Act on what happened to the reserved pods; return those that may be bound now.
 
-        Queries nothing while there are none.
+        Queries nothing while there are none, nor pods whose PostBind plugins are at work.
         """
         if not self._pods:
             self._not_nominated.clear()
             self._release(now)
+            if self._informing:
+                self._hear_of_informed(reservations.everything())
+            self._activate(now)
             return []
         bound: list[ReservedPod] = []
         gone: list[ReservedPod] = []
@@ -360,6 +345,7 @@ class Reservations:
         self._end(bound, gone)
         self._take_back(refused, now)
         self._release(now)
+        self._activate(now)
         self._move_allowed()
         self._nominate_some(now)
         ready = [
@@ -399,6 +385,7 @@ class Reservations:
 
     def _read_rows(self) -> None:
         rows = {row.pod_id: row for row in reservations.everything()}
+        self._hear_of_informed(rows.values())
         for pod in self._pods.values():
             row = rows.get(pod.pod_id)
             if not pod.stored:
@@ -407,6 +394,8 @@ class Reservations:
                 pod.refused = Status(Code.ERROR, ("the reservation was removed",))
                 continue
             pod.step = row.step
+            if PODS_TO_ACTIVATE in row.notes:  # by a PreBind or Bind plugin
+                pod.state.write(PODS_TO_ACTIVATE, row.notes[PODS_TO_ACTIVATE])
             pod.waits = {name: due.timestamp() for name, due in row.waits.items()}
             if row.step == REFUSED and pod.refused is None:
                 pod.refused = Status(Code(row.code), (row.message,), row.plugin)
@@ -437,6 +426,10 @@ class Reservations:
         if moved:
             wake.send_binding()
         kept = set(moved)
+        self._informing |= kept
+        for pod in bound:
+            if pod.pod_id not in kept:
+                self._to_activate.update(dict.fromkeys(pod.state.take_pods_to_activate()))
         actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in kept])
 
     def _take_back(self, refused: Sequence[tuple[ReservedPod, Status]], now: float) -> None:
@@ -495,8 +488,7 @@ class Reservations:
         pod = self._pods.get(pod_id)
         if pod is None or not pod.stored or pod.submitted:
             return False
-        if pod.refused is None:
-            pod.refused = Status(Code.ERROR, ("preempted",), _PREEMPTION)
+        pod.preempt(_PREEMPTION, "preempted")
         return True
 
 

@@ -38,11 +38,10 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration, Profi
 from scheduling.framework.documents import default_configuration
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
-from scheduling.framework.interface import Plugin
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
-from scheduling.plugins.catalogue import build_plugins
+from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
 from scheduling.worker.binder import Binder
@@ -50,6 +49,7 @@ from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.guard import Guard
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reservations
+from scheduling.worker.reserved_pod import ReservedPod
 from scheduling.worker.stored_pods import StoredPods
 
 logger = structlog.get_logger(__name__)
@@ -108,14 +108,13 @@ class _Profiles:
     def __init__(
         self,
         configuration: KubeSchedulerConfiguration,
-        make: Callable[[Profile], tuple[Framework, Mapping[str, Plugin]]],
+        make: Callable[[Profile], Framework],
     ) -> None:
         self.frameworks: dict[str, Framework] = {}
         self.events: dict[str, Mapping[str, Sequence[Registration]]] = {}
         for profile in configuration.profiles:
-            framework, plugins = make(profile)
-            self.frameworks[profile.scheduler_name] = framework
-            self.events[profile.scheduler_name] = registrations(profile, plugins)
+            framework = self.frameworks[profile.scheduler_name] = make(profile)
+            self.events[profile.scheduler_name] = registrations(profile, framework.events)
         self.backoff = Backoff.of(configuration)
 
 
@@ -182,23 +181,22 @@ class Scheduler:
 
     # --- profiles --------------------------------------------------------------------------------
 
-    def _make(self, profile: Profile) -> tuple[Framework, Mapping[str, Plugin]]:
-        """Return a profile ready to run, and its plugins.
+    def _make(self, profile: Profile) -> Framework:
+        """Return a profile ready to run.
 
         Raises:
             ConfigurationError: a plugin cannot be made or cannot act where the profile puts it.
         """
-        plugins = build_plugins(profile)
-        return Framework(
-            profile, plugins, waiting_pods=self, stored_pods=StoredPods(), meter=self._meter
-        ), plugins
+        return build_framework(
+            profile, waiting_pods=self, stored_pods=StoredPods(), meter=self._meter
+        )
 
     # Plugins are made before ``reservations`` is, so the handle they get is this object.
-    def all(self) -> Sequence[reservations.ReservedPod]:
+    def all(self) -> Sequence[ReservedPod]:
         """Return the pods that wait on Permit (``handles.WaitingPods``)."""
         return self.reservations.all()
 
-    def get(self, uid: str) -> reservations.ReservedPod | None:
+    def get(self, uid: str) -> ReservedPod | None:
         """Return the one with this uid, ``None`` if it does not wait."""
         return self.reservations.get(uid)
 
@@ -216,7 +214,7 @@ class Scheduler:
             try:
                 profile = profiles.at(revision).profile(name)
                 if profile is not None:
-                    self._earlier[key] = self._make(profile)[0]
+                    self._earlier[key] = self._make(profile)
             except (ConfigurationError, StatusError) as error:
                 self._unusable(revision, error)
         return self._earlier[key]

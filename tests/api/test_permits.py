@@ -327,6 +327,83 @@ def test_plugins_in_a_worker_list_allow_and_reject_too(api, start):
     assert message_of(api, "no")[1] == "0/1 nodes are available: 1 no."
 
 
+@pytest.mark.parametrize("where", ["scheduler", "worker"])
+@pytest.mark.parametrize("how", ["reject", "preempt"])
+def test_who_is_preempted_while_it_waits_is_tried_again_and_who_is_rejected_is_not(
+    api, start, where, how
+):
+    """R164. Rule: ``WaitingPod.Preempt``, waiting_pods_map.go, v1.36."""
+    runner = start(Gang={"size": 5, "deaf": True})
+    create(api, "one", gang="red")
+    runner.turn()
+    handles = {"scheduler": runner.scheduler, "worker": binding_cycle.StoredWaitingPods()}
+    (waiting,) = handles[where].all()
+    assert getattr(waiting, how)("Gang", "make room")
+    assert not waiting.reject("Gang", "again"), "the first answer counts"
+    assert not waiting.preempt("Gang", "again")
+    runner.turn()
+    runner.scheduler.binder.write_refused(runner.now.timestamp())
+    assert names(api.get(WAITING)) == []
+    assert (
+        message_of(api, "one")
+        == {
+            "reject": ("Unschedulable", "0/1 nodes are available: 1 make room."),
+            "preempt": ("SchedulerError", "make room"),
+        }[how]
+    )
+    runner.turn(11)
+    assert names(api.get(WAITING)) == {"reject": [], "preempt": ["one"]}[how]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("point", ["permit", "pre_bind", "post_bind"])
+def test_who_is_placed_has_others_tried_at_once(api, start, tmp_path, point, is_restarted):
+    """Rule: ``PodsToActivate``, schedule_one.go; plugins_test.go ``TestActivatePods``, v1.36."""
+    runner = start(Leader={"file": str(tmp_path / "said")})
+    for name in ("one", "two"):
+        create(api, name, follows="yes")
+    create(api, "three", follows="yes")
+    runner.turn()
+    api.post("/api/v1/nodes", make_node("c").offers(cpu="1").manifest).ok(201)
+    runner.turn(30)
+    assert "nobody leads" in message_of(api, "one")[1]
+    create(api, "leader", leads=point)
+    runner.turn()
+    for _ in range(4):
+        binding_cycle.run()
+        if is_restarted:
+            runner.restart()
+        runner.turn()
+    assert all(node_of(api, name) for name in ("leader", "one", "two"))
+    assert not node_of(api, "three"), "nobody named it"
+    assert reservations.everything() == []
+
+
+def test_the_executors_of_the_guide_are_tried_when_their_driver_is_bound(api, start):
+    runner = start(DriverFirst={})
+    for name in ("job-0", "other-0"):
+        create(api, name, cpu="4")
+    runner.turn()
+    create(api, "driver", **{"driver-of": "job"})
+    runner.turn()
+    binding_cycle.run()
+    runner.turn()
+    attempts = {row.id: row.attempts for row in load_pending()}
+    tried = {name: attempts[find_pod_id("ns", name)] for name in ("job-0", "other-0")}
+    assert tried == {"job-0": 2, "other-0": 1}
+
+
+def test_who_is_not_placed_has_nobody_tried(api, start, tmp_path):
+    runner = start(Leader={"file": str(tmp_path / "said")})
+    create(api, "one", follows="yes")
+    runner.turn()
+    create(api, "leader", leads="permit", denied="yes")
+    runner.turn(30)
+    binding_cycle.run()
+    runner.turn()
+    assert not node_of(api, "one")
+
+
 def test_only_who_may_is_allowed_to_permit(api, reader, start):
     runner = start(Gang={"size": 5})
     create(api, "one", gang="red")
@@ -716,6 +793,45 @@ def test_a_configuration_that_stopped_working_leaves_the_one_in_force(api, start
     assert [decisions.of_pod("ns", name, limit=1)[0].profile_revision for name in "pq"] == [
         before, profiles.DEFAULT_REVISION,
     ]  # fmt: skip
+
+
+def test_a_hint_that_fails_has_the_pod_tried_again(api, start):
+    runner = start(Faulty={"how": "hint"})
+    create(api, "p")
+    runner.turn()
+    assert "too early" in message_of(api, "p")[1]
+    api.post("/api/v1/nodes", make_node("late").offers(cpu="1").manifest).ok(201)
+    runner.turn(11)
+    assert node_of(api, "p")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("events", "plugin 'Faulty': events_to_register failed: RuntimeError: no events today"),
+        ("event", "plugin 'Faulty': events_to_register did not return a list of Registration"),
+        ("handle", "plugin 'Faulty': use_waiting_pods failed: RuntimeError: no handle today"),
+    ],
+)
+def test_a_plugin_that_fails_when_it_is_prepared_is_refused_or_passed_over(api, start, how, said):
+    """Where the code changed since it was stored, the configuration in force stays."""
+    runner = start(Gang={"size": 1})
+    document = json.loads(decisions.configuration().document)
+    document["profiles"][0] = {
+        "schedulerName": "default-scheduler",
+        "plugins": {"score": {"enabled": [{"name": "Faulty"}]}},
+        "pluginConfig": [{"name": "Faulty", "args": {"how": how}}],
+    }
+    if how != "handle":  # who checks a configuration has no handles
+        failed = api.put(CONFIGURATION, document).fails(422, "Invalid")
+        assert said in failed["message"]
+    scheduler_configuration.store(document=json.dumps(document), by="x", now=runner.now)
+    with structlog.testing.capture_logs() as lines:
+        create(api, "p")
+        runner.turn(2)
+    (told,) = [line for line in lines if line["event"] == "configuration_unusable"]
+    assert said in told["error"]
+    assert node_of(api, "p")
 
 
 def test_a_plugin_that_cannot_be_made_is_refused_when_it_is_configured(api, package):

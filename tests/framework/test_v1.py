@@ -28,8 +28,11 @@ def test_no_promised_name_is_taken_back() -> None:
 
 def test_what_is_promised_of_a_cycles_state_and_of_the_table_is_there() -> None:
     state = v1.CycleState()
-    for name in ("write", "read", "get", "delete", "pod_key", "pod_name", "pod_uid", "draw_below"):
+    for name in ("write", "read", "get", "delete", "pod_key", "pod_name", "pod_uid", "draw_below",
+                 "pods_to_activate"):  # fmt: skip
         assert hasattr(state, name)
+    for name in ("allow", "reject", "preempt", "pending_plugins"):
+        assert hasattr(v1.WaitingPod, name)
     for name in ("rows", "row_of", "node", "node_name", "resource", "label_column", "counter"):
         assert hasattr(v1.NodeTable, name)
 

@@ -27,6 +27,7 @@ CALLED_BY_NOBODY_HERE = {
     "get_full_name": "the admin's history asks its entries",
     "get_change_message": "the admin's history asks its entries",
     "on_body": "the parser of HTTP answers calls it",
+    "pods_to_activate": "plugins append to it (framework.CycleState)",
     "pending_plugins": "plugins ask a waiting pod (framework.WaitingPod)",
     "Command": "Django's management commands",
     "Meta": "Django's models and forms",

@@ -61,6 +61,7 @@ def test_the_packages_plugins_act_where_their_methods_say(project: Path) -> None
         }
     assert points == {
         "BlinkingLightScorer": ["score"],
+        "DriverFirst": ["postBind"],
         "GangOfTwo": ["permit"],
         "QuietNodes": ["filter", "score"],
     }

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from scheduling.framework.events import ANYTHING, EVERY_EVENT, Registration, Resource
 from scheduling.framework.handles import WaitingPods
 from scheduling.framework.interface import CycleState, Scores
 from scheduling.framework.node_table import NodeTable, Rows
@@ -64,9 +65,13 @@ class Gang:
     class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         size: Annotated[int, msgspec.Meta(ge=1)] = 2
         timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+        deaf: bool = False
 
     def __init__(self, args: Args) -> None:
         self._args = args
+
+    def events_to_register(self) -> tuple[Registration, ...]:
+        return () if self._args.deaf else EVERY_EVENT
 
     def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
         self._waiting = waiting_pods
@@ -149,6 +154,47 @@ class Courier:
         return SUCCESS if "example.com/courier" in pod.labels else SKIP
 
 
+class Leader:
+    """Refuses those who follow until one who leads says that they may come, and where it is said.
+
+    No event helps them: only the leader has them tried again.
+    """
+
+    name = "Leader"
+
+    class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        file: str
+
+    def __init__(self, args: Args) -> None:
+        self._said = Path(args.file)
+
+    def events_to_register(self) -> list[Any]:
+        return []
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> Any:
+        if "example.com/follows" in pod.labels and not self._said.exists():
+            return None, unschedulable("nobody leads")
+        return None, SUCCESS
+
+    def _lead(self, point: str, state: CycleState, pod: PodInfo) -> None:
+        if pod.labels.get("example.com/leads") == point:
+            self._said.touch()
+            state.pods_to_activate.extend(["ns/one", "ns/two", "ns/unknown", "no name"])
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
+        self._lead("permit", state, pod)
+        if "example.com/denied" in pod.labels:
+            return unschedulable("denied"), 0
+        return SUCCESS, 0
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        self._lead("pre_bind", state, pod)
+        return SUCCESS
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        self._lead("post_bind", state, pod)
+
+
 class Faulty:
     """Misbehaves as its argument says."""
 
@@ -162,6 +208,25 @@ class Faulty:
             raise RuntimeError("no plugin today")
         self._how = args.how
 
+    def events_to_register(self) -> Any:
+        if self._how == "events":
+            raise RuntimeError("no events today")
+        if self._how == "event":
+            return ["NodeAdd"]
+        return [Registration(resource=Resource.ANY, actions=ANYTHING, hint=self._hint)]
+
+    def _hint(self, pod: Any, event: Any) -> bool:
+        raise RuntimeError("no hint today")
+
+    def use_waiting_pods(self, waiting_pods: Any) -> None:
+        if self._how == "handle":
+            raise RuntimeError("no handle today")
+
+    def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
+        if self._how == "hint" and snapshot.row_of("late") is None:
+            return None, unschedulable("too early")
+        return None, SUCCESS
+
     def score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
         if self._how == "raise":
             raise ValueError("no lights")
@@ -169,4 +234,6 @@ class Faulty:
             return np.zeros(len(rows) + 1, np.int64)
         if self._how == "range":
             return np.full(len(rows), 101, np.int64)
+        if self._how == "hint":
+            return np.zeros(len(rows), np.int64)
         return [0] * len(rows)
