@@ -2,6 +2,7 @@
 
 import pytest
 
+from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.objects import moments
 from clusterstate.objects.cron import Schedule
@@ -102,6 +103,26 @@ def test_what_goes_on_is_told_once():
         _label("CronJob", "c", {"n": str(number)}, now)
         follower.follow(now)
     assert counted() == {"UnexpectedJob": 1, "JobAlreadyActive": 2}
+
+
+def test_what_could_not_be_told_is_told_when_it_can_be():
+    """It was noted as told before the event was recorded, and the pass failed in between."""
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {
+        "schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": {"template": template}},
+    }  # fmt: skip
+    body = {"metadata": {"name": "c", "namespace": "default"}, "spec": spec}
+    objects.create("CronJob", "default", body, now=NOW)
+    first = Schedule(spec["schedule"]).after(NOW)
+    second = Schedule(spec["schedule"]).after(first)
+    follower.follow(first)
+    sql.run("ALTER TABLE event ADD CHECK (reason <> 'JobAlreadyActive') NOT VALID")
+    follower.follow(second)
+    sql.run("ALTER TABLE event DROP CONSTRAINT event_reason_check")
+    follower.follow(moments.after(second, 60))
+    told = [decode_object(one)["reason"] for one in list_page("Event", "default").items]
+    assert "JobAlreadyActive" in told
 
 
 def test_what_was_told_of_deleted_cron_jobs_is_not_kept_for_ever(monkeypatch):

@@ -77,6 +77,7 @@ class NamespaceControl:
         self.now = now
         self.wrote = False
         self._events: list[Occurrence] = []
+        self._when_recorded: list[Callable[[], object]] = []
         self._dues: list[datetime] = []
 
     def look_again(self, at: datetime | None) -> None:
@@ -92,6 +93,8 @@ class NamespaceControl:
         """Record the events; return when to look at the namespace again though nothing changed."""
         if self._events:
             events.record_many(self._events, now=self.now)
+        for note in self._when_recorded:
+            note()
         return min(self._dues, default=None)
 
     def record_event(self, owner: Manifest, type_: str, reason: str, message: str) -> None:
@@ -110,6 +113,10 @@ class NamespaceControl:
                 component=COMPONENTS[owner["kind"]],
             )
         )
+
+    def when_recorded(self, note: Callable[[], object]) -> None:
+        """Call ``note`` once the events are recorded; not at all if the pass fails before that."""
+        self._when_recorded.append(note)
 
     # Owners ---------------------------------------------------------------------------------------
 

@@ -32,12 +32,9 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
     uid = cron_job["metadata"]["uid"]
     jobs = [one for one in control.world.owners[_JOB] if is_controlled_by(one, uid)]
     plan = rules.plan(cron_job, jobs, now=control.now)
-    told = _told.pop(uid, frozenset())
+    told = _told.get(uid, frozenset())
     news = [event for occasion, event in plan.standing.items() if occasion not in told]
-    if plan.standing:
-        _told[uid] = frozenset(plan.standing)
-        if len(_told) > _MOST_TOLD:
-            del _told[next(iter(_told))]
+    control.when_recorded(lambda: _note_told(uid, frozenset(plan.standing)))
     for type_, reason, message in [*plan.events, *news]:
         control.record_event(cron_job, type_, reason, message)
     for job in plan.delete:
@@ -65,6 +62,15 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
             status = {**status, "active": [*status.get("active", ()), rules.reference_to(job)]}
     control.write_status(cron_job, status)
     control.look_again(plan.due_at)
+
+
+def _note_told(uid: str, occasions: frozenset[str]) -> None:
+    """Note for which lasting occasions a CronJob has events."""
+    _told.pop(uid, None)
+    if occasions:
+        _told[uid] = occasions
+        if len(_told) > _MOST_TOLD:
+            del _told[next(iter(_told))]
 
 
 def _found_there(
