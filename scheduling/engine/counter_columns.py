@@ -28,6 +28,8 @@ _BYTES = 128 * 2**20
 class _Copy:
     """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
 
+    Of an UNTOUCHED term only the total is kept, which is all that the loop looks at: the counts by
+    hostname of some hundred classes would fill the room for all copies on 50,000 nodes.
     ``table`` says by which label and on which nodes, and may be of another counter. ``cursor``:
     position of the snapshot's log up to which it follows; -1: it was never filled. ``seen``: the
     counter's changes that it holds, -1 before.
@@ -183,7 +185,9 @@ class CounterColumns:
         if number is not None:
             return number
         size = self._snapshot.capacity
-        if not by_row and table is not None:
+        if kind is Kind.UNTOUCHED:
+            size = 0
+        elif not by_row and table is not None:
             size = table.size
             self._note_size(table)
         place = self._place(table, whole=whole)
@@ -299,6 +303,11 @@ class CounterColumns:
         copy.seen = copy.counter.changes
         line, table = self.arrays.counters[number], copy.table
         first = copy.first
+        if copy.kind is Kind.UNTOUCHED:
+            rows, weights = copy.counter.busy()
+            counted = self.arrays.where[line[layout.PLACES], rows] >= 0
+            line[layout.TOTAL] = weights[counted].sum()
+            return
         if copy.by_row:
             counts = self.arrays.counts[first : first + snapshot.capacity]
             touched = snapshot.touched_since(copy.cursor) if copy.cursor >= 0 else None

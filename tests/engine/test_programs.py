@@ -12,7 +12,7 @@ import pytest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import Service
-from scheduling.engine import fast_lane
+from scheduling.engine import counter_columns, fast_lane
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
@@ -327,6 +327,28 @@ def test_a_class_with_more_excepted_rows_than_there_is_room_for_is_decided_all_t
     for step in range(4):
         sides.place([apart.build()] * 70, [f"default/{step}-{at}" for at in range(70)])
     assert sides.by_loop == 280
+
+
+def test_whether_preferences_touch_a_class_takes_no_column_of_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many classes that prefer to be apart by host, from before their first pod is placed."""
+    monkeypatch.setattr(counter_columns, "_BYTES", 20 * 9 * 70)  # for 20 columns of 70 nodes
+    sides = Sides([world(70, 1), world(70, 1)], 5)
+    base = make_pod("p").asks(cpu="10m")
+    pods = [
+        base.labelled(app=f"app-{number}")
+        .away_from(HOSTNAME, 1 + number % 3, app=f"app-{number}")
+        .build()
+        for number in range(60)
+    ]
+    for step in range(3):
+        sides.place(pods, [f"default/{step}-{at}" for at in range(60)])
+        for snapshot in sides.snapshots:
+            for at in range(step, 60, 7):
+                snapshot.remove_pod(f"default/{step}-{at}")
+    assert sides.by_loop == 180
+    assert_counts_are_true(sides.snapshots[1])
 
 
 def test_classes_that_only_a_line_of_their_own_can_serve_are_decided_by_the_loop() -> None:

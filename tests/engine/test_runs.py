@@ -425,7 +425,7 @@ def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
 def test_classes_that_find_no_room_are_decided_without_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(counter_columns, "_BYTES", 600)
+    monkeypatch.setattr(counter_columns, "_BYTES", 400)
     plain, others, by_runs = small_case(60)
     assert [facts_of(d) for d in others] == [facts_of(d) for d in plain]
     assert by_runs < 60

@@ -98,9 +98,15 @@ def new_group(
 def bump(
     counter: int, row: int, weight: int, counters: Int64, counts: Int64, present: Mask, where: Int32
 ) -> None:
-    """Add a pod's weight on a row to a counter, and keep its total and its lowest count."""
+    """Add a pod's weight on a row to a counter, and keep its total and its lowest count.
+
+    A counter of LENGTH 0 has a total alone.
+    """
     value = where[counters[counter, PLACES], row]
     if value < 0:
+        return
+    if counters[counter, LENGTH] == 0:
+        counters[counter, TOTAL] += weight
         return
     first = counters[counter, OFFSET]
     at = first + (row if counters[counter, BY_ROW] else value)
