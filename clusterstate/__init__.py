@@ -22,7 +22,8 @@ How the parts of the service see one another: ``heartbeats``, ``progress`` (whet
 ``aside`` (objects that followers set aside), ``shards`` (names by a scheduler's number),
 ``sessions`` (ending those that hold up everybody), ``locks`` (every advisory lock),
 ``steady_clock`` (the time by which what is due is done), ``memory`` (what a process remembers of
-rows), ``collector`` (garbage), ``priority`` (threads that yield processors).
+rows), ``collector`` (garbage), ``priority`` (threads that yield processors), ``troubles`` (telling
+what lasts in few lines).
 
 Technique: ``settings``, ``environment``, ``apps``, ``middleware``, ``logs``, ``metrics``,
 ``tracing``, ``sql`` (prepared statements), ``archive`` (backups), ``arrow`` (columns for others),

@@ -122,7 +122,11 @@ def tried_pods() -> TriedPods:
 def _copied(statement: str) -> bytes:
     """Return what a COPY in binary sends."""
     connection.ensure_connection()
-    with connection.cursor() as cursor, cursor.cursor.copy(statement) as copy:
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.cursor.copy(statement) as copy,
+    ):
         return b"".join(bytes(part) for part in copy)
 
 

@@ -40,6 +40,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import locks, sql
+from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 
@@ -183,6 +184,7 @@ def _keep() -> None:
     judge = Judge(settings.SESSION_NAME)
     ours = f"{settings.SESSION_NAME}{KEEPER_SUFFIX}"
     ready = False
+    trouble = Trouble()
     while True:
         began = time.monotonic()
         try:
@@ -197,12 +199,17 @@ def _keep() -> None:
                     end(condemned)
             for pid, reason in condemned.items():
                 logger.warning("session_ended", pid=pid, reason=reason)
+            if failures := trouble.over():
+                logger.info("goes_on", work="keeper", failures=failures)
         except DatabaseError as error:
             # Also when this process was stopped for long: then its sessions are gone, all of them.
-            logger.warning("keeper_lost_its_session", error=type(error).__name__)
+            reason = reason_of(error)
+            if failures := trouble.note(reason):
+                logger.warning("keeper_lost_its_session", error=reason, failures=failures)
             ready = False
-        except Exception:
-            logger.exception("keeper_failed")
+        except Exception as error:
+            if failures := trouble.note(reason_of(error)):
+                logger.exception("keeper_failed", failures=failures)
             ready = False
         time.sleep(max(0.0, _EVERY_SECONDS - (time.monotonic() - began)))
 

@@ -428,6 +428,8 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 CELERY_BROKER_URL = _broker(REDIS_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a broker that was away for an hour is found again
+# Also when it answers with an error, such as a replica that only reads; `processes.messages`.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     # What a killed worker held is delivered again after this time. The loops have done its work
     # long before; no task is scheduled by ETA, so nothing is delivered twice by waiting.

@@ -297,6 +297,10 @@ def patience(seconds: float) -> Iterator[None]:
 
 _ENDS_THE_SESSION = ("FATAL", "PANIC")
 _READ_ONLY = "25006"
+_AWAY = (
+    *(OperationalError, InterfaceError),
+    *(psycopg.OperationalError, psycopg.InterfaceError),
+)
 
 
 def is_away(error: BaseException) -> bool:
@@ -304,8 +308,9 @@ def is_away(error: BaseException) -> bool:
 
     Then whatever else is asked of it fails as well. Django calls the first one OperationalError or
     InterfaceError, and the other two InternalError, as it does what is wrong with one statement.
+    psycopg's own errors are judged alike.
     """
-    if isinstance(error, (OperationalError, InterfaceError)):
+    if isinstance(error, _AWAY):
         return True
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     return isinstance(cause, psycopg.Error) and (

@@ -36,6 +36,7 @@ from kombu.exceptions import KombuError
 from redis.connection import Connection
 
 from clusterstate import shards
+from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 
@@ -142,6 +143,7 @@ class _Announcer:
         told: dict[str, float] = {}
         wait: float | None = None
         publisher = _Publisher()
+        trouble = Trouble()
         while True:
             self._news.wait(wait)
             now = time.monotonic()
@@ -167,9 +169,13 @@ class _Announcer:
                     publisher.publish(revision, channels)
                 for task in tasks:
                     current_app.send_task(task, expires=30)
+                if failures := trouble.over():
+                    logger.info("goes_on", work="wake-ups", failures=failures)
             except (redis.RedisError, KombuError, OSError) as error:
                 _pause.until = time.monotonic() + _RETRY_SECONDS
-                logger.warning("wake_up_failed", error=str(error))
+                reason = reason_of(error)
+                if failures := trouble.note(reason):
+                    logger.warning("wake_up_failed", error=reason, failures=failures)
             time.sleep(_GAP_SECONDS)
 
 

@@ -16,6 +16,7 @@ import warnings
 from typing import Any
 
 from celery import Celery, bootsteps
+from celery.exceptions import CPendingDeprecationWarning
 from celery.platforms import SecurityWarning
 from celery.signals import (
     beat_init,
@@ -32,12 +33,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
 # It warns of workers that run as root, where pickled messages could do harm; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
+# It warns, each time that the broker was lost, of a default that may change. A task that is done
+# twice does no harm.
+warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
 
 _LOAD_SECONDS = 120.0
 _STOP_SECONDS = 5.0
 _TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
-app = Celery("stowage")
+app = Celery("stowage", task_cls="scheduling.processes.messages:Nudge")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.conf.task_routes = {

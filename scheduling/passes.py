@@ -11,17 +11,25 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import sql
+from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 
 
-def attempt(work: str, do: Callable[[], object], *, raises_if_away: bool = False) -> bool:
+def attempt(
+    work: str,
+    do: Callable[[], object],
+    *,
+    raises_if_away: bool = False,
+    trouble: Trouble | None = None,
+) -> bool:
     """Call ``do`` in a database session that is not dead; return whether it ended without an error.
 
     An error is logged with ``work``, the name of the loop, thread or controller, and closes the
     session: ``lost_the_database`` in one line while the database is away (`sql.is_away`), else
     ``pass_failed`` with a traceback. ``raises_if_away``: the pass is part of another one, which
-    would fail as well.
+    would fail as well. ``trouble`` belongs to a pass that is made again and again: what fails each
+    time for the same reason is told once a minute, with how many ``failures`` that were.
 
     Raises:
         django.db.Error: the database is away, and ``raises_if_away``.
@@ -30,15 +38,27 @@ def attempt(work: str, do: Callable[[], object], *, raises_if_away: bool = False
         sql.drop_dead_connection()
         do()
     except Exception as error:
-        if not sql.is_away(error):
-            logger.exception("pass_failed", work=work)
-        elif raises_if_away:
+        is_away = sql.is_away(error)
+        if is_away and raises_if_away:
             raise
-        else:
-            logger.warning("lost_the_database", work=work, error=str(error).strip())
+        reason = reason_of(error)
+        if failures := trouble.note(reason) if trouble is not None else 1:
+            told = {"work": work, "error": reason, "failures": failures}
+            if is_away:
+                logger.warning("lost_the_database", **told)
+            else:
+                logger.exception("pass_failed", **told)
         hang_up()
         return False
+    if trouble is not None:
+        tell_end(work, trouble)
     return True
+
+
+def tell_end(work: str, trouble: Trouble) -> None:
+    """Tell that the work goes on, if it failed more than once in a row."""
+    if failures := trouble.over():
+        logger.info("goes_on", work=work, failures=failures)
 
 
 def hang_up() -> None:

@@ -9,18 +9,12 @@ too, and do without NumPy and the compiled loops.
 """
 
 from celery import shared_task
-from celery.worker import state
 
 from clusterstate import steady_clock
+from scheduling.processes.messages import stopping
 
 LINGER_SECONDS = 10.0
 """How long a task works that finds no loop in its process."""
-
-
-def _stopping() -> bool:
-    """Return whether this worker was asked to shut down; then a flag holds an exit code, also 0."""
-    flags = (state.should_stop, state.should_terminate)
-    return any(flag is not None and flag is not False for flag in flags)
 
 
 def _nudged(loop: str) -> bool:
@@ -35,7 +29,7 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     from scheduling.worker import loop
     from scheduling.worker.scheduler import NAME
 
-    return 0 if _nudged(NAME) else loop.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(NAME) else loop.run(longest=longest, stopping=stopping)
 
 
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
@@ -47,7 +41,7 @@ def run_bindings(**_: object) -> int:
         return 0
     from scheduling.worker import binding_cycle
 
-    return binding_cycle.run(stopping=_stopping)
+    return binding_cycle.run(stopping=stopping)
 
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
@@ -55,7 +49,7 @@ def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     """Follow the log and evict what is due, lingering; see ``controllers.evictions.timekeeper``."""
     from scheduling.controllers.evictions import timekeeper
 
-    return 0 if _nudged(timekeeper.NAME) else timekeeper.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(timekeeper.NAME) else timekeeper.run(longest=longest, stopping=stopping)
 
 
 @shared_task(name="scheduling.tasks.run_controllers", ignore_result=True)
@@ -82,7 +76,7 @@ def deliver_webhooks(**_: object) -> int:
     """Tell programs of events; see ``controllers.webhooks``."""
     from scheduling.controllers.webhooks import delivery
 
-    return delivery.deliver_due(steady_clock.now(), stopping=_stopping)
+    return delivery.deliver_due(steady_clock.now(), stopping=stopping)
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)

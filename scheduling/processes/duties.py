@@ -32,6 +32,7 @@ from clusterstate.actions import (
     webhooks,
 )
 from clusterstate.queries.eviction_timers import unforeseen
+from clusterstate.troubles import Trouble
 from scheduling import passes
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
@@ -123,6 +124,7 @@ class _Duty:
         self._seconds = seconds
         self._do = do
         self._due = 0.0
+        self._trouble = Trouble()
 
     def run_if_due(self, loop: Loop) -> bool:
         """Do the work if it is due; False if it failed, and then it is due a period later, too.
@@ -134,7 +136,7 @@ class _Duty:
             return True
         self._due = time.monotonic() + self._seconds * _EARLY
         loop.busy()
-        return passes.attempt(loop.name, self._do, raises_if_away=True)
+        return passes.attempt(loop.name, self._do, raises_if_away=True, trouble=self._trouble)
 
 
 def carry_out_plans(loop: Loop) -> None:
@@ -159,12 +161,14 @@ def pack_and_seal(loop: Loop) -> None:
     most. A failure of one does not stop the other.
     """
     priority.give_way()
+    troubles = {"seal": Trouble(), "pack": Trouble()}
     while not loop.stopping():
         loop.busy()
         started = time.monotonic()
         kept: list[int] = []
         for work, keep in (("seal", seals.seal), ("pack", _pack)):
-            passes.attempt(work, partial(_note, kept, keep), raises_if_away=True)
+            note = partial(_note, kept, keep)
+            passes.attempt(work, note, raises_if_away=True, trouble=troubles[work])
         rest = _REST * (time.monotonic() - started) if any(kept) else _NOTHING_TO_KEEP_SECONDS
         rest = max(rest, _LOOK_SECONDS)
         heartbeats.beat(loop.name, rest + ATTEMPT_SECONDS)
@@ -186,6 +190,7 @@ class _BindingCycles:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._threads: ThreadPoolExecutor | None = None
+        self._trouble = Trouble()
 
     def begin(self) -> None:
         """Start one more thread if reservations have work and not all threads are busy."""
@@ -197,7 +202,7 @@ class _BindingCycles:
             self._threads = ThreadPoolExecutor(binding_cycle.AT_ONCE, thread_name_prefix="binding")
         if binding_cycle.may_begin():
             run = partial(binding_cycle.run, stopping=self._loop.stopping)
-            self._threads.submit(passes.attempt, "binding", run)
+            self._threads.submit(passes.attempt, "binding", run, trouble=self._trouble)
 
     def end(self) -> None:
         """Let the threads end by themselves: a plugin may take its time."""
@@ -213,10 +218,13 @@ def _deliver_webhooks(threads: ThreadPoolExecutor, busy: set[int]) -> None:
             threads.submit(_deliver, number, busy)
 
 
+_deliveries = Trouble()
+
+
 def _deliver(number: int, busy: set[int]) -> None:
     """Deliver for one webhook on this thread; an error is logged, and the next look tries again."""
     try:
-        passes.attempt("webhook", partial(delivery.deliver, number))
+        passes.attempt("webhook", partial(delivery.deliver, number), trouble=_deliveries)
     finally:
         busy.discard(number)
 

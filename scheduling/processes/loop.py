@@ -6,6 +6,7 @@ from collections.abc import Callable
 from django.conf import settings
 
 from clusterstate import heartbeats, sql
+from clusterstate.troubles import Trouble
 from scheduling import passes
 
 _STANDBY_SECONDS = 0.25
@@ -29,6 +30,7 @@ class Loop:
         self._run = run
         self._stop = threading.Event()
         self._nudged = threading.Event()
+        self._trouble = Trouble()
         self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
 
     def start(self) -> None:
@@ -65,7 +67,8 @@ class Loop:
         works = True
         while not self.stopping():
             heartbeats.beat(self.name, ATTEMPT_SECONDS)
-            works = passes.attempt(self.name, self._begin if works else self._begin_again)
+            begin = self._begin if works else self._begin_again
+            works = passes.attempt(self.name, begin, trouble=self._trouble)
             if not self.stopping():
                 self.pause(_STANDBY_SECONDS if works else _AFTER_FAILURE_SECONDS)
         passes.hang_up()
@@ -77,4 +80,5 @@ class Loop:
     def _begin_again(self) -> None:
         """Run after a failure: not before the database takes writes, since all work needs them."""
         sql.require_writes()
+        passes.tell_end(self.name, self._trouble)  # the pass itself may last for days
         self._run(self)

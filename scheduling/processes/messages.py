@@ -1,25 +1,57 @@
-"""What a worker does with tasks that its version does not know.
+"""What a worker does with messages and tasks that do not work out: the process goes on.
 
-While two versions run beside each other, beat and the web processes of one send tasks to workers of
-the other (`docs/operations.md`, Upgrade). A task is a nudge, so one that no function here takes is
-thrown away: the loops look by themselves. Celery would write an error, the message and a traceback
-for each, several in every five seconds for as long as the upgrade takes.
+*Tasks of another version.* While two versions run beside each other, beat and the web processes of
+one send tasks to workers of the other (`docs/operations.md`, Upgrade). A task is a nudge, so one
+that no function here takes is thrown away: the loops look by themselves. Celery would write an
+error, the message and a traceback for each, several in every five seconds for as long as the
+upgrade takes.
+
+*A Redis that answers with an error.* It may be a replica that only reads, be full, deny a command,
+or hold something that is no message. Celery begins anew when the connection is lost, and ends the
+process for anything else; the scheduler's loop, which needs no message at all, would end with it,
+and again after each start. So whatever the broker answers, it is asked again after a second.
+
+*A database that is away.* The loop of the process says so, and what a task was to begin it begins
+again by itself. Celery would write a traceback of each task.
 """
 
-from typing import Any
+import logging
+import time
+from typing import Any, Final
 
 import structlog
+from celery import Task
+from celery.worker import state
 from celery.worker.consumer import Consumer
+from celery.worker.consumer.consumer import CONNECTION_RETRY
+
+from clusterstate import sql
+from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 
+AGAIN_SECONDS: Final = 1.0
+"""How long nothing is asked of a broker that answered with an error."""
+_LOOK_SECONDS: Final = 0.1
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line is to be written: not the one of each try, which ``Messages`` tells."""
+    return not (isinstance(record.args, tuple) and record.args[:1] == (CONNECTION_RETRY,))
+
+
+logging.getLogger("celery.worker.consumer.consumer").addFilter(_is_news)
+
 
 class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
-    """Celery's consumer of a worker; tells once of each task that is not known here."""
+    """Celery's consumer of a worker: no answer of the broker's ends it, and no task of others."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._told: set[str] = set()
+        self._trouble = Trouble()
+        # What is tried again (`CELERY_BROKER_CHANNEL_ERROR_RETRY`); an exit is no Exception.
+        self.channel_errors = (Exception,)
 
     def on_unknown_task(self, body: object, message: Any, exc: Exception) -> None:
         """Throw away a message whose task has no function here."""
@@ -29,3 +61,56 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
         if name not in self._told:
             self._told.add(name)
             logger.info("task_of_another_version", task=name)
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """Tell that the broker cannot be reached, and wait a moment."""
+        self._wait(exc)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Tell what the broker answered, let go of the connection, and wait a moment."""
+        super().on_connection_error_after_connected(exc)
+        self._wait(exc)
+
+    def _wait(self, error: Exception) -> None:
+        reason = reason_of(error)
+        if failures := self._trouble.note(reason):
+            known = (*self.conninfo.channel_errors, *self.conninfo.connection_errors)
+            logger.warning(
+                "broker_does_not_work",
+                error=reason,
+                failures=failures,
+                exc_info=None if isinstance(error, known) else error,
+            )
+        end = time.monotonic() + AGAIN_SECONDS
+        while time.monotonic() < end and not stopping():
+            time.sleep(_LOOK_SECONDS)
+
+
+def stopping() -> bool:
+    """Return whether this worker was asked to shut down; then a flag holds an exit code, also 0."""
+    flags = (state.should_stop, state.should_terminate)
+    return any(flag is not None and flag is not False for flag in flags)
+
+
+_away = Trouble()
+
+
+class Nudge(Task):  # type: ignore[misc]  # Celery has no types
+    """A task that is given up while the database is away: the loops look by themselves."""
+
+    abstract = True
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Do the task; return None if the database was away."""
+        try:
+            done = super().__call__(*args, **named)
+        except Exception as error:
+            if not sql.is_away(error):
+                raise
+            sql.drop_dead_connection()
+            reason = reason_of(error)
+            if failures := _away.note(reason):
+                logger.warning("lost_the_database", work=self.name, error=reason, failures=failures)
+            return None
+        _away.over()
+        return done

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from clusterstate import heartbeats
+from clusterstate.troubles import Trouble
 from scheduling import passes
 from scheduling.processes.loop import PASS_SECONDS
 
@@ -22,6 +23,7 @@ class OwnThread:
         self._thread: threading.Thread | None = None
         self._idle = threading.Event()
         self._idle.set()
+        self._trouble = Trouble()
 
     def begin(self, do: Callable[[], object]) -> bool:
         """Have the thread call ``do``; False, and nothing is done, while it is busy.
@@ -50,7 +52,7 @@ class OwnThread:
         while (do := self._work.get()) is not None:
             heartbeats.beat(self.name, PASS_SECONDS)
             try:
-                passes.attempt(self.name, do)
+                passes.attempt(self.name, do, trouble=self._trouble)
             finally:
                 heartbeats.rest(self.name)
                 self._idle.set()

@@ -130,6 +130,44 @@ def test_a_pod_is_bound_while_redis_has_no_memory_left(service: Service) -> None
     until(lambda: advised(service) == 201, seconds=30, what="answers again")
 
 
+@pytest.mark.parametrize("restart", few([False, True]), ids=["goes-on", "starts"])
+def test_no_answer_of_redis_ends_a_worker_or_keeps_one_from_starting(
+    service: Service, restart: bool
+) -> None:
+    """A replica, one that holds something else under our names, and what is no message."""
+    until(lambda: "[+] redis" in readiness(service)[1], seconds=30, what="Redis")
+    until_ready(service)
+    queues = ("scheduling", "timers", "celery")
+    scheduler = service.pid("scheduler")
+    with redis.Redis.from_url(places.redis_url(service.state), socket_timeout=5) as connection:
+
+        def take_messages_that_are_none() -> None:
+            for queue in queues:
+                connection.rpush(queue, b"no message", b"[]", b"{}", b'{"properties": {}}')
+
+        def hold_others() -> None:
+            for name in (*(f"_kombu.binding.{queue}" for queue in queues), *queues):
+                connection.delete(name)
+                connection.set(name, "neither a list nor a set")
+
+        for spoil in (
+            lambda: connection.execute_command("REPLICAOF", "127.0.0.1", "1"),
+            take_messages_that_are_none,
+            hold_others,
+        ):
+            spoil()
+            try:
+                if restart:
+                    scheduler = service.kill("scheduler")
+                assert min(place(service) for _ in range(3)) < (30 if restart else SOON + SLACK)
+            finally:
+                connection.execute_command("REPLICAOF", "NO", "ONE")
+                connection.flushall()
+    if not restart:
+        assert service.pid("scheduler") == scheduler
+    until_ready(service)
+
+
 @pytest.mark.long
 def test_timers_fire_while_redis_is_frozen(service: Service) -> None:
     assert service.request("POST", "/api/v1/nodes", node("t"))[0] == 201

@@ -1,4 +1,4 @@
-"""Tasks of another version: a worker throws them away, in one line, and goes on."""
+"""Tasks of another version, or without a database: a worker tells of them and goes on."""
 
 import threading
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
+from celery.signals import task_failure
 from django.conf import settings
+from django.db import DataError, OperationalError
 from structlog.testing import capture_logs
 
 from scheduling.celery import app as service
@@ -16,7 +18,7 @@ from tests.waiting import until
 @pytest.fixture
 def app() -> Iterator[Celery]:
     """An application with the service's own settings, whose messages stay in this process."""
-    own = Celery("test", set_as_current=False)
+    own = Celery("test", set_as_current=False, task_cls=service.task_cls)
     own.config_from_object(settings, namespace="CELERY")
     own.conf.update(broker_url="memory://", worker_hijack_root_logger=False)
     yield own
@@ -53,3 +55,34 @@ def test_tasks_that_are_not_known_are_told_once_each_and_harm_nothing(
         ("task_of_another_version", "info", "deliver_webhooks"),
     ]
     assert not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
+
+
+def test_tasks_for_which_the_database_is_away_are_a_line_and_others_fail(app: Celery) -> None:
+    fails: list[Exception] = [OperationalError("gone\nLINE 1: SELECT 1") for _ in range(3)]
+    fails.append(DataError("a row that nobody can read"))
+    done = threading.Event()
+    failed: list[Exception] = []
+
+    def note(*, exception: Exception, **_: object) -> None:
+        failed.append(exception)
+
+    @app.task(name="asks")
+    def asks(**_: object) -> None:
+        if fails:
+            raise fails.pop(0)
+        done.set()
+
+    task_failure.connect(note)
+    try:
+        with (
+            capture_logs() as lines,
+            start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20),
+        ):
+            for _ in range(5):
+                app.send_task("asks")
+            assert done.wait(20)
+    finally:
+        task_failure.disconnect(note)
+    told = [(one["event"], one["error"]) for one in lines if one.get("work") == "asks"]
+    assert told == [("lost_the_database", "gone")]
+    assert [type(one) for one in failed] == [DataError]
