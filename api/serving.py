@@ -38,7 +38,17 @@ from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target
 from api.running import Runner, Work, hang_up, make_ready
-from api.server import audit, connections, health, health_texts, metrics, protocol, pulse, traces
+from api.server import (
+    audit,
+    compression,
+    connections,
+    health,
+    health_texts,
+    metrics,
+    protocol,
+    pulse,
+    traces,
+)
 from api.server.audit_events import Entry
 from api.server.budget import SMALL_BYTES, Budget
 from api.server.lanes import Calls, Lane
@@ -464,11 +474,21 @@ class Application:
         _observe(scope, route, answer[0], started, len(answer[2]))
         audit.answered(entry, answer[0], request=body, response=answer[2])
         answer[1].append((b"audit-id", audit.id_of(entry)))
+        if len(answer[2]) > compression.LEAST_BYTES and compression.is_wanted(scope, answer):
+            answer = await self._compressed(answer, caller.flow)
         if len(answer[2]) <= SMALL_BYTES:
             await reply(scope, send, *answer)
         else:
             with self._budget.held(caller.flow, len(answer[2])):
                 await reply_in_parts(send, *answer)
+
+    async def _compressed(self, answer: Answer, flow: str) -> Answer:
+        """Return an answer in gzip, as it is while too much waits for threads already."""
+        with self._budget.held(flow, len(answer[2])):
+            try:
+                return await self._calls.run(flow, compression.compressed, answer)
+            except TooManyRequests:
+                return answer
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop what lives as long as the process."""

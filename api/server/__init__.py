@@ -5,6 +5,7 @@
     protocol               uvicorn's HTTP protocol with deadlines and limits
     scopes, sending        a request as the server hands it over, and the answer on its way out
     lanes, shares          threads that take what waits, fairly among those who ask
+    compression            large answers in gzip
     batches                requests that wait together are answered together
     sessions               browsers whose session was seen to be good
     budget, room           bytes held for clients, and the disk: who must wait, and who is refused
