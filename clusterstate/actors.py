@@ -75,13 +75,13 @@ def _take(key: tuple[str, str]) -> int:
 
 
 def gate(actor: Actor | None = None) -> tuple[int, uuid.UUID | None]:
-    """Return the parameters of the gate: for an actor, or for the one of this thread."""
+    """Return number and cause of an actor, by default this thread's, as statements take them."""
     who = acting.current() if actor is None else actor
     return number(who), who.cause
 
 
 def columns(actors: Sequence[Actor | None]) -> tuple[sql.Int4s, sql.Uuids]:
-    """Return two arrays, with the number and the cause of each; ``None``: of this thread."""
+    """Return the numbers and the causes of actors as two arrays; ``None``: this thread's actor."""
     here = acting.current()
     found = [here if one is None else one for one in actors]
     return sql.Int4s([number(one) for one in found]), sql.Uuids([one.cause for one in found])

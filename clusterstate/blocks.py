@@ -308,14 +308,14 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Moments":
-        """Return them for pairs of revision and time, ordered by revision."""
+        """Return the moments of pairs of revision and time, which are ordered by revision."""
         revision, at = pairs[0]
         return cls(
             revision, at, [one - revision for one, _ in pairs], [one - at for _, one in pairs]
         )
 
     def pack(self) -> bytes:
-        """Return them compressed."""
+        """Return the moments as compressed bytes."""
         return zlib.compress(_encode(self), _LEVEL)
 
     @staticmethod

@@ -167,7 +167,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     previous_text: str | None
 
     def concerns_node(self, name: str) -> bool:
-        """Return whether it is of that node, or of a pod that is, or was, on it."""
+        """Return whether the change is of a node, or of a pod that is, or was, on it."""
         if self.kind == "Node":
             return self.name == name
         return name in (self.node_name, self.previous_node_name)
@@ -239,7 +239,7 @@ _READ = {
 def following(ask: Callable[[], _T]) -> _T:
     """Return what a follower's question answers, opening the numbers first after a crash.
 
-    A writer cannot: it may be in a transaction, and there is always a follower.
+    Only followers open them: a writer may be in a transaction, where that is not possible.
     """
     try:
         return ask()

@@ -109,7 +109,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _former(canary: StoredCanary) -> Manifest:
-    """Return what it is held against: the configuration that it replaced, or the one in force."""
+    """Return what a canary is compared with: the configuration it replaced, or the one in force."""
     from scheduling.answers import questions
 
     if canary.former:

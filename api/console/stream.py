@@ -348,7 +348,7 @@ class _Sessions:
         self._looking: dict[str, asyncio.Task[Person | None]] = {}
 
     async def seen(self, headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Seen:
-        """Return who it is, as of less than ``_RIGHTS_SECONDS`` ago.
+        """Return whose session it is, as of less than ``_RIGHTS_SECONDS`` ago.
 
         Raises:
             DatabaseError: that cannot be found out now.

@@ -43,7 +43,7 @@ class RootView(DocumentView):
     """``/``: the paths that are served."""
 
     def get(self, request: Request) -> Response:
-        """Return them."""
+        """Return the paths."""
         return self.reply(discovery.paths())
 
 
@@ -51,7 +51,7 @@ class VersionView(DocumentView):
     """``/version``."""
 
     def get(self, request: Request) -> Response:
-        """Return it."""
+        """Return the version."""
         return self.reply(discovery.VERSION)
 
 

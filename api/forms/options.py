@@ -201,7 +201,7 @@ def _program(agent: str) -> str:
 
 
 def check_timeout(query: Mapping[str, str]) -> None:
-    """Check ``timeout``, which clients send to limit a request; answers come long before.
+    """Check ``timeout``, by which clients limit a request; the answer comes sooner in any case.
 
     Raises:
         BadRequest: it is no duration.

@@ -47,7 +47,7 @@ class JSONParser(Parser):
     media_type = JSON
 
     def takes(self, media_type: str) -> bool:
-        """Return whether it is JSON by its name."""
+        """Return whether a media type is JSON by its name."""
         return media_type == JSON or media_type.endswith("+json")
 
     def read(self, raw: bytes) -> Any:
@@ -64,7 +64,7 @@ class YAMLParser(Parser):
     _names = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 
     def takes(self, media_type: str) -> bool:
-        """Return whether it is YAML by its name."""
+        """Return whether a media type is YAML by its name."""
         return media_type in self._names or media_type.endswith("+yaml")
 
     def read(self, raw: bytes) -> Any:
@@ -114,7 +114,7 @@ class ApplyPatchParser(YAMLParser):
     media_type = APPLY
 
     def takes(self, media_type: str) -> bool:
-        """Return whether it is this type."""
+        """Return whether a media type is the one that this parser reads."""
         return media_type == APPLY
 
 

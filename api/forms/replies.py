@@ -35,22 +35,22 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     kind: Kind
 
     def json(self) -> bytes:
-        """Return them as they are stored."""
+        """Return the objects as they are stored."""
         raise NotImplementedError
 
     def manifests(self) -> list[Manifest]:
-        """Return each of them."""
+        """Return each object as a manifest."""
         raise NotImplementedError
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
-        """Return them as a Table; ``include`` says how much of each stands in its row.
+        """Return the objects as a Table; ``include`` says how much of each stands in its row.
 
         ``version`` is one of meta.k8s.io.
         """
         raise NotImplementedError
 
     def partial(self, version: str = V1) -> bytes:
-        """Return their metadata alone; ``version`` is one of meta.k8s.io."""
+        """Return the metadata of the objects alone; ``version`` is one of meta.k8s.io."""
         raise NotImplementedError
 
 
@@ -61,11 +61,11 @@ class Stored(Content, frozen=True, gc=False):
     moment: datetime | None = None
 
     def json(self) -> bytes:
-        """Return it."""
+        """Return the object."""
         return self.body
 
     def manifests(self) -> list[Manifest]:
-        """Return it alone."""
+        """Return the object alone."""
         return [decode(self.body)]
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Stored(Content, frozen=True, gc=False):
         return tables.table(self.kind, [item], metadata, now=now, include=include, version=version)
 
     def partial(self, version: str = V1) -> bytes:
-        """Return its ``PartialObjectMetadata``."""
+        """Return the object's ``PartialObjectMetadata``."""
         return partial_object(self.body, version)
 
 
@@ -99,7 +99,7 @@ class StoredList(Content, frozen=True, gc=False):
         return [decode(item) for item in self.items]
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
-        """Return a Table with a row for each."""
+        """Return a Table with a row for each object."""
         items = (decode(item) for item in self.items)
         now = self.moment or clock.now()
         return tables.table(
@@ -136,11 +136,11 @@ class Made(Content, frozen=True, gc=False):
         )
 
     def manifests(self) -> list[Manifest]:
-        """Return them."""
+        """Return the manifests."""
         return self.items
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
-        """Return a Table with a row for each."""
+        """Return a Table with a row for each object."""
         return tables.table(
             self.kind, self.items, self.metadata, now=clock.now(), include=include, version=version
         )

@@ -31,7 +31,7 @@ def answer(kind: Kind, name: str, deleted: Deleted, wanted: Manifest) -> Respons
 
 
 def answer_of_collection(kind: Kind, wanted: Manifest) -> Response:
-    """Return that the objects that were meant are deleted, or begin to be."""
+    """Return the answer to the deletion of a collection: its objects are gone, or begin to go."""
     success = errors.success(details=_details(kind, ""))
     return replies.reply(success, warnings=_warnings(kind, wanted))
 

@@ -70,7 +70,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     """What each answer about the path's kind warns of."""
 
     def get_parsers(self) -> Any:
-        """Return those of objects or, for PATCH, of patches."""
+        """Return the parsers of objects or, for PATCH, of patches."""
         return _OF_PATCHES if self.request.method == "PATCH" else self._parsers
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as above

@@ -237,7 +237,7 @@ def is_on() -> bool:
 
 
 def known(entry: Entry, user: User, roles: Roles | None) -> None:
-    """Note whom a request is from, and decide how much of it is written; it has a sender.
+    """Note whom a request is from, and decide how much of it the audit log gets.
 
     Raises:
         ServiceUnavailable: the log is full, and nothing may happen that is not written.

@@ -37,12 +37,12 @@ class Budget:
             )
 
     def take(self, flow: str, size: int) -> None:
-        """Count bytes that are there already, whatever the limit."""
+        """Count bytes of a flow that are in memory already, whatever the limit."""
         self._used += size
         self._flows[flow] = self._flows.get(flow, 0) + size
 
     def give_back(self, flow: str, size: int) -> None:
-        """Count bytes no longer."""
+        """Stop counting bytes of a flow that ``take`` counted."""
         self._used -= size
         left = self._flows[flow] - size
         if left:
@@ -52,7 +52,7 @@ class Budget:
 
     @contextmanager
     def held(self, flow: str, size: int) -> Iterator[None]:
-        """Count bytes that are there already for a while."""
+        """Count bytes of a flow while the context is open, whatever the limit."""
         self.take(flow, size)
         try:
             yield

@@ -86,7 +86,8 @@ class Shares:
 def heavy_of(used: dict[str, float], *, busy: float, seconds: float) -> frozenset[str]:
     """Return the flows that take more than their part.
 
-    ``used`` is what each computed in ``seconds``; ``busy`` how many threads served at a time.
+    ``used``: for how many seconds threads computed for each flow, of the last ``seconds``;
+    ``busy``: how many threads served at a time, on average.
     """
     if busy < BUSY or len(used) < 2:
         return frozenset()

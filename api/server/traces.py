@@ -22,6 +22,6 @@ def begin(scope: MutableMapping[str, Any]) -> None:
 
 
 def end(scope: MutableMapping[str, Any], code: int) -> None:
-    """End it, if it has one."""
+    """End the span of a request, if the request has one."""
     if (span := scope.get(tracing.KEY)) is not None:
         tracing.answered(span, code)

@@ -109,7 +109,7 @@ class CanariesViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def switch(self, request: Request, name: str) -> Response:
-        """Put it in force, and guard it."""
+        """Put the canary's configuration in force, and guard it."""
         found = actions.switch(name, by=self.user.name, now=clock.now())
         return replies.reply(manifest(found), status=201)
 

@@ -51,7 +51,7 @@ class WaitingPodsViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to read them, or to decide about one."""
+        """Return the right to read waiting pods, or to decide about one."""
         (found,) = super().wants(request)
         if self.action == "permit":
             found = msgspec.structs.replace(found, verb="create", subresource="permit")

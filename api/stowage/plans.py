@@ -153,12 +153,12 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, name: str) -> Response:
-        """Let it go on."""
+        """Let the operation go on."""
         return self._operated(actions.resume(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, name: str) -> Response:
-        """End it; what is done stays done."""
+        """End the operation; what is done stays done."""
         return self._operated(actions.cancel(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
@@ -303,8 +303,8 @@ def _right(step: dict[str, Any]) -> Attributes:
 def taken_back(plan: StoredPlan) -> list[Manifest]:
     """Return the changes that take back what the operation did, and nothing that it did not do.
 
-    As the nodes were when each step was done; changes of one kind that say the same of several
-    nodes become one, where nothing of another kind stands between. Queries once.
+    Each brings a node back to what it was when its step was done. Neighbouring changes that say the
+    same of several nodes become one. Queries once.
     """
     found: list[Manifest] = []
     for change in undo_of(plan.id):
@@ -449,7 +449,7 @@ class BrakesViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to read them, or to approve one."""
+        """Return the right to read brakes, or to approve one."""
         if self.action == "approve":
             name = self.kwargs[self.lookup_url_kwarg]
             return (

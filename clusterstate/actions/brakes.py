@@ -178,7 +178,7 @@ class Asked(msgspec.Struct, frozen=True):
     owner: str
 
     def names(self) -> dict[str, str]:
-        """Return the scopes that are limited, and its name there."""
+        """Return the name of the pod's part of each scope that is limited."""
         found = {ZONE: self.zone, NAMESPACE: self.namespace, OWNER: self.owner}
         return {scope: found[scope] for scope in limits() if found[scope]}
 

@@ -303,7 +303,7 @@ def count_again(namespace: str) -> None:
 
 
 def note_change(pod_id: int, before_document: int, before_class: int, *, finished: bool) -> None:
-    """Note that a pod counts for something else than its version before, which it had just now.
+    """Note that a pod counts for something else than in its version before.
 
     The database notes it itself where the pod's phase or class changed, too.
     """

@@ -182,9 +182,9 @@ def wake() -> None:
 
 
 def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
-    """Note that PreBind and Bind plugins are done: the pod may be bound; return whether it was on.
+    """Note that PreBind and Bind plugins are done, so that the pod may be bound.
 
-    ``notes`` replace those of the row.
+    Return whether the reservation waited for that. ``notes`` replace those of the row.
     """
     with transaction.atomic():
         count = sql.run(
@@ -210,7 +210,7 @@ def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
 
 
 def fail(refusal: Refusal) -> bool:
-    """Note that a PreBind or Bind plugin did not do its work; return whether it was asked to."""
+    """Note that a PreBind or Bind plugin failed; return whether the reservation waited for it."""
     with transaction.atomic():
         refused = refuse([refusal], steps=(BINDING,))
         if refused:

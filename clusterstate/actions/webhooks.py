@@ -153,9 +153,9 @@ def replay(name: str, revision: int) -> Webhook:
 
 
 def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bool) -> bool:
-    """Note that events were accepted, or refused for good, and move on; False: not any more.
+    """Note that events were accepted, or refused for good, and move on to what comes after them.
 
-    The webhook may have been deleted, changed or sent back meanwhile.
+    Return False, and change nothing, where the webhook was deleted, changed or sent back meanwhile.
     """
     outcome = "refused" if refused else "delivered"
     counts = (0, done.events, 0) if refused else (done.events, 0, 0)

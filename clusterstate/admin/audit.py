@@ -65,7 +65,7 @@ class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
 
     @display(description="Time", ordering="id")
     def when(self, stored: AuditLine) -> str:
-        """Return when it was written, in UTC."""
+        """Return when the line was written, in UTC."""
         return look.moment(stored.at)
 
     @display(description="Of what")

@@ -167,7 +167,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
 
     @display(description="Stored", ordering="at")
     def stored(self, stored: SchedulerConfiguration) -> str:
-        """Return when it was stored, in UTC."""
+        """Return when the configuration was stored, in UTC."""
         return look.moment(stored.at)
 
     @display(description="Profiles")

@@ -120,7 +120,7 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
 
     @display(description="Held back by")
     def held(self, pod: Any) -> str:
-        """Return why it has not left when it should have: a budget, or the rate limit."""
+        """Return why the pod has not left when it should have: a budget, or the rate limit."""
         return pod.blocked_by or look.EMPTY
 
     @display(description="Would land on")

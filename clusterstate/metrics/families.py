@@ -100,11 +100,11 @@ class Gauge:
         self.value = 0.0
 
     def set(self, value: float) -> None:
-        """Say what it is now."""
+        """Set the present value."""
         self.value = value
 
     def read(self) -> float:
-        """Return what it is now."""
+        """Return the present value."""
         return self.value
 
 

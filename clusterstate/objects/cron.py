@@ -78,7 +78,7 @@ class Schedule:
             self._fields = _fields(DESCRIPTORS.get(text, text))
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return when it comes next after a moment, in UTC; ``None``: never."""
+        """Return when the schedule comes next after a moment, in UTC; ``None``: never."""
         if self._every is not None:
             following = moments.after(moment.replace(microsecond=0), self._every.total_seconds())
             return None if moments.is_never(following) else following
@@ -95,7 +95,7 @@ class Schedule:
         return None
 
     def latest(self, moment: datetime, now: datetime) -> datetime | None:
-        """Return when it came last after a moment and not after now, ``None`` if it did not."""
+        """Return when the schedule came last after a moment, up to now; ``None`` if it did not."""
         if self._every is not None:
             times = (now - moment) // self._every
             return (moment + times * self._every).astimezone(UTC) if times > 0 else None

@@ -127,7 +127,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether its rows are in the shared table, which says of each row what kind it is."""
+        """Whether the kind's rows are in the shared table, which names the kind of each row."""
         return self.table == SHARED_TABLE
 
     @property

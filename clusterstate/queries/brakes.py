@@ -41,11 +41,11 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The name of the brake for it."""
+        """The name of the brake of this share."""
         return f"{self.scope}.{self.name}"
 
     def exceeds(self, limit: float) -> bool:
-        """Return whether that is more than so many percent, and enough to be counted at all."""
+        """Return whether more than ``limit`` percent leave, and at least ``BRAKE_LEAST`` pods."""
         return self.leaving >= settings.BRAKE_LEAST and 100 * self.leaving > limit * self.total
 
 

@@ -73,7 +73,7 @@ class StayingPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stay(self) -> Stay:
-        """Where it is, since when."""
+        """Where the pod is, since when."""
         return Stay(self.id, self.node_name, self.class_id, self.bound_at)
 
 
@@ -94,7 +94,7 @@ def pods_staying_on(node_names: Sequence[str]) -> list[StayingPod]:
 
 
 def pods_staying(ids: Sequence[int]) -> dict[int, StayingPod]:
-    """Return those of these pods that exist, on a node or not. Queries once."""
+    """Return the pods that exist, on a node or not. Queries once."""
     if not ids:
         return {}
     rows = sql.fetch(f"{_PODS} WHERE p.id = ANY(%s)", (sql.Int8s(list(ids)),))
@@ -102,7 +102,7 @@ def pods_staying(ids: Sequence[int]) -> dict[int, StayingPod]:
 
 
 def pods_named(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StayingPod]:
-    """Return those of these pods (namespace, name) that exist, finished or not. Queries once."""
+    """Return the pods (namespace, name) that exist, finished or not. Queries once."""
     if not keys:
         return {}
     namespaces, names = zip(*keys, strict=True)
@@ -146,7 +146,7 @@ def _pod(row: sql.Row) -> StayingPod:
 
 
 def nodes_by_name(names: Sequence[str]) -> dict[str, Manifest]:
-    """Return those of these nodes that exist, as manifests. Queries once."""
+    """Return the nodes that exist, as manifests. Queries once."""
     rows = sql.fetch(
         "SELECT n.name, d.text, n.revision FROM node n JOIN document d ON d.id = n.document_id"
         " WHERE n.name = ANY(%s)",

@@ -64,7 +64,7 @@ class Dropped(msgspec.Struct, frozen=True):
     digest: bytes
 
     def text(self) -> str:
-        """Return it as a seal has it."""
+        """Return the stretch as a seal has it."""
         micros = (self.before - _EPOCH) // timedelta(microseconds=1)
         return f"{micros} {self.seal} {self.decision} {self.digest.hex()}"
 

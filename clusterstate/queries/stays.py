@@ -34,7 +34,7 @@ class Stay(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """Where that is."""
+        """The node and class that the pod counts for."""
         return Place(self.node_name, self.class_id)
 
 

@@ -121,7 +121,7 @@ def pods_of_classes(namespace: str, class_ids: Sequence[int], mark: int) -> list
 
 
 def without_agent(node_names: Collection[str]) -> set[str]:
-    """Return those of these nodes that have no agent. Queries once."""
+    """Return the nodes that have no agent. Queries once."""
     if not node_names:
         return set()
     rows = sql.fetch(

@@ -323,7 +323,7 @@ class Turns:
             return True
 
     def end(self, asker: str) -> None:
-        """Count it no more."""
+        """Note that a question of this asker is answered."""
         with self._lock:
             self._running[asker] -= 1
             if not self._running[asker]:

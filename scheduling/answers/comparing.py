@@ -68,7 +68,7 @@ class Stopwatch:
         self.longest: dict[str, float] = {}
 
     def clock(self) -> float:
-        """Return seconds from any start."""
+        """Return the time in seconds since some moment, the same for all calls."""
         return time.perf_counter()
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:

@@ -209,7 +209,7 @@ def _place(manifest: Manifest) -> tuple[str, str]:
 
 
 def _waits(manifest: Manifest) -> bool:
-    """Return whether it is a pod that is on no node yet."""
+    """Return whether an object is a pod that is on no node yet."""
     on_a_node = manifest["kind"] != "Pod" or manifest["spec"].get("nodeName")
     return not on_a_node and not _is_over(manifest)
 

@@ -124,7 +124,7 @@ class Plans:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to begin anew."""
+        """Whether the tables hold as much as they may: all plans must be made again."""
         return max(len(self._by_aspects), len(self.plans), self.base_count) >= self.most
 
     def of(

@@ -174,7 +174,7 @@ class Programs:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to begin anew."""
+        """Whether the arrays hold as much as they may: all programs must be made again."""
         return (
             len(self._programs) >= _MOST
             or sum([array.nbytes for array in self._arrays.values()]) >= _BYTES
@@ -451,10 +451,10 @@ class Programs:
     def nodes_changed(self, rows: Sequence[int], plans: Sequence[Plan]) -> bool:
         """Take over what changed of nodes; False: all programs must be made again.
 
-        Those whose ``form`` holds no longer must be in any case.
+        A program whose ``form`` does not hold any more must be made again in any case.
 
         Args:
-            rows: those of the nodes.
+            rows: the rows of the nodes that changed.
             plans: the plans by number.
         """
         if not self.counters.nodes_changed(rows):

@@ -91,7 +91,7 @@ class Run(decision.Run):
         plans: list[Plan],
         programs: Sequence[Program | None],
     ) -> None:
-        """Note what was decided about; the columns keep so many lines."""
+        """Note the pods that the run decided about, and cut the columns to a line for each."""
         count = len(keys)
         self.keys, self.infos, self.plans, self.programs = keys, infos, plans, programs
         columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")

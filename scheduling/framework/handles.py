@@ -41,11 +41,14 @@ class WaitingPod(Protocol):
         ...
 
     def allow(self, plugin: str) -> None:
-        """Allow it on behalf of a plugin; once all have, it is bound. Others: nothing happens."""
+        """Allow the pod on behalf of a plugin; once all have, it is bound.
+
+        Nothing happens for a plugin that does not keep the pod waiting.
+        """
         ...
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Send it back to the queue, with a reason for people, until an event may help it.
+        """Send the pod back to the queue, with a reason for people, until an event may help it.
 
         Returns whether it still waited.
         """
@@ -85,7 +88,7 @@ class StoredPods(Protocol):
     """The pods as they are stored, with names, annotations and status."""
 
     def manifests(self, keys: Sequence[Hashable]) -> Mapping[Hashable, Manifest]:
-        """Return those that exist, by key (``CycleState.pod_key``, ``PodRecord.key``).
+        """Return the pods that exist, by key (``CycleState.pod_key``, ``PodRecord.key``).
 
         Queries once. Empty where no pod is stored, as in a simulation.
         """

@@ -34,7 +34,7 @@ class Loop:
         self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stopping(self) -> bool:
@@ -42,12 +42,12 @@ class Loop:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask it to stop; returns at once."""
+        """Ask the loop to stop; returns at once."""
         self._stop.set()
         self._nudged.set()
 
     def join(self, seconds: float) -> None:
-        """Wait until it has stopped, but not for ever."""
+        """Wait until the loop has stopped, ``seconds`` at most."""
         self._thread.join(seconds)
 
     def nudge(self) -> None:

@@ -11,7 +11,8 @@
     unwritten_refusals  conditions and queue places of pods that fit nowhere, written later
     reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
     reserved_pod       one of them, as the scheduler holds it and as Permit plugins see it
-    binding_cycle      their PreBind, Bind and PostBind plugins, run by Celery tasks
+    binding_cycle      their PreBind, Bind and PostBind plugins, run on threads of the process with
+                       the controllers (``processes.duties``)
     recorder           decision records, kept until there is time to write them; once written, the
                        loop ``duties.pack_and_seal`` seals them (``actions.seals``)
     pod_events         what is told of pods, kept until there is time to write it

@@ -1,4 +1,4 @@
-"""PreBind, Bind and PostBind plugins, run by Celery tasks because they may take long.
+"""PreBind, Bind and PostBind plugins, run on threads of their own because they may take long.
 
 A task takes one reservation after the other whose plugins have work, and skips those that another
 task works on. It holds an advisory lock in its database session while it works. When a worker is
@@ -52,7 +52,7 @@ def may_begin() -> bool:
 
 @acts_as(KUBE_SCHEDULER)
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Run every binding cycle that no other task runs; return how many."""
+    """Run every binding cycle that nobody else runs; return how many."""
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
@@ -202,7 +202,7 @@ class StoredWaitingPod:
         return sorted(self._row.waits)
 
     def allow(self, plugin: str) -> None:
-        """Allow it on behalf of a plugin."""
+        """Allow the pod on behalf of a plugin."""
         if actions.allow([(self._row.pod_id, plugin)]):
             actions.wake()
 

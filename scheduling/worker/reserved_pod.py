@@ -57,12 +57,12 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
         return sorted(self.waits)
 
     def allow(self, plugin: str) -> None:
-        """Allow it on behalf of a plugin."""
+        """Allow the pod on behalf of a plugin."""
         if self.waits.pop(plugin, None) is not None:
             self.allowed_by.add(plugin)
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Send it back to the queue; return whether it was not sent back already."""
+        """Send the pod back to the queue; return whether it was not sent back already."""
         return self._refuse(Status(Code.UNSCHEDULABLE, (message,), plugin))
 
     def preempt(self, plugin: str, message: str) -> bool:

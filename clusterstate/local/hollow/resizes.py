@@ -29,7 +29,8 @@ class Room(msgspec.Struct, frozen=True):
 def told(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return what the status of a running container tells of its resources.
 
-    What it told before (``known``) stays so until it is resized; a new one has what is asked for.
+    That is what the status told before (``known``) until the container is resized, and what a new
+    container asks for.
     """
     if known.get("resources") is not None:
         kept = ("allocatedResources", "resources")

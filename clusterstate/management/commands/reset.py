@@ -17,7 +17,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Remove them, unless the service runs."""
+        """Remove the data, unless the service runs."""
         state: Path = settings.STATE_DIR
         if not state.exists():
             return

@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="all tokens that stand for this user or node")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Take them back, all or none."""
+        """Revoke the tokens, all or none."""
         ids, user = set(options["ids"]), options["user"]
         if not ids and not user:
             raise CommandError("Say which: ids from `manage.py listtokens`, or --user NAME.")

@@ -16,7 +16,7 @@ class Command(BaseCommand):
     help = "Replace the first token and its kubeconfig in the state directory."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Replace it."""
+        """Replace the token."""
         if private_files.read(settings.STATE_DIR / "token") is None:
             raise CommandError(f"There is no token in {settings.STATE_DIR}: `make up` makes one.")
         first_token.rotate(settings.STATE_DIR, now=datetime.now(UTC))  # noqa: TID251  # an edge

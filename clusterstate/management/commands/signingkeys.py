@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("id", nargs="?", metavar="ID", help="the key to withdraw")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do it, and print the keys that are there then."""
+        """Make or withdraw a key, and print the keys that are there then."""
         action, identity = options["action"], options["id"]
         if (action == "withdraw") is (identity is None):
             raise CommandError("`withdraw` needs the id of a key, and nothing else takes one.")

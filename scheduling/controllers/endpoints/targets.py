@@ -41,7 +41,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[PodPort, ...] = ()
 
     def addresses_of(self, family: str) -> list[str]:
-        """Return its addresses of a family."""
+        """Return the target's addresses of a family."""
         return [one for one in self.addresses if (":" in one) == (family == "IPv6")]
 
 

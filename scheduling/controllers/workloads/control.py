@@ -81,7 +81,7 @@ class NamespaceControl:
         self._dues: list[datetime] = []
 
     def look_again(self, at: datetime | None) -> None:
-        """Note that something changes at this time by itself."""
+        """Note that the namespace is to be looked at again at a moment, whatever changes before."""
         if at is not None:
             self._dues.append(at)
 
@@ -246,7 +246,7 @@ class NamespaceControl:
     ) -> list[OwnedPod]:
         """Return an owner's pods, after it let go what it no longer selects and adopted orphans.
 
-        ``is_named``: whether a pod has a name as its owner gives them; it is another's otherwise.
+        ``is_named``: whether a pod's name is one that the owner gives; other pods are not its own.
         """
         selector = selector_of(owner)
 

@@ -135,7 +135,7 @@ def place_of(pod: OwnedPod) -> str:
 
 
 def by_node(pods: Iterable[OwnedPod]) -> dict[str, list[OwnedPod]]:
-    """Return the daemons of each node, the oldest first; not those that ended and are leaving."""
+    """Return the daemons of each node, the oldest first, without ended ones that are deleted."""
     found: dict[str, list[OwnedPod]] = defaultdict(list)
     for pod in sorted(pods, key=lambda one: (one.created_at, one.id)):
         if not (pod.is_leaving and pod.phase in ("Succeeded", "Failed")):

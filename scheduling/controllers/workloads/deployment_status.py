@@ -39,7 +39,7 @@ def condition(status: Manifest, type_: str) -> Manifest | None:
 def set_condition(
     status: Manifest, type_: str, value: str, reason: str, message: str, now: datetime
 ) -> None:
-    """Put a condition into a status, in place; of the same value and reason nothing is new."""
+    """Put a condition into a status, in place, unless one with this value and reason is there."""
     present = condition(status, type_)
     if present and present.get("status") == value and present.get("reason") == reason:
         return

@@ -77,7 +77,7 @@ class Indexes:
         yield from range(at, completions)
 
     def text(self) -> str:
-        """Return them as text: runs of three and more as ``3-5``."""
+        """Return the indexes as text: runs of three and more as ``3-5``."""
         return ",".join(
             str(first)
             if first == last

@@ -93,7 +93,7 @@ def index_of(pod: OwnedPod) -> int | None:
 
 
 def failures_of(pod: OwnedPod) -> tuple[int, int]:
-    """Return how often its index had failed before a pod was made: counted, and ignored."""
+    """Return how often a pod's index had failed before the pod: counted, and ignored failures."""
     return tuple(natural(pod.annotations.get(key, "")) or 0 for key in (FAILURES, IGNORED))  # type: ignore[return-value]  # there are two
 
 

@@ -52,27 +52,27 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has neither ended nor been deleted."""
+        """Whether the pod has neither ended nor been deleted."""
         return not self.is_leaving and self.phase not in FINISHED
 
     @property
     def phase_is_final(self) -> bool:
-        """Whether it has ended."""
+        """Whether the pod has ended."""
         return self.phase in FINISHED
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is ready."""
+        """Whether the pod is ready."""
         return self.ready_at is not None
 
     def available_at(self, min_ready_seconds: int) -> datetime | None:
-        """Return when it has been ready for so long, ``None`` while it is not ready."""
+        """Return when the pod has been ready for so long, ``None`` while it is not ready."""
         if self.ready_at is None:
             return None
         return moments.after(self.ready_at, min_ready_seconds)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Return whether it has been ready for so many seconds."""
+        """Return whether the pod has been ready for so many seconds."""
         at = self.available_at(min_ready_seconds)
         return at is not None and (min_ready_seconds == 0 or at <= now)
 
