@@ -21,6 +21,10 @@ the server does not answer (``sql.patience``). What neither sees is found here:
 - So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
   hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
   goes to lunch must not stop the scheduler.
+- A statement of others that waits for a table lets nobody pass who comes later: behind a report
+  that reads for an hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though
+  the report itself is in nobody's way. Such a statement is cancelled while it waits; its session
+  stays.
 
 Commands that change the database's shape, save it or put it back work without time-outs
 (``UNHURRIED``): a migration may compute for minutes between two statements. They are never ended,
@@ -52,6 +56,8 @@ _EVERY_SECONDS = 1.0
 _KEEPER_SILENCE = "2500ms"
 _STUCK_SECONDS = 3.0
 """A session of ours, or with a lock of ours, that has not moved for so long is stuck."""
+_WAITED_SECONDS = 2.0
+"""How long ours may wait behind a statement that waits itself, as far as looks tell."""
 
 _LOOK = f"""
 WITH holding AS MATERIALIZED (
@@ -75,6 +81,7 @@ WHERE a.datname = current_database() AND a.usename = current_user
   AND a.application_name IS DISTINCT FROM '{UNHURRIED}'
 """
 _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
+_CANCEL = "SELECT pid, pg_cancel_backend(pid) FROM unnest(%s) AS i(pid)"
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -105,6 +112,23 @@ class Judge:
         self._lost: dict[str, float] = {}
         self._left: dict[int, float] = {}
         self._blocking: set[int] = set()
+        self._waiting: dict[tuple[int, str], float] = {}
+
+    def hinder(self, seen: Sequence[Session], now: float) -> set[int]:
+        """Return whose statement must be given up: it waits, and sessions of ours wait behind it.
+
+        Ours wait for a few seconds by themselves (``lock_timeout``), and are not among them.
+        """
+        waiting = {
+            (one.pid, one.at): now
+            for one in seen
+            if one.blocks
+            and one.state == "active"
+            and one.waits_for == "Lock"
+            and not one.application.startswith(f"{settings.SESSION_SIGN}-")
+        }
+        self._waiting = {key: self._waiting.get(key, at) for key, at in waiting.items()}
+        return {pid for (pid, _), since in self._waiting.items() if now - since >= _WAITED_SECONDS}
 
     def condemn(
         self, seen: Sequence[Session], now: float, kept: Collection[int] | None = None
@@ -179,6 +203,11 @@ def end(pids: Collection[int]) -> None:
     sql.fetch(_END, (sql.Int4s(sorted(pids)),))
 
 
+def cancel(pids: Collection[int]) -> None:
+    """Cancel the statements that sessions execute. Queries once."""
+    sql.fetch(_CANCEL, (sql.Int4s(sorted(pids)),))
+
+
 def _keep() -> None:
     """Speak every second, and end who must end; for ever."""
     judge = Judge(settings.SESSION_NAME)
@@ -194,9 +223,14 @@ def _keep() -> None:
                 sql.run(f"SET idle_session_timeout = '{_KEEPER_SILENCE}'")
                 judge, ready = Judge(settings.SESSION_NAME), True
             with sql.patience(_STUCK_SECONDS):
-                condemned = judge.condemn(look(), time.monotonic(), sql.open_backends())
+                seen = look()
+                condemned = judge.condemn(seen, time.monotonic(), sql.open_backends())
                 if condemned:
                     end(condemned)
+                if hindered := judge.hinder(seen, time.monotonic()):
+                    cancel(hindered)
+            for pid in hindered:
+                logger.warning("statement_cancelled", pid=pid, reason="others waited behind it")
             for pid, reason in condemned.items():
                 logger.warning("session_ended", pid=pid, reason=reason)
             if failures := trouble.over():

@@ -93,6 +93,27 @@ def test_a_silent_transaction_ends_if_a_session_of_ours_waits_for_what_it_holds(
     assert judged([speaks], [speaks]) == judged([works], [works]) == set()
 
 
+def test_a_statement_of_others_that_waits_is_cancelled_when_ours_wait_behind_it() -> None:
+    def hindered(*looks: Session) -> set[int]:
+        judge = Judge(OURS)
+        found: set[int] = set()
+        for second, one in enumerate(looks):
+            found = judge.hinder([one], float(second))
+        return found
+
+    waits = session(1, application="psql", state="active", waits_for="Lock", blocks=True)
+    assert hindered(waits, waits) == set()
+    assert hindered(waits, waits, waits) == {1}
+    works = session(1, application="psql", state="active", waits_for="", blocks=True)
+    alone = session(1, application="psql", state="active", waits_for="Lock")
+    ours = session(1, state="active", waits_for="Lock", blocks=True)
+    for one in (works, alone, ours):
+        assert hindered(one, one, one, one) == set()
+    news = [session(1, application="", state="active", waits_for="Lock", blocks=True, at=str(at))
+            for at in range(5)]  # fmt: skip
+    assert hindered(*news) == set()  # each of them waits for a moment only
+
+
 def test_a_session_that_its_own_process_gave_up_ends_and_those_in_use_stay() -> None:
     judge = Judge(OURS)
     used, left = session(1, application=OURS), session(2, application=OURS, locks=True)

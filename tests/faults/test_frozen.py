@@ -366,6 +366,33 @@ def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refu
             writer.execute("SELECT 1")
 
 
+@pytest.mark.parametrize(
+    "statement", few(["VACUUM FULL pod", "ALTER TABLE node ADD COLUMN reported integer"])
+)
+def test_a_change_of_a_table_that_waits_for_a_long_report_holds_up_nobody(
+    service: Service, statement: str
+) -> None:
+    """The report reads, and stands in nobody's way; the statement behind it lets nobody pass."""
+    until_ready(service)
+    url = places.postgres_url(service.state)
+    with (
+        closing(psycopg.connect(url)) as report,
+        psycopg.connect(url, autocommit=True) as admin,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        report.execute("LOCK TABLE pod, change, node IN ACCESS SHARE MODE")
+        report.pgconn.send_query(b"SELECT pg_sleep(60)")
+        report.pgconn.flush()
+        changed = thread.submit(admin.execute, statement)
+        began = time.monotonic()
+        place(service, seconds=5 + SOON + SLACK)
+        assert time.monotonic() - began < 5 + SOON + SLACK
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            changed.result(30)
+        assert admin.execute("SELECT 1").fetchone() == (1,)
+        assert report.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE
+
+
 @pytest.mark.long
 def test_a_process_that_is_stopped_while_it_writes_holds_up_nobody_and_is_refused_when_it_wakes(
     service: Service,
