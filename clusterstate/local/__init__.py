@@ -7,6 +7,7 @@
     account        the user who runs PostgreSQL when root starts the service
     reach          how that user gets at data and programs below folders it cannot enter
     parts          which processes are kept running
+    capacity       how many sessions of the database they may hold
     supervisor     starts the service's processes, and replaces those that end or hang
     renewal        replaces processes one after the other, without a pause
     preparation    migrations, versions and locks of the database; backup and restore

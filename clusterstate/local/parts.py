@@ -30,7 +30,7 @@ class Part:
     """A process: its name in the log, when it stops, and the arguments of the interpreter.
 
     ``process`` is what it finds in STOWAGE_PROCESS: several parts may do the same work. A part that
-    is ``late`` starts once the service is ready.
+    is ``late`` starts once the service is ready. ``workers``: it is so many processes of that name.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Part:
     arguments: tuple[str, ...]
     process: str
     late: bool = False
+    workers: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +67,14 @@ def parts(wanted: Wanted) -> Iterator[Part]:
         "http",
         WEB,
         *(*web, "--host", "127.0.0.1", "--port", str(wanted.http_port), _APPLICATION),
+        workers=wanted.web_workers,
     )
     secure = ("--ssl-certfile", str(wanted.certificate), "--ssl-keyfile", str(wanted.key))
     yield _part(
         "https",
         WEB,
         *(*web, *secure, "--host", wanted.host, "--port", str(wanted.https_port), _APPLICATION),
+        workers=wanted.web_workers,
     )
     yield _scheduler("scheduler")
     yield _part("timers", WORKERS, *_worker("timers", "timers"))
@@ -89,8 +92,22 @@ def parts(wanted: Wanted) -> Iterator[Part]:
         yield _scheduler(f"standby{number}" if number > 1 else "standby", late=True)
 
 
-def _part(name: str, stage: int, *arguments: str, process: str = "", late: bool = False) -> Part:
-    return Part(name=name, stage=stage, arguments=arguments, process=process or name, late=late)
+def _part(
+    name: str,
+    stage: int,
+    *arguments: str,
+    process: str = "",
+    late: bool = False,
+    workers: int = 1,
+) -> Part:
+    return Part(
+        name=name,
+        stage=stage,
+        arguments=arguments,
+        process=process or name,
+        late=late,
+        workers=workers,
+    )
 
 
 def _worker(queue: str, name: str) -> tuple[str, ...]:

@@ -110,6 +110,26 @@ def require_server() -> None:
         )
 
 
+def sessions_allowed() -> int:
+    """Return how many sessions the server and the role take, less those kept for superusers.
+
+    Queries once.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT least(current_setting('max_connections')::int"
+            " - current_setting('superuser_reserved_connections')::int"
+            " - current_setting('reserved_connections')::int,"
+            " (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user),"
+            " (SELECT nullif(datconnlimit, -1) FROM pg_database"
+            " WHERE datname = current_database()))"
+        )
+        row = cursor.fetchone()
+    assert row is not None
+    allowed: int = row[0]
+    return allowed
+
+
 def require_version(number: int, version: str) -> None:
     """Check a server's ``server_version_num`` (180004); ``version`` is for people.
 

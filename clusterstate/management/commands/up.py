@@ -28,6 +28,7 @@ from clusterstate import heartbeats, private_files
 from clusterstate.actions import tokens, users
 from clusterstate.local import (
     account,
+    capacity,
     credentials,
     embedded,
     first_token,
@@ -125,17 +126,20 @@ class _Start:
         with self._step("keys and certificate"):
             private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
             certificate, key = self._ensure_certificate(now)
+        processes = self._wanted(certificate, key)
         if not os.environ.get("DATABASE_URL"):
-            self._serve(embedded.Postgres(self._state), parts.DATABASE, "PostgreSQL")
+            sessions = {"max_connections": str(capacity.of_embedded(processes))}
+            server = embedded.Postgres(self._state, settings=sessions)
+            self._serve(server, parts.DATABASE, "PostgreSQL")
         if not os.environ.get("REDIS_URL"):
             self._serve(embedded.Redis(self._state), parts.QUEUE, "Redis")
         else:
             _require_redis(settings.REDIS_URL)
         with self._step("tables"):
             self._prepare_database()
+            self._look_at_room_for_sessions(processes)
         with self._step("administrator, token and kubeconfig"), preparation.alone():
             self._access(now)
-        processes = self._wanted(certificate, key)
         self._certificate = certificate
         with self._step("web servers, workers and beat"):
             for part in processes:
@@ -183,6 +187,16 @@ class _Start:
     def _prepare_database(self) -> None:
         preparation.require_server()
         call_command(prepare.Command(), verbosity=0)
+
+    def _look_at_room_for_sessions(self, processes: list[parts.Part]) -> None:
+        """Say that the database takes fewer sessions than the processes may hold."""
+        allowed, needed = preparation.sessions_allowed(), capacity.of_parts(processes)
+        if allowed < needed:
+            self._supervisor.say(
+                f"the database takes {allowed} sessions, and these processes may hold {needed} at"
+                " a time: raise its max_connections, or requests and controllers fail when most"
+                " of them are busy"
+            )
 
     def _access(self, now: datetime) -> None:
         """Make the administrator and the token, or find that they are there."""

@@ -1,0 +1,75 @@
+"""How many sessions of the database the processes may hold at a time, by what they are.
+
+Every thread that queries keeps a session of its own for ever, so this is a sum over threads. Most
+of them begin with the first work of their kind: a service at rest holds half of it.
+``manage.py up`` starts the embedded server with room for all, and says so when a server of others
+has less: then a process that is refused a session fails in the midst of its work, at the busiest
+moment.
+
+``tests/platform/test_capacity.py`` derives the same numbers from the code, and fails for a thread
+that is not counted.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from django.conf import settings
+
+from clusterstate.local.parts import Part
+
+SPARE: Final = 20
+"""For commands, ``psql``, what looks at the server, and connections for a moment (``actors``)."""
+RESERVED: Final = 3
+"""PostgreSQL's ``superuser_reserved_connections``, which no process may count on."""
+LEAST: Final = 150
+MOST: Final = 2000
+"""What the embedded server is started with, at least and at most."""
+_LANES_OF_ONE_THREAD: Final = 3
+"""Of a web process, of a setting's many threads each: watches, requests, questions."""
+_OTHER_LANES: Final = 7
+"""Threads for creations, deletions, reads and logins."""
+_PAGES, _PAGES_OF_CONSOLE = 2, 4
+_BESIDE_LANES: Final = 6
+"""Health, the audit log, numbers, the reader of the change log, rights, the console's stream."""
+_BESIDE_LOOPS: Final = 3
+"""A worker process's keeper, its numbers, and Celery's thread for tasks."""
+_TASKS_OF_WORKER: Final = 15
+"""Threads for tasks that the worker process has more than others."""
+_LOOPS_OF_WORKER: Final = 3
+_CONTROLLERS: Final = 14
+_DUTIES: Final = 2 + 4 + 12
+"""Landings and trimming, webhooks, binding cycles."""
+_ADVISOR: Final = 4
+"""Threads that answer questions."""
+_BINDER: Final = 1
+
+
+def of(process: str) -> int:
+    """Return how many sessions one process may hold, by its name (``STOWAGE_PROCESS``)."""
+    if process in {"web", "http", "https", "console"}:
+        pages = _PAGES_OF_CONSOLE if process == "console" else _PAGES
+        lanes = _LANES_OF_ONE_THREAD * settings.WEB_THREADS + _OTHER_LANES + pages
+        return lanes + _BESIDE_LANES
+    loops = {
+        "scheduler": 1 + _BINDER,
+        "timers": settings.TIMER_CONNECTIONS,
+        "worker": _LOOPS_OF_WORKER + _CONTROLLERS + _DUTIES + _TASKS_OF_WORKER,
+        "advisor": 1 + _ADVISOR,
+    }
+    return loops[process] + _BESIDE_LOOPS if process in loops else 0
+
+
+def needed(processes: Iterable[str]) -> int:
+    """Return how many sessions a server must take for these processes, and for who looks in."""
+    return sum(of(process) for process in processes) + SPARE
+
+
+def of_parts(parts: Iterable[Part]) -> int:
+    """Return the same for what ``up`` starts; while it renews processes there is one twice."""
+    names = [name for part in parts for name in [part.process] * part.workers]
+    return needed(names) + max((of(name) for name in names), default=0)
+
+
+def of_embedded(parts: Iterable[Part]) -> int:
+    """Return the embedded server's ``max_connections``."""
+    return min(MOST, max(LEAST, of_parts(parts) + RESERVED))
