@@ -319,6 +319,8 @@ class Lane(Generic[Work, Answer]):
             failed = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
             return [_Done(future, failed) for _, future, _ in batch]
         answers = iter(served)
+        if len(fresh) == len(batch):  # as nearly always
+            return [_Done(future, None, next(answers)) for _, future, _ in batch]
         late = TooManyRequests("the request waited too long", _RETRY)
         return [
             _Done(future, None, next(answers)) if since >= oldest else _Done(future, late)

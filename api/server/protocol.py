@@ -96,6 +96,7 @@ class Protocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._paused_since = 0.0
         self._closing_since = 0.0
+        self._answering: RequestResponseCycle | None = None
 
     # ---------------------------------------------------------------------- what asyncio calls
 
@@ -130,6 +131,11 @@ class Protocol(HttpToolsProtocol):
         """Note that the client reads again."""
         self._paused_since = 0.0
         super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request of the connection, not only the last one that came."""
+        self._disconnect()
+        super().connection_lost(exc)
 
     # ----------------------------------------------------------------- what the parser calls
 
@@ -169,6 +175,11 @@ class Protocol(HttpToolsProtocol):
             return
         self.server_state.total_requests += 1
         self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin to answer a request; ``cycle`` is the last one that came, which may still wait."""
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     # ---------------------------------------------------------------------------- answers
 
@@ -234,10 +245,18 @@ class Protocol(HttpToolsProtocol):
         return self._since
 
     def refuse(self, error: StatusError) -> None:
-        """Answer with a ``Status`` where no answer has begun, and hang up."""
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        begun = cycle is not None and cycle.response_started and not cycle.response_complete
-        if not begun:
+        """Refuse the request that comes in with a ``Status``, and hang up.
+
+        Nothing is said where its answer has begun, nor where the one before is still being
+        answered: the client would take the refusal for the answer to that.
+        """
+        refused = None if self._phase in (_IDLE, _HEADERS) else self.cycle
+        answering = self._answering
+        if answering is None or answering.response_complete:
+            silent = False
+        else:
+            silent = answering is not refused or answering.response_started
+        if not silent:
             body = errors.encode(errors.as_status(error))
             head = (
                 f"HTTP/1.1 {error.code} {error.reason}\r\ncontent-type: application/json\r\n"
@@ -257,15 +276,26 @@ class Protocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         """Close behind what is written; wake who waits for more of the request."""
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        self._disconnect()
         self.flow.resume_writing()
         self.transport.close()
 
+    def _disconnect(self) -> None:
+        """Tell requests without an answer that their client is gone; those that wait are dropped.
+
+        The super class tells the last one that came. Where a client sent several ahead, that is not
+        the one that is being answered, and whoever answers it would wait for ever, or write to a
+        connection that is closed.
+        """
+        self.pipeline.clear()
+        for cycle in (self._answering, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
     def hang_up(self) -> None:
         """Close at once; also what the kernel has taken is not sent any more."""
+        self._disconnect()
         found = self.transport.get_extra_info("socket")
         if found is not None:
             with suppress(OSError):

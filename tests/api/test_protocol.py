@@ -2,13 +2,16 @@
 
 import socket
 import struct
+import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from api import serving
-from api.server import protocol
+from api.server import compression, protocol
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.serve import answer, request
+from tests.waiting import until
 
 DATA_SEGMENTS_IN = 152
 """Where Linux' ``struct tcp_info`` has the number of segments with data that came."""
@@ -45,6 +48,77 @@ def test_pipelined_requests_are_answered_in_their_order(server, api):
             received += part
     found = [received.index(f'"name":"{name}"'.encode()) for name in names]
     assert found == sorted(found)
+
+
+def test_who_goes_away_is_missed_also_behind_requests_sent_ahead(server, api, caplog):
+    """uvicorn tells the last request that came, which is not the one that is being answered."""
+    from api import asgi
+
+    api.post(PODS, pod("one")).ok(201)
+    before = asgi.application._open.copy()
+    with server.connect() as connection:
+        ahead = request("GET", f"{PODS}/one", api.token)
+        connection.sendall(request("GET", f"{PODS}?watch=true", api.token) + ahead * 3)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK")
+        until(lambda: asgi.application._open != before, what="the watch to be open")
+    until(lambda: asgi.application._open == before, what="the watch to end")
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_an_answer_to_who_was_hung_up_on_is_dropped(server, api, monkeypatch, caplog):
+    api.post(PODS, pod("one")).ok(201)
+    with _held_up(monkeypatch) as (begun, may_end), server.connect() as connection:
+        connection.sendall(request("GET", PODS, api.token, accept_encoding="gzip"))
+        assert begun.wait(20)
+        connection.sendall(request("GET", f"{PODS}/one", api.token) * (protocol.PIPELINED + 4))
+        with suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+        may_end.set()
+        until(lambda: not _bytes_held(), what="the answer to be given")
+    assert not [one for one in caplog.records if one.exc_info]
+    assert server.ask("GET", "/livez")[0] == 200
+
+
+def test_a_refusal_is_not_taken_for_the_answer_to_the_request_before(server, api, monkeypatch):
+    """Its client would believe that nothing was done."""
+    api.post(PODS, pod("one")).ok(201)
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
+    with _held_up(monkeypatch) as (begun, may_end), server.connect() as connection:
+        connection.sendall(request("GET", PODS, api.token, accept_encoding="gzip"))
+        assert begun.wait(20)
+        connection.sendall(b"GET /livez HTTP/1.1\r\n")
+        assert connection.recv(65536) == b""
+        may_end.set()
+    with server.connect() as connection:
+        connection.sendall(request("GET", "/livez") + b"GET /livez HTTP/1.1\r\n")
+        assert answer(connection)[0] == 200
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+
+
+@contextmanager
+def _held_up(monkeypatch):
+    """Hold up every answer that is to be compressed; yields that one came, and lets them go."""
+    begun, may_end = threading.Event(), threading.Event()
+    compressed = compression.compressed
+
+    def held_up(found):
+        begun.set()
+        assert may_end.wait(20)
+        return compressed(found)
+
+    monkeypatch.setattr(compression, "LEAST_BYTES", 100)
+    monkeypatch.setattr(compression, "compressed", held_up)
+    try:
+        yield begun, may_end
+    finally:
+        may_end.set()
+
+
+def _bytes_held():
+    """Return how many answers hold bytes of the process."""
+    from api import asgi
+
+    return asgi.application._budget.used
 
 
 def test_a_connection_that_sends_no_further_request_is_closed(server, api, monkeypatch):
