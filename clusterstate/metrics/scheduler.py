@@ -35,7 +35,7 @@ algorithm = families.histogram(
 )
 until_scheduled = families.histogram(
     "scheduler_pod_scheduling_sli_duration_seconds",
-    "Time from when a pod came to the queue until it was bound, by its attempts (15+: or more).",
+    "Time from when a pod could first be tried until it was bound, by its attempts (15+: or more).",
     "attempts",
     bounds=families.exponential(0.01, 2, 20),
     source=KUBERNETES,
@@ -91,7 +91,7 @@ waited_refused = families.histogram(
 )  # fmt: skip
 waited = families.histogram(
     "stowage_pod_waiting_seconds",
-    "Time from when a pod came to the queue until it was bound, by profile and priority.",
+    "Time from when a pod could first be tried until it was bound, by profile and priority.",
     "profile", "priority",
     bounds=families.exponential(0.01, 4, 12),
 )  # fmt: skip

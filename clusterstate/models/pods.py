@@ -113,7 +113,7 @@ class PendingPod(models.Model):
     Permit or PreBind. ``rejected_by`` names the plugins that refused it last, ``refused_revision``
     is the revision up to which that decision had read the log, 0 where it is not known, and
     ``refused_under`` the configuration that it was made under. ``early``: so many attempts in a row
-    came before its backoff was over.
+    came before its backoff was over. ``since``: when it came, or when its gates were gone.
     """
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)

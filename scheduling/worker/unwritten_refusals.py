@@ -119,6 +119,7 @@ class UnwrittenRefusals:
                     pod_id=place.pod_id,
                     stage=place.stage.value,
                     attempts=place.attempts,
+                    since=datetime.fromtimestamp(place.since, UTC),
                     early=place.early,
                     not_before=moment(place),
                 )

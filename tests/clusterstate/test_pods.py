@@ -196,15 +196,16 @@ def test_a_gated_pod_waits_gated_until_its_gates_are_gone() -> None:
     condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
     assert condition["reason"] == "SchedulingGated"
     assert condition["message"] == "Scheduling is blocked due to non-empty scheduling gates"
-    assert [row.stage for row in load_pending()] == ["gated"]
+    assert [(row.stage, row.since) for row in load_pending()] == [("gated", NOW)]
+    later = NOW + dt.timedelta(hours=1)
     objects.update(
         "Pod",
         "default",
         "a",
         lambda m: {**m, "spec": {k: v for k, v in m["spec"].items() if k != "schedulingGates"}},
-        now=NOW,
+        now=later,
     )
-    assert [row.stage for row in load_pending()] == ["active"]
+    assert [(row.stage, row.since) for row in load_pending()] == [("active", later)]
     assert "conditions" not in manifest("Pod", "default", "a")["status"]
 
 
@@ -612,9 +613,20 @@ def test_a_nomination_is_shown_and_cleared() -> None:
 def test_queue_moves_write_no_change() -> None:
     pod_id = new_pod("a")
     start = changes.watermark()
-    assert move_pending([QueueMove(pod_id=pod_id, stage="backoff", attempts=4)]) == 1
+    assert move_pending([QueueMove(pod_id=pod_id, stage="backoff", attempts=4, since=NOW)]) == 1
     assert everything_since(start) == []
     assert pending_counts() == {"backoff": 1}
+
+
+def test_a_pod_that_a_plugin_held_back_waits_from_when_it_lets_it_in() -> None:
+    pod_id = new_pod("a")
+    moves = (("gated", 1), ("gated", 2), ("active", 3), ("backoff", 4), ("active", 5))
+    told = []
+    for stage, hours in moves:
+        since = NOW + dt.timedelta(hours=hours)
+        move_pending([QueueMove(pod_id=pod_id, stage=stage, attempts=0, since=since)])
+        told.append((load_pending()[0].since - NOW) / dt.timedelta(hours=1))
+    assert told == [0, 0, 3, 3, 3]
 
 
 # Eviction -------------------------------------------------------------------------------------

@@ -313,6 +313,22 @@ def test_gates_hold_a_pod_until_they_are_gone():
     assert ids(q.pop_batch(5, 1)) == [1]
 
 
+def test_a_pod_waits_from_when_nothing_holds_it_back_any_more():
+    """TestPerPodSchedulingMetrics, scheduling_queue_test.go, v1.36; also after a restart."""
+    q = queue()
+    q.add(pod(1, spec=GATED), 1)
+    restored = queue()
+    restored.restore(pod(1, spec=GATED), q.place(1), 100)
+    for one in (q, restored):
+        one.update(pod(1, class_id=2), 3600)
+        (place,) = one.places()
+        assert (place.stage, place.since, place.queued_at) == (Stage.ACTIVE, 3600, 1)
+        one.pop_batch(3600, 1)
+        one.requeue_unschedulable(1, ["Deaf"], 3600)
+        one.activate([1], 4000)
+        assert one.place(1).since == 3600, "it was tried since"
+
+
 def test_a_changed_pod_is_tried_again():
     q = rejected()
     q.update(pod(1, class_id=2), 5)

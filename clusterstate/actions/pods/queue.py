@@ -36,11 +36,15 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting pod's new place in the queue; nothing of the pod itself changes."""
+    """A waiting pod's new place in the queue; nothing of the pod itself changes.
+
+    ``since``: when it could first be tried, which counts for one that was gated until now.
+    """
 
     pod_id: int
     stage: str
     attempts: int
+    since: datetime
     early: int = 0
     not_before: datetime | None = None
 
@@ -150,10 +154,11 @@ def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedula
 
 _MOVE = """
     WITH input AS MATERIALIZED (
-        SELECT * FROM unnest(%s, %s, %s, %s, %s)
-            AS i(pod_id, stage, attempts, early, not_before))
+        SELECT * FROM unnest(%s, %s, %s, %s, %s, %s)
+            AS i(pod_id, stage, attempts, early, not_before, since))
     UPDATE pending_pod q
-    SET stage = i.stage, attempts = i.attempts, early = i.early, not_before = i.not_before
+    SET stage = i.stage, attempts = i.attempts, early = i.early, not_before = i.not_before,
+        since = CASE WHEN q.stage = 'gated' AND i.stage <> 'gated' THEN i.since ELSE q.since END
     FROM input i
     WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))
 """
@@ -172,5 +177,6 @@ def move_pending(moves: Sequence[QueueMove]) -> int:
             sql.Int4s([move.attempts for move in ordered]),
             sql.Int4s([move.early for move in ordered]),
             sql.Times([move.not_before for move in ordered]),
+            sql.Times([move.since for move in ordered]),
         ),
     )

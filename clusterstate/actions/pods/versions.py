@@ -78,7 +78,8 @@ _UPDATE = f"""
             SELECT id FROM updated
             WHERE node_name <> '' OR phase IN ('Succeeded', 'Failed')))),
     ungated AS (
-        UPDATE pending_pod q SET stage = 'active', attempts = 0, not_before = NULL
+        UPDATE pending_pod q SET stage = 'active', attempts = 0, not_before = NULL,
+            since = %s::timestamptz
         WHERE q.stage = 'gated' AND q.pod_id = ANY (ARRAY(
             SELECT id FROM updated
             WHERE ungated = 1 AND node_name = '' AND phase NOT IN ('Succeeded', 'Failed')))),
@@ -138,6 +139,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
             sql.Int4s([_PLACES if one.place else _GROWS * one.grows for one in versions]),
             sql.Int4s([int(not _gates(one.manifest)) for one in versions]),
             *actors.columns([one.row.actor for one in versions]),
+            now,
             now,
             now,
         ),

@@ -31,6 +31,18 @@ class Stage(StrEnum):
     IN_FLIGHT = "inflight"
 
 
+class Cause(StrEnum):
+    """Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
+
+    POD_ADD = "UnscheduledPodAdd"
+    POD_UPDATE = "UnscheduledPodUpdate"
+    FAILURE = "ScheduleAttemptFailure"
+    BACKOFF_OVER = "BackoffComplete"
+    FLUSHED = "UnschedulableTimeout"
+    ACTIVATED = "ForceActivate"
+    BEFORE_ITS_END = "PopFromBackoffQ"
+
+
 class PendingPod(msgspec.Struct, frozen=True):
     """A pod to place. ``spec`` is the lens of its scheduling class, shared by all pods of it."""
 
@@ -44,8 +56,9 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's place in the queue, as its row keeps it. Times are seconds since the epoch.
 
     ``attempts`` counts those that ended without a node. ``queued_at`` is when it came to the queue
-    or back to it, ``since`` when it came first. Its backoff lasts until ``not_before``; ``early``
-    attempts in a row came before the end of one.
+    or back to it, ``since`` when it could first be tried: when it came, or when nothing held it
+    back any more. Its backoff lasts until ``not_before``; ``early`` attempts in a row came before
+    the end of one.
     """
 
     pod_id: int
@@ -192,6 +205,15 @@ class Entry:
     def failures(self) -> int:
         """How many attempts its backoff is for: failures in a row, or else all refusals."""
         return self.errors or self.refusals
+
+    def limit_times(self, now: float, backoff: Backoff) -> bool:
+        """Take back moments that cannot lie so far ahead; return whether there were any."""
+        not_before = min(self.not_before, backoff.until(now, self.failures))
+        if self.queued_at <= now and self.not_before == not_before:
+            return False
+        self.queued_at = min(self.queued_at, now)
+        self.not_before = not_before
+        return True
 
 
 Entries = Mapping[int, Entry]

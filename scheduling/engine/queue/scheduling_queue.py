@@ -10,6 +10,7 @@ from scheduling.engine.queue.early import EarlyAttempts
 from scheduling.engine.queue.in_flight import PodsInFlight
 from scheduling.engine.queue.pending import (
     Backoff,
+    Cause,
     Entry,
     HeldBy,
     IsNominated,
@@ -30,15 +31,6 @@ _AT_ONCE = 2000
 """So many pods move in one call; each takes some microseconds."""
 _SPARE = 4096
 """So many items may a heap hold beyond twice the number of pods before it is made anew."""
-
-_POD_ADD = "UnscheduledPodAdd"
-_POD_UPDATE = "UnscheduledPodUpdate"
-_FAILURE = "ScheduleAttemptFailure"
-_BACKOFF_OVER = "BackoffComplete"
-_FLUSHED = "UnschedulableTimeout"
-_ACTIVATED = "ForceActivate"
-_BEFORE_ITS_END = "PopFromBackoffQ"
-"""Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
 
 
 class PriorityQueue:
@@ -162,7 +154,7 @@ class PriorityQueue:
         entry = Entry(pod, now)
         self._entries[pod.pod_id] = entry
         self._enqueue(entry, now)
-        self._count(entry, _POD_ADD)
+        self._count(entry, Cause.POD_ADD)
 
     def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
         """Take a pod in at the place that its row tells, after a restart.
@@ -176,9 +168,11 @@ class PriorityQueue:
         entry.attempts = entry.refusals = place.attempts
         entry.early = place.early
         entry.not_before = place.not_before
-        self._limit_times(entry, now)
+        entry.limit_times(now, self._backoff)
         entry.rejected_by = entry.refused_by = frozenset(place.rejected_by)
         entry.refused = place.attempts > 0
+        if place.stage is Stage.GATED:
+            entry.stage = Stage.GATED
         self._entries[pod.pod_id] = entry
         if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
             self._wait(entry, Stage.UNSCHEDULABLE)
@@ -243,7 +237,7 @@ class PriorityQueue:
                 changed = worth is not Worth.NOTHING
             if changed or entry.stage is Stage.GATED:
                 self._enqueue(entry, now)
-                self._count(entry, _POD_UPDATE)
+                self._count(entry, Cause.POD_UPDATE)
                 self._changed[pod.pod_id] = None
             else:
                 self._wait(entry, entry.stage)
@@ -309,7 +303,7 @@ class PriorityQueue:
         if not chosen:
             chosen = self._early.take_batch(now, limit, self._in_flight.event_count)
             if chosen:
-                came = Stage.ACTIVE, _BEFORE_ITS_END
+                came = Stage.ACTIVE, Cause.BEFORE_ITS_END
                 self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
         entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
         self._in_flight.add(entries)
@@ -393,7 +387,7 @@ class PriorityQueue:
         self._changed[pod_id] = None
         if not entry.rejected_by or entry.changed_in_flight:
             self._enqueue(entry, now)
-            self._count(entry, _FAILURE)
+            self._count(entry, Cause.FAILURE)
             return
         worth = max(
             (
@@ -403,7 +397,7 @@ class PriorityQueue:
             default=Worth.NOTHING,
         )
         self._act(entry, worth, now, Stage.UNSCHEDULABLE)
-        self._count(entry, _FAILURE)
+        self._count(entry, Cause.FAILURE)
 
     def requeue_failed(self, pod_id: int, now: float) -> None:
         """Take back a pod whose attempt failed: it is tried again after its backoff."""
@@ -421,7 +415,7 @@ class PriorityQueue:
         entry.rejected_by = frozenset()
         entry.not_before = 0.0
         self._enqueue(entry, now)
-        self._count(entry, _FAILURE)
+        self._count(entry, Cause.FAILURE)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -489,7 +483,7 @@ class PriorityQueue:
             else:
                 self._waiting.remove(entry.pod.pod_id)
                 self._enqueue(entry, now)
-            self._count(entry, _ACTIVATED)
+            self._count(entry, Cause.ACTIVATED)
             self._changed[pod_id] = None
 
     # --- inside ----------------------------------------------------------------------------------
@@ -524,6 +518,8 @@ class PriorityQueue:
             self._wait(entry, Stage.GATED)
             self._changed[entry.pod.pod_id] = None
             return
+        if entry.stage is Stage.GATED and not entry.attempts:
+            entry.since = now
         self._tokens += 1
         entry.token = self._tokens
         if entry.not_before > now:
@@ -560,16 +556,16 @@ class PriorityQueue:
             self._tokens += 1
             entry.token = self._tokens
             self._activate(entry)
-            self._count(entry, _BEFORE_ITS_END)
+            self._count(entry, Cause.BEFORE_ITS_END)
         over = self._timers.take_over(now, _AT_ONCE)
         for entry in over:
             entry.early = 0
             self._activate(entry)
-            self._count(entry, _BACKOFF_OVER)
+            self._count(entry, Cause.BACKOFF_OVER)
         for entry in self._timers.take_flushed(now, _AT_ONCE - len(over)):
             self._waiting.remove(entry.pod.pod_id)
             self._enqueue(entry, now)
-            self._count(entry, _FLUSHED)
+            self._count(entry, Cause.FLUSHED)
             self._changed[entry.pod.pod_id] = None
 
     def _follow_clock_back(self, now: float) -> None:
@@ -578,7 +574,7 @@ class PriorityQueue:
         Moments that lie further ahead than a backoff were noted before the clock was set.
         """
         for entry in self._entries.values():
-            if not self._limit_times(entry, now) or entry.stage is Stage.IN_FLIGHT:
+            if not entry.limit_times(now, self._backoff) or entry.stage is Stage.IN_FLIGHT:
                 continue
             if entry.pod.pod_id not in self._waiting:
                 self._enqueue(entry, now)
@@ -586,15 +582,6 @@ class PriorityQueue:
                 stage = entry.stage
                 self._waiting.remove(entry.pod.pod_id)
                 self._wait(entry, stage)
-
-    def _limit_times(self, entry: Entry, now: float) -> bool:
-        """Take back moments that cannot lie so far ahead; return whether there were any."""
-        not_before = min(entry.not_before, self._backoff.until(now, entry.failures))
-        if entry.queued_at <= now and entry.not_before == not_before:
-            return False
-        entry.queued_at = min(entry.queued_at, now)
-        entry.not_before = not_before
-        return True
 
     def compact(self) -> None:
         """Drop the items that pods left behind in the heaps where these are most of a heap.
