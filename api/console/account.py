@@ -2,9 +2,11 @@
 
 from typing import Any, Final
 
+import msgspec
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import get_token
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
@@ -40,6 +42,16 @@ def page(request: HttpRequest) -> HttpResponse:
     else:
         raise BadRequest("what: must be begin, confirm, cancel or remove")
     return HttpResponseRedirect(reverse("console:account"))
+
+
+@frame.shown
+def here(request: HttpRequest) -> HttpResponse:
+    """Return who is signed in, and the token that the person's forms have to bear, as JSON.
+
+    An open page asks for it before it sends a form, and after somebody signed in in another tab.
+    """
+    found = {"person": people.user_of(request.user).name, "token": get_token(request)}
+    return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
 def _begin(request: HttpRequest, person: User) -> HttpResponse:

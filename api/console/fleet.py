@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 from api import clock
 from api.console import frame, kept, language, looks, then, words
@@ -32,7 +33,13 @@ _MOST_VALUES: Final = 60
 
 @frame.shown_then
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the map's page; its columns follow by ``columns``."""
+    """Return the map's page; its columns follow by ``columns``.
+
+    Who may not see nodes and signs in is led to the first page that the person may see.
+    """
+    if not request.GET and not frame.may(request, "list", "nodes"):
+        for place in frame.places(request):
+            return HttpResponseRedirect(reverse(f"console:{place.view}"))
     frame.require(request, "list", "nodes")
     items = then.nodes(request)
     by, group = _choices(request)

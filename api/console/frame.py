@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 
+from api import clock
 from api.access.auth import require as require_right
 from api.console import looks, stream, then
 from api.forms import errors, failures
@@ -148,14 +149,16 @@ def _page_of(request: HttpRequest) -> str:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Send a stranger to the sign-in and back from there; a part of a page lets the page do so.
+    """Send a stranger to the sign-in and back from there; to a part of a page say 401.
+
+    The page goes to the sign-in, or stays where something is typed on it (``forms.js``).
 
     Back is the page that was open: where a form was sent to is often no page.
     """
     here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
     target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
     if is_part(request):
-        return guarded(HttpResponse(status=401, headers={"HX-Refresh": "true"}))
+        return guarded(HttpResponse(status=401))
     return guarded(HttpResponseRedirect(target))
 
 
@@ -211,22 +214,28 @@ def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
     return ""
 
 
+def places(request: HttpRequest) -> list[Place]:
+    """Return the entries of the navigation that the person may open."""
+    user = people.user_of(request.user)
+    return [one for one in PLACES if user.name and authorizer.decide(user, one.wants).allowed]
+
+
 def page(
     request: HttpRequest, template: str, title: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """Return a page; ``template`` is below ``templates/console``."""
     user = people.user_of(request.user)
-    places = [one for one in PLACES if user.name and authorizer.decide(user, one.wants).allowed]
     here = request.resolver_match.url_name if request.resolver_match else ""
     whole = {
         "title": title,
-        "places": places,
+        "places": places(request),
         "here": here,
         "person": user.name,
         "then": then.known(request),
         "has_past": request.META.get(_HAS_PAST, False),
         "stream": bool(user.name) and then.known(request) is None,
         "as_of": request.META.get(_AS_OF, ""),
+        "now": int(clock.now().timestamp() * 1000),
         **context,
     }
     return HttpResponse(_rendered(request, template, whole), status=status)
@@ -243,16 +252,25 @@ def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> s
     return html if found is None else then.lead_on(html, found)
 
 
-def failure(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return any failure as a page, or as a few words for a part of one."""
+def failure(request: HttpRequest, error: Exception, hint: str | None = None) -> HttpResponse:
+    """Return any failure as a page, or as a few words for a part of one.
+
+    ``hint``: what to do next; ``None``: what its code suggests.
+    """
     known = errors.translate(error)
-    context = {"failure": known, "hint": _hint(known)}
+    if hint is None:
+        hint = _TOO_FAR if known.code == 410 and "at" in request.GET else _hint(known)
+    context = {"failure": known, "hint": hint}
     if is_part(request):
         found = part(request, "failure_part.html", context)
         found.status_code = known.code
         return found
-    title = known.reason if known.code != 500 else "Error"
+    title = _TITLES.get(known.code, known.reason)
     return page(request, "failure.html", title, context, status=known.code)
+
+
+_TITLES: Final = {404: "Not found", 410: "No longer kept", 429: "Too many requests", 500: "Error"}
+_TOO_FAR: Final = "Choose a moment closer to now."
 
 
 def _hint(error: StatusError) -> str:
@@ -288,8 +306,9 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def no_csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a form that does not come from a page of ours, or from one that is too old."""
-    sentence = "This form is too old, or came from another place. Open the page again and repeat."
-    return guarded(failure(request, Forbidden(sentence)))
+    sentence = "This form is too old, or came from another place. Nothing was done."
+    hint = "Go back: what you typed is there again. Open the page anew, and send it once more."
+    return guarded(failure(request, Forbidden(sentence), hint))
 
 
 def unknown(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -10,7 +10,7 @@ is told of that alone, all that happened in between in one event::
 
     id: 183412
     event: change
-    data: {"revision": 183412, "pause": 1.0, "changed": {"Pod": ["@node-1"]}}
+    data: {"revision": 183412, "pause": 1.0, "now": 1796000000.0, "changed": {"Pod": ["@node-1"]}}
 
 ``pause`` says how many seconds a page waits between two looks at the same part (``looks.pause``).
 Where that is longer than it has to be, since many pages are open, a page is told of changes as
@@ -44,6 +44,7 @@ from django.contrib.auth import get_user
 from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
+from api import clock
 from api.console import looks
 from api.server import connections
 from api.server.scopes import Receive, Scope, Send
@@ -193,8 +194,12 @@ class _Follower:
         self._anew = threading.Event()
 
     def about(self, cursor: int, person: str) -> dict[str, Any]:
-        """Return what each event says: up to where changes were told, and the pause of pages."""
-        return {"revision": cursor, "pause": round(self.pause(person), 1)}
+        """Return what each event says: up to where changes were told, the pause of pages, the time.
+
+        ``now``: seconds since 1970, for browsers whose clock is another.
+        """
+        now = round(clock.now().timestamp(), 3)
+        return {"revision": cursor, "pause": round(self.pause(person), 1), "now": now}
 
     def pause(self, person: str) -> float:
         """Return the seconds that a page of a person waits between two looks at a part."""

@@ -85,6 +85,7 @@ urlpatterns = [
     ),
     path("find", palette.find, name="find"),
     path("account", account.page, name="account"),
+    path("here", account.here, name="here"),
     path("sign-in/code", signing.code, name="sign-in-code"),
     path("sign-in/company", company.begin, name="company"),
     path("sign-in/company/back", company.back, name="company-back"),

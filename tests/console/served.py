@@ -21,7 +21,7 @@ OF_STRANGERS = frozenset({"sign-in", "sign-in-code", "company", "company-back"})
 
 OF_PROGRAMS = frozenset(
     {
-        "fleet-beside", "fleet-columns", "fleet-pace", "find", "why-columns", "why-helps",
+        "fleet-beside", "fleet-columns", "fleet-pace", "find", "here", "why-columns", "why-helps",
         "nodes-csv", "decisions-csv", "objects-csv", "plan-yaml", "what-if-yaml",
     }
 )  # fmt: skip

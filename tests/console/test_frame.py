@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from api.console import urls
-from tests.console.conftest import text
+from tests.console.conftest import allow, text
 
 PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
 
@@ -98,6 +98,34 @@ def test_who_may_not_list_nodes_gets_a_page_that_says_so(nobody: Client, path: s
     assert "<main" in text(answer)
 
 
+def test_who_may_not_see_nodes_is_led_to_the_first_page_that_is_theirs() -> None:
+    """Also out of a failure, whose button would lead back to one."""
+    rules = [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]
+    browser = allow("petra", rules)
+    answer = browser.get("/console/")
+    assert (answer.status_code, answer["Location"]) == (302, "/console/pods/")
+    refused = browser.get("/console/?q=zone%3Da")
+    assert refused.status_code == 403
+    assert '<a class="button" href="/console/pods/">' in text(refused)
+    assert 'href="/admin/"' not in text(refused)
+
+
+def test_an_open_page_learns_who_is_signed_in_and_what_its_forms_bear(operator: Client) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = operator.cookies
+    found = strict.get("/console/here", HTTP_HX_REQUEST="true").json()
+    assert found["person"] == "anna"
+    sent = {"csrfmiddlewaretoken": found["token"], "what": "cancel"}
+    assert strict.post("/console/account", sent).status_code == 302
+    assert Client().get("/console/here", HTTP_HX_REQUEST="true").status_code == 401
+
+
+def test_who_asks_for_a_past_that_is_not_kept_is_told_so(operator: Client, cluster: None) -> None:
+    answer = operator.get("/console/nodes/?at=2001-01-01T00:00:00Z")
+    assert answer.status_code == 410
+    assert "Choose a moment closer to now" in text(answer)
+
+
 def test_a_part_of_a_page_fails_with_words_and_no_second_frame(nobody: Client) -> None:
     answer = nobody.get("/console/nodes/", HTTP_HX_REQUEST="true")
     assert answer.status_code == 403
@@ -124,3 +152,4 @@ def test_a_form_from_elsewhere_is_refused_by_a_page(operator: Client) -> None:
     answer = strict.post("/console/sign-out")
     assert answer.status_code == 403
     assert "This form is too old" in text(answer)
+    assert "Ask an administrator" not in text(answer)

@@ -93,6 +93,7 @@ PAGES = {
     "find": "find?q=m",
     "find, actions": "find?q=delete+m",
     "account": "account",
+    "here": "here",
     "then: fleet": "?at={then}",
     "then: fleet-columns": "fleet/columns?at={then}",
     "then: fleet-beside": "fleet/beside?at={then}",

@@ -100,6 +100,7 @@ PAGES = (
     "/console/policies/canaries/",
     "/console/policies/canaries/bench/",
     "/console/account",
+    "/console/here",
 )
 """All pages of the console (``tests.console.served``); names in braces are made as it begins."""
 _EXPORTS = ("/console/nodes/csv", "/console/objects/Pod/csv")

@@ -1,5 +1,7 @@
 // What every page does: it follows the changes of the cluster, and takes keys.
 
+import { signed_out, was_signed_out } from "./forms.js";
+
 const body = document.body;
 const live = document.getElementById("live");
 
@@ -22,6 +24,9 @@ const PATIENCE = 20000;
 const due = new Map();
 let heard = Date.now();
 let revision = 0;
+// The browser's clock may go wrong, or jump; times are told by the service's.
+let ahead = Date.now() - Number(body.dataset.now || Date.now());
+const now = () => Date.now() - ahead;
 // What the page was made from.
 const first = new URLSearchParams((body.dataset.stream || "").split("?")[1]).get("after") || "0";
 
@@ -57,6 +62,7 @@ document.addEventListener("htmx:configRequest", (event) => {
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   const part = event.detail.target;
+  if (event.detail.xhr.status === 401) { ended(); return; }
   if (!reads_part(event.detail.requestConfig, part)) return;
   const { status } = event.detail.xhr;
   part.dataset.answered = !status || status === 429 || status >= 500 ? "" : "1";
@@ -127,6 +133,7 @@ function follow() {
     const data = JSON.parse(event.data || "{}");
     if (data.revision) revision = data.revision;
     if (data.pause) pause = data.pause * 1000;
+    if (data.now) ahead = Date.now() - data.now * 1000;
     told();
     live.title = `revision ${revision.toLocaleString("en")}; while much changes, shown again every ${Math.ceil(pause / 1000)} s`;
     handle(data);
@@ -135,14 +142,20 @@ function follow() {
   on("alive", () => {});
   on("change", (data) => changed(data.changed));
   on("resync", everything);
-  mine.addEventListener("signed-out", () => { mine.close(); tell("signed-out", "signed out"); location.assign(`${body.dataset.signIn}?next=${encodeURIComponent(location.pathname + location.search)}`); });
+  mine.addEventListener("signed-out", ended);
   mine.onerror = () => {
     if (mine !== source) return;
     lost = true;
     tell("reconnecting", "reconnecting");
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) follow(); }, 3000);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(async () => { if (mine === source && !(await was_signed_out())) follow(); }, 3000);
   };
 }
+function ended() {
+  source?.close();
+  tell("signed-out", "signed out");
+  signed_out();
+}
+document.addEventListener("console:signed-in", () => { follow(); everything(); });
 // A page that the browser kept while another one was shown comes back without its stream.
 addEventListener("pagehide", () => { source?.close(); tell("connecting", "connecting"); });
 addEventListener("pageshow", (event) => { if (event.persisted) { follow(); everything(); } });
@@ -175,9 +188,8 @@ function spell(seconds) {
   return h < 192 && h % 24 ? `${d}d${h % 24}h` : `${d}d`;
 }
 export function times() {
-  const now = Date.now();
   document.querySelectorAll("time[datetime]").forEach((time) => {
-    const seconds = (now - Date.parse(time.dateTime)) / 1000;
+    const seconds = (now() - Date.parse(time.dateTime)) / 1000;
     const text = time.dataset.form === "age" ? spell(Math.max(0, seconds)) : Math.abs(seconds) < 1 ? "now" : seconds >= 0 ? `${spell(seconds)} ago` : `in ${spell(seconds)}`;
     if (time.textContent !== text) time.textContent = text;
   });
@@ -186,7 +198,7 @@ export function times() {
 function countdowns() {
   document.querySelectorAll("g[data-drawn]").forEach((group) => {
     const { drawn, span, width } = group.dataset;
-    const gone = ((Date.now() - Date.parse(drawn)) / 1000 / span) * width;
+    const gone = ((now() - Date.parse(drawn)) / 1000 / span) * width;
     group.querySelectorAll("rect").forEach((mark) => {
       mark.dataset.from ||= mark.getAttribute("x");
       mark.setAttribute("x", Math.max(0, mark.dataset.from - gone).toFixed(1));
@@ -196,7 +208,9 @@ function countdowns() {
 setInterval(() => { times(); countdowns(); }, 1000);
 
 // ------------------------------------------------------------------ rows: j k Enter x, choosing
-const chosen = new Set();
+// What is chosen stays from page to page of the list, and until a preview of it is confirmed.
+const CHOSEN = "chosen:";
+const chosen = new Set(JSON.parse(sessionStorage.getItem(CHOSEN + location.pathname) || "[]"));
 let at = -1;
 const rows = () => [...document.querySelectorAll("table[data-rows] tbody tr")].filter((row) => row.querySelector("a, input"));
 function move(step) {
@@ -215,8 +229,11 @@ function show() {
   document.querySelectorAll("td.tick input").forEach((box) => { box.checked = chosen.has(box.value); });
   const bar = document.getElementById("chosen");
   if (!bar) return;
+  sessionStorage.setItem(CHOSEN + location.pathname, JSON.stringify([...chosen]));
   bar.hidden = !chosen.size;
-  bar.querySelector("[data-count]").textContent = chosen.size === 1 ? `1 ${bar.dataset.one}` : `${chosen.size} ${bar.dataset.many}`;
+  const count = bar.querySelector("[data-count]");
+  count.textContent = chosen.size === 1 ? `1 ${bar.dataset.one}` : `${chosen.size} ${bar.dataset.many}`;
+  count.title = [...chosen].join(" ");
 }
 document.addEventListener("change", (event) => {
   const box = event.target;
@@ -250,24 +267,32 @@ document.addEventListener("click", (event) => {
   if (button) preview(button.dataset.do);
   if (event.target.closest?.("#open-palette")) open_palette();
   if (event.target.closest?.("#open-keys")) document.getElementById("keys").showModal();
-  const add = event.target.closest?.("[data-add]");
-  if (add) {
-    const box = document.querySelector(`[data-rows-of="${add.dataset.add}"]`);
-    box.append(document.querySelector(`[data-new="${add.dataset.add}"]`).content.cloneNode(true));
-    box.lastElementChild.querySelector("input").focus();
-  }
-  const remove = event.target.closest?.("[data-remove]");
-  if (remove) {
-    const row = remove.closest(".row");
-    row.closest("form").classList.add("dirty");
-    row.querySelectorAll("input:not([type=hidden]), select").forEach((one) => one.remove());
-    remove.remove();
-  }
   const copy = event.target.closest?.("[data-copy]");
-  if (copy) navigator.clipboard?.writeText(copy.dataset.copy).then(() => { const before = copy.textContent; copy.textContent = "copied"; setTimeout(() => { copy.textContent = before; }, 1500); });
+  if (copy) copied(copy);
+  if (event.target.closest?.("[data-choose-none]")) { chosen.clear(); show(); }
 });
+// Without https the browser lends no clipboard: the text is selected, and taken by the old way.
+async function copied(button) {
+  const { copy: text, label = button.textContent } = button.dataset;
+  button.dataset.label = label;
+  let is_done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  if (!is_done) {
+    const field = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
+    button.after(field);
+    field.select();
+    is_done = document.execCommand("copy");
+    field.remove();
+    button.focus();
+  }
+  button.textContent = is_done ? "copied" : "not copied: select the text and copy it yourself";
+  setTimeout(() => { button.textContent = label; }, is_done ? 1500 : 5000);
+}
+// A menu closes when something else is pressed or focused, and by Escape, which leads back to it.
+const menus = () => document.querySelectorAll("details.menu[open], details.who[open]");
+for (const kind of ["click", "focusin"]) {
+  document.addEventListener(kind, (event) => menus().forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
+}
 document.addEventListener("htmx:afterSwap", () => { show(); times(); if (at >= 0) rows()[at]?.classList.add("at"); });
-document.addEventListener("input", (event) => event.target.closest?.("form[data-edits]")?.classList.add("dirty"));
 document.addEventListener("htmx:beforeSwap", (event) => { if ([400, 403, 404, 409, 422].includes(event.detail.xhr.status) || (event.detail.elt.dataset.asks !== undefined && event.detail.xhr.status >= 400)) event.detail.shouldSwap = true; });
 
 // ------------------------------------------------------------------ keys
@@ -276,6 +301,7 @@ document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); open_palette(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.target.closest?.("dialog[open]")) return;
+  if (event.key === "Escape" && menus().length) { menus().forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); }); return; }
   if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable], [data-typed]")) { if (event.key === "Escape") (event.target.shadowRoot?.activeElement || event.target).blur(); return; }
   if (Date.now() - after_g < 1200) {
     const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
@@ -306,6 +332,7 @@ function open_palette() { if (palette && !palette.open) { palette.showModal(); f
 async function search() {
   const mine = ++asked, typed_in = field.value;
   const answer = await fetch(`${palette.dataset.from}?q=${encodeURIComponent(field.value)}`, { headers: { "HX-Request": "true" } });
+  if (answer.status === 401) { palette.close(); ended(); return; }
   if (!answer.ok || mine !== asked) return;
   const found = await answer.json();
   list.replaceChildren(...found.items.map((one, number) => {
@@ -333,11 +360,12 @@ if (palette) {
   let typed = 0;
   field.addEventListener("input", () => { opens = false; clearTimeout(typed); typed = setTimeout(search, 150); });
   palette.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { event.preventDefault(); palette.close(); return; }
     const items = [...list.querySelectorAll("[role=option]")];
-    const now = items.findIndex((one) => one.getAttribute("aria-selected") === "true");
-    if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); pick((now + (event.key === "ArrowDown" ? 1 : -1) + items.length) % Math.max(1, items.length)); }
+    const here = items.findIndex((one) => one.getAttribute("aria-selected") === "true");
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); pick((here + (event.key === "ArrowDown" ? 1 : -1) + items.length) % Math.max(1, items.length)); }
     // Who types and presses Enter at once opens what is found for that, not what was listed before.
-    if (event.key === "Enter") { event.preventDefault(); if (found_for === field.value) open_found(items[now]); else opens = true; }
+    if (event.key === "Enter") { event.preventDefault(); if (found_for === field.value) open_found(items[here]); else opens = true; }
   });
   list.addEventListener("click", (event) => { const item = event.target.closest("[data-to]"); if (item) go(item.dataset.to); });
 }
@@ -377,10 +405,10 @@ if (slider) {
   const out = document.getElementById("time-said");
   const text = document.getElementById("time-at");
   const words = () => { const minutes = STEPS[slider.value]; out.textContent = minutes ? `${spell(minutes * 60)} ago` : "now"; slider.setAttribute("aria-valuetext", out.textContent); };
-  const iso = (minutes) => new Date(Date.now() - minutes * 60000).toISOString().replace(/\.\d+Z$/, "Z");
+  const iso = (minutes) => new Date(now() - minutes * 60000).toISOString().replace(/\.\d+Z$/, "Z");
   const travel = (at) => go(with_({ at, start: "", continue: "", before: "" }));
   if (slider.dataset.at) {
-    const minutes = (Date.now() - Date.parse(slider.dataset.at)) / 60000;
+    const minutes = (now() - Date.parse(slider.dataset.at)) / 60000;
     slider.value = STEPS.reduce((best, step, i) => (Math.abs(step - minutes) < Math.abs(STEPS[best] - minutes) ? i : best), 0);
   }
   words();
@@ -390,7 +418,9 @@ if (slider) {
 }
 
 // ------------------------------------------------------------------ start
+document.getElementById("confirm")?.form.addEventListener("submit", () => Object.keys(sessionStorage).forEach((key) => { if (key.startsWith(CHOSEN)) sessionStorage.removeItem(key); }));
 document.querySelectorAll("[data-load]").forEach(refresh);
+show();
 offer_files();
 follow();
 times();
