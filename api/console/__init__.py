@@ -28,6 +28,8 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
 ``gate``       how the API's servers hand requests over to the console's process
 ``asked``      the changes that an address or a text asks for, as a plan's; the same in kubectl
 ``outcome``    what a plan foretells, and how far it is, as people read it
+``fates``      what becomes of the pods that leave for a plan, counted for pictures
+``hindrances`` what stands in the way of a pod, read from the scheduler's sentence
 ``unforetold`` evicting pods by who may do that and may have no plan made
 ``signing``    signing in and out, with one-time codes; ``company``: by the company's accounts
 ``pace``       latency and throughput of the last hour, drawn on the server

@@ -14,7 +14,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import asked, frame, outcome
+from api.console import asked, fates, frame, kept, outcome
+from api.console.fleet import ZONE
 from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
@@ -136,7 +137,7 @@ def show(
 ) -> HttpResponse:
     """Return the page of a plan; with ``differs`` as an answer that the outcome is another one."""
     changes, status = changes_of(plan), plan.foretold()
-    leaving = outcome.leaving(plan, status)
+    leaving, zones = outcome.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
     context = {
         **_progress(request, plan),
@@ -145,8 +146,9 @@ def show(
         "many": summary.get("leaving", 0) + summary.get("held", 0),
         "leaving": leaving,
         "more_leave": max(len(status.get("leaving") or ()) - len(leaving), 0),
-        "lost": sum(not one.again for one in leaving),
-        "landing": sum(bool(one.lands) for one in leaving),
+        "fates": fates.fates(status.get("leaving") or ()),
+        "zones": zones,
+        "landing": sum(one.pods for one in zones),
         "anyway": outcome.leaving(plan, status, "leavingAnyway"),
         "placed": (status.get("placed") or [])[:_FEW],
         "placed_exist": plan.applied_at is not None
@@ -167,6 +169,14 @@ def show(
     }
     code = 409 if differs else 200
     return frame.page(request, "plan.html", asked.in_words(changes), context, status=code)
+
+
+def _places(request: HttpRequest, status: Manifest) -> Sequence[fates.Place]:
+    """Return in which zones pods land, for who may list nodes."""
+    if not frame.may(request, "list", "nodes"):
+        return ()
+    zones = {one.name: one.labels.get(ZONE, "") for one in kept.nodes().items}
+    return fates.places(status.get("leaving") or (), zones)
 
 
 def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import frame, then
+from api.console import frame, kept, then
 from api.console.shared import Shared
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
@@ -38,6 +38,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
         frame.require(request, "list", "waitinggroups", group="stowage.dev")
         answer = _groups.answer({"remedies": True})
         context["items"] = [_group(one) for one in answer.value["items"][:_MOST_GROUPS]]
+        context["every"] = len(kept.nodes().items)
         context |= {"age": round(answer.age), "is_behind": answer.is_behind}
     except StatusError as error:
         # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,

@@ -10,6 +10,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from api import clock
+from api.console.fates import Fate
+from api.console.hindrances import hindrances
 from api.forms.cells import human_duration, parse_time
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
@@ -121,6 +123,40 @@ def _bar(share: float, title: str, kind: str) -> SafeString:
         ' aria-label="{}"><rect class="rail" width="100" height="8"/>'
         '<rect class="fill" width="{}" height="8"/></svg>',
         kind, title, f"{min(100.0, 100 * share):.1f}",
+    )  # fmt: skip
+
+
+register.filter("hindrances", hindrances)
+
+
+@register.simple_tag
+def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
+    """Return a bar of how many of all nodes a reason stands on; darker where it stands alone."""
+    wide, dark = (100 * min(one / every, 1.0) if every else 0.0 for one in (nodes, alone))
+    says = f"{nodes:,} of {every:,} nodes" + (f", alone on {alone:,}" if alone else "")
+    return format_html(
+        '<svg class="bar nodes" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><rect class="rail" width="100" height="8"/><rect class="fill"'
+        ' width="{}" height="8"/><rect class="alone" width="{}" height="8"/></svg>',
+        says, f"{wide:.1f}", f"{dark:.1f}",
+    )  # fmt: skip
+
+
+@register.simple_tag
+def fates_bar(fates: Sequence[Fate]) -> SafeString:
+    """Return one bar of what becomes of all pods that leave, a stretch for each fate."""
+    every = sum(one.pods for one in fates)
+    begin, parts = 0.0, []
+    for one in fates:
+        wide = 100 * one.pods / max(every, 1)
+        parts.append((one.kind, f"{begin:.2f}", f"{wide:.2f}", f"{one.pods:,} {one.text}"))
+        begin += wide
+    drawn = '<rect class="{}" x="{}" width="{}" height="8"><title>{}</title></rect>'
+    says = ", ".join(f"{one.pods:,} {one.text}" for one in fates)
+    return format_html(
+        '<svg class="bar fates" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}">{}</svg>',
+        says, format_html_join("", drawn, parts),
     )  # fmt: skip
 
 

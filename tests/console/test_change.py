@@ -170,7 +170,7 @@ def test_pods_that_fit_nowhere_are_called_stuck(operator: Client) -> None:
     owned("web-1", "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert '<span class="bad">nowhere</span>' in page
-    assert '<dt>find none</dt><dd class="bad">1</dd>' in page
+    assert '<i class="nowhere"></i>find none</dt><dd>1</dd>' in page
     assert "/console/pods/default/web-1/why" in page
 
 

@@ -6,6 +6,14 @@ const LIGHT = ["#e3e9f1", "#b9cbe6", "#86a6da", "#557fc8", "#2f5597", "#1d2f6f"]
 const DARK = ["#232c39", "#28406a", "#3a62a6", "#5a8bd6", "#8fb8f2", "#d3e3ff"];
 const FULL = { light: "#c2410c", dark: "#ff9d5c" };
 const ENDS = { taints: ["none", "blocks pods"], leaving: ["none", "5 and more"], age: ["new", "a month"] };
+// What is told of each group: its title, and where a node has what is requested and what it offers.
+const USES = [["CPU", "cpu"], ["memory", "memory"], ["pods", "pods"]];
+const USE = 170;
+const share = (members, of) => {
+  const [asked, offered] = members.reduce((sum, one) => [sum[0] + one[of][0], sum[1] + one[of][1]], [0, 0]);
+  return offered ? asked / offered : 0;
+};
+const percent = (part) => `${Math.round(100 * part)} %`;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 if (map) start();
@@ -33,7 +41,7 @@ function start() {
   // To ask for a style costs more than to draw a square: once for a drawing, not for each node.
   function paints() {
     const style = getComputedStyle(document.documentElement);
-    return Object.fromEntries(["mut", "warn", "bad", "fg", "line"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    return Object.fromEntries(["mut", "warn", "bad", "fg", "line", "rail", "fine", "high", "full"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   }
   function mixer(by) {
     const scale = dark.matches ? DARK : LIGHT;
@@ -54,6 +62,7 @@ function start() {
       const answer = await fetch(`${map.dataset.columns}?${query}`, { headers: { "HX-Request": "true", "Stowage-Heard": anew ? "" : map.dataset.heard }, signal: AbortSignal.timeout(20000) }).catch(() => null);
       if (!answer || answer.status === 429 || answer.status >= 500) { map.dispatchEvent(new CustomEvent("console:missed", { bubbles: true })); return; }
       if (answer.status === 400) { problem.innerHTML = await answer.text(); problem.hidden = false; return; }
+      if (answer.status === 401) document.dispatchEvent(new Event("console:signed-out"));
       if (!answer.ok) return;
       problem.hidden = true;
       take(await answer.json());
@@ -92,9 +101,9 @@ function start() {
     labels = [];
     let y = 0;
     for (const [group, members] of by_group) {
-      const use = members.reduce((sum, one) => [sum[0] + one.cpu[0], sum[1] + one.cpu[1]], [0, 0]);
-      const share = use[1] ? Math.round((100 * use[0]) / use[1]) : 0;
-      labels.push([`${group || "without this label"} · ${members.length.toLocaleString("en")} node${members.length === 1 ? "" : "s"} · CPU ${share} % requested`, y + 12]);
+      const name = group || "without this label";
+      const text = `${name.length > 40 ? `${name.slice(0, 39)}…` : name} · ${members.length.toLocaleString("en")} node${members.length === 1 ? "" : "s"}`;
+      labels.push({ text, uses: USES.map(([title, of]) => [title, share(members, of)]), y: y + 12 });
       y += 18;
       members.forEach((one, i) => places.push({ one, x: (i % across) * size, y: y + Math.floor(i / across) * size }));
       y += Math.ceil(members.length / across) * size + 8;
@@ -106,19 +115,51 @@ function start() {
       map.style.height = `${y}px`;
     }
     at = Math.min(at, places.length - 1);
+    tell_groups();
+  }
+
+  // The same in words, for who does not see the map.
+  function tell_groups() {
+    document.getElementById("map-groups").replaceChildren(...labels.map(({ text, uses }) => Object.assign(document.createElement("li"), { textContent: `${text}: requested of ${uses.map(([title, part]) => `${title} ${percent(part)}`).join(", ")}` })));
+  }
+  function fitting(text, width) {
+    let many = text.length;
+    while (many > 1 && context.measureText(text.slice(0, many)).width > width) many -= 1;
+    return many < text.length ? `${text.slice(0, many - 1)}…` : text;
+  }
+  // Beside the name of each group, in columns, how much is requested of what its nodes offer.
+  function draw_groups({ mut, fg, rail, fine, high, full }) {
+    const widest = Math.max(0, ...labels.map(({ text }) => context.measureText(text).width));
+    const left = Math.max(0, Math.min(widest + 18, map.clientWidth - USE));
+    const many = Math.min(USES.length, Math.floor((map.clientWidth - left) / USE));
+    for (const { text, uses, y } of labels) {
+      context.fillStyle = fg;
+      context.fillText(fitting(text, left - 12), 0, y);
+      uses.slice(0, many).forEach(([title, part], number) => {
+        const x = left + number * USE;
+        context.fillStyle = mut;
+        context.fillText(title, x, y);
+        context.fillStyle = rail;
+        context.fillRect(x + 54, y - 8, 60, 8);
+        context.fillStyle = part >= 0.95 ? full : part >= 0.8 ? high : fine;
+        context.fillRect(x + 54, y - 8, 60 * Math.min(1, part), 8);
+        context.fillStyle = mut;
+        context.fillText(percent(part), x + 120, y);
+      });
+    }
   }
 
   function draw() {
     const began = performance.now();
     const ratio = devicePixelRatio || 1;
     const { by } = choice();
-    const { mut, warn, bad, fg, line } = paints();
+    const colours = paints();
+    const { warn, bad, fg, line } = colours;
     const mix = mixer(by);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, map.width, map.height);
     context.font = "12px system-ui, DejaVu Sans, sans-serif";
-    context.fillStyle = mut;
-    labels.forEach(([text, y]) => context.fillText(text, 0, y));
+    draw_groups(colours);
     const s = size - 1;
     for (const { one, x, y } of places) {
       context.globalAlpha = one.dim ? 0.18 : 1;

@@ -1,0 +1,91 @@
+"""What is drawn where a person would rather look than read."""
+
+import re
+
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.console.fates import fates, places
+from api.console.hindrances import Hindrance, hindrances
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from scheduling.framework.types import histogram_message
+from tests.clock import NOW
+from tests.clusterstate.support import create_node, new_pod
+from tests.console.conftest import text
+from tests.console.test_change import CHANGE, owned
+
+_REASONS = st.sampled_from(
+    [
+        "Insufficient cpu",
+        "Insufficient example.com/gpu",
+        "node(s) had untolerated taint(s)",
+        "node(s) didn't match Pod's node affinity/selector",
+        "Too many pods",
+        "rack, or row, is full",
+    ]
+)
+_AFTER = "preemption: 0/9 nodes are available: 8 Preemption is not helpful, 1 No victims found."
+
+
+@given(
+    st.dictionaries(_REASONS, st.integers(1, 5000), min_size=1),
+    st.sampled_from(["", _AFTER]),
+)
+def test_the_scheduler_s_sentence_is_read_as_it_was_counted(
+    counted: dict[str, int], after: str
+) -> None:
+    sentence = histogram_message(5000, list(counted.items()), post_filter_message=after)
+    found = hindrances(sentence)
+    assert {one.text: one.nodes for one in found} == counted
+    assert [one.nodes for one in found] == sorted(counted.values(), reverse=True)
+    assert {one.every for one in found} == {5000}
+
+
+def test_a_sentence_that_counts_no_nodes_is_not_taken_apart() -> None:
+    replaced = histogram_message(9, [], pre_filter_message="persistentvolumeclaim x not found")
+    more = "0/3 nodes are available: 8 Insufficient cpu."
+    for sentence in ("", "no nodes available to schedule pods", replaced, more):
+        assert hindrances(sentence) == []
+    assert hindrances("0/3 nodes are available: 2 rack is full.") == [
+        Hindrance(2, "rack is full", 3)
+    ]
+
+
+def test_the_fleet_draws_what_stands_in_the_way_of_pods_that_wait(operator: Client) -> None:
+    create_node("n1")
+    waits = new_pod("big", cpu="64")
+    sentence = "0/4 nodes are available: 1 node(s) were unschedulable, 3 Insufficient cpu."
+    refusal = Unschedulable(pod_id=waits, message=sentence, rejected_by=("NodeResourcesFit",))
+    set_unschedulable([refusal], now=NOW)
+    page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
+    drawn = re.findall(r'aria-label="(\d+ of \d+)".*?<b>\d+</b> ([^<]+)<', page)
+    assert drawn == [("3 of 4", "Insufficient cpu"), ("1 of 4", "node(s) were unschedulable")]
+
+
+def test_a_preview_draws_what_becomes_of_all_pods_and_where_they_land(operator: Client) -> None:
+    zone = "topology.kubernetes.io/zone"
+    create_node("n1", labels={zone: "a"})
+    create_node("n2", labels={zone: "b"})
+    for number in range(3):
+        owned(f"web-{number}", "n1", cpu="100m")
+    owned("large", "n1", cpu="3")
+    assert text(operator.get(f"{CHANGE}?do=drain&node=n1")).count('class="bar fates"') == 1
+    create_node("n3", labels={zone: "b"}, unschedulable=True)
+    page = text(operator.get(f"{CHANGE}?do=cordon&node=n2"))
+    assert "bar fates" not in page
+    assert "<dt>pods that leave</dt><dd>none</dd>" in page
+
+
+def test_each_pod_that_leaves_has_one_fate_however_many_there_are() -> None:
+    leaving = [
+        *({"pod": f"a/{one}", "landing": {"nodeName": f"n{one % 3}"}} for one in range(900)),
+        {"pod": "a/held", "blockedBy": "PodDisruptionBudget a/b", "landing": {"nodeName": "n1"}},
+        {"pod": "a/lost", "replaced": "never"},
+        {"pod": "a/stuck", "landing": {"nodeName": "", "message": "0/3 nodes are available"}},
+        {"pod": "a/later"},
+    ]
+    found = {one.kind: one.pods for one in fates(leaving)}
+    assert found == {"lands": 900, "unknown": 1, "held": 1, "nowhere": 1, "lost": 1}
+    zones = places(leaving, {"n0": "a", "n1": "b", "n2": "b"})
+    assert [(one.zone, one.pods, one.nodes) for one in zones] == [("b", 600, 2), ("a", 300, 1)]
