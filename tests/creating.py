@@ -14,9 +14,8 @@ def create_pod(
     now: datetime,
     user: User = NOBODY,
     namespace: str = "",
-    dry_run: bool = False,
 ) -> Stored:
     """Create one pod; see ``create_pods``."""
-    (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace, dry_run=dry_run)
+    (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace)
     assert isinstance(stored, Stored)
     return stored

@@ -14,7 +14,7 @@ from api.console.records import problems_of, read_yaml
 from api.forms import bodies, pages, wire
 from api.kinds import foretelling
 from clusterstate import advice
-from clusterstate.actions import objects
+from clusterstate.actions import objects, transactions
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -234,9 +234,9 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
     frame.require(request, "create", "pods", namespace=namespace)
     bodies.put_namespace(metadata, namespace)
     warnings = advice.about("Pod", manifest, time.monotonic())
-    stored = objects.create(
-        _POD, namespace, manifest, now=clock.now(), user=frame.user_of(request), dry_run=dry_run
-    )
+    user = frame.user_of(request)
+    with transactions.work(dry_run=dry_run):
+        stored = objects.create(_POD, namespace, manifest, now=clock.now(), user=user)
     name = msgspec.json.decode(stored.manifest)["metadata"]["name"]
     if not dry_run:
         return namespace, name, {}

@@ -3,6 +3,7 @@
 ::
 
     parsers, protobuf, wire    bodies: from bytes to values, from values to a checked manifest
+                               (``wire``: also ``fieldValidation``)
     bodies, options            the metadata and items of bodies; what stands beside the object
     versioning, pagination     the version in the path, ``limit`` and ``continue``
     negotiation                which parser reads a body, which renderer writes the answer

@@ -15,7 +15,7 @@ after the commit.
 
     scheduler_configuration, canaries, decisions, seals, reservations    what the scheduler keeps
     evictions, eviction_warnings, brakes, paces    who must leave, and what holds that back
-    heartbeats, usage      what nodes' agents report
+    node_heartbeats, usage what nodes' agents report
     quotas, jobs, plans, webhooks                  what is counted, carried out, told
     controller_state, aside, progress, metrics     what loops and controllers keep of themselves
 

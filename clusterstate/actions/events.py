@@ -17,13 +17,12 @@ from clusterstate import actors, admission, catalogue, changes, sql
 from clusterstate.actions import deletion, object_meta, transactions
 from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.stored import Deleted, Row, Stored
-from clusterstate.actions.writing import Writer, judge_deletion
+from clusterstate.actions.writing import Update, Writer, judge_deletion
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_object, not_found
 
@@ -436,22 +435,12 @@ class EventWriter(Writer):
             for namespace, manifest, user in wanted
         ]
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        change: Callable[[Manifest], Manifest],
-        *,
-        now: datetime,
-        user: User,
-        manager: Manager | None = None,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
         """See ``update_event``: fields of an event have no owners."""
-        with transactions.work(dry_run=dry_run):
-            return update_event(namespace, name, change, now=now, user=user)
+        with transaction.atomic():
+            return update_event(
+                wanted.namespace, wanted.name, wanted.change, now=now, user=wanted.user
+            )
 
     def delete_each(
         self, kind: Kind, wanted: Sequence[Deletion], now: datetime

@@ -13,10 +13,8 @@ from django.conf import settings
 
 from clusterstate import locks, sql
 from clusterstate.actions import eviction_warnings
-from clusterstate.actions.stored import Row
-from clusterstate.actions.writing import Writer
+from clusterstate.actions.writing import NewVersion, Writer
 from clusterstate.objects import document, node_taints
-from clusterstate.objects.document import Overlay
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.matching import NO_EXECUTE
 from clusterstate.objects.meta import Manifest
@@ -164,11 +162,8 @@ class NodeWriter(Writer):
         """Return which pods would leave the node."""
         return eviction_warnings.for_node(old, new, now)
 
-    def store(
-        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
-        now: datetime,
-    ) -> int:  # fmt: skip
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """Write the node, and its taints if they differ."""
-        revision = super().store(kind, row, new, old, text, slots, now)
-        rewrite_taints(row.id, old, new)
+        revision = super().store(kind, version, now)
+        rewrite_taints(version.row.id, version.old, version.new)
         return revision

@@ -8,7 +8,7 @@ Locks are taken in this order, by everybody: admission, placement, rows, revisio
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Final
 
@@ -26,7 +26,7 @@ from clusterstate.actions.quota_writer import QuotaWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
 from clusterstate.actions.services import ServiceWriter
 from clusterstate.actions.stored import Deleted, Stored
-from clusterstate.actions.writing import Writer
+from clusterstate.actions.writing import Update, Writer
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.kind import Kind
@@ -60,7 +60,6 @@ def create(
     *,
     now: datetime,
     user: User = NOBODY,
-    dry_run: bool = False,
 ) -> Stored:
     """Create an object; ``namespace`` is empty for kinds without. One transaction.
 
@@ -68,11 +67,8 @@ def create(
         StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
     """
     kind = kind_of(kind)
-    items = [(namespace, manifest)]
-    if dry_run or not is_batched(kind):
-        with transactions.work(dry_run=dry_run):
-            return _writer(kind).create(kind, items, now=now, user=user)[0]
-    return _writer(kind).create(kind, items, now=now, user=user)[0]
+    with nullcontext() if is_batched(kind) else transaction.atomic():
+        return _writer(kind).create(kind, [(namespace, manifest)], now=now, user=user)[0]
 
 
 def create_all(
@@ -80,7 +76,6 @@ def create_all(
     *,
     now: datetime,
     user: User = NOBODY,
-    dry_run: bool = False,
 ) -> list[Stored]:
     """Create objects of any kinds in order, all or none, in one transaction.
 
@@ -88,10 +83,10 @@ def create_all(
     others.
     """
     groups = _groups(wanted)
-    if len(groups) == 1 and not dry_run and is_batched(groups[0][0]):
+    if len(groups) == 1 and is_batched(groups[0][0]):
         kind, items = groups[0]
         return _writer(kind).create(kind, items, now=now, user=user)
-    with transactions.work(dry_run=dry_run):
+    with transaction.atomic():
         if any(kind.in_catalogue for kind, _ in groups):
             catalogue.lock_for_writing()
         return [
@@ -168,7 +163,6 @@ def update(
     user: User = NOBODY,
     manager: Manager | None = None,
     subresource: str | None = "",
-    dry_run: bool = False,
 ) -> Stored:
     """Replace an object by what ``change`` makes of it; only its part through a subresource.
 
@@ -184,17 +178,15 @@ def update(
     """
     kind = kind_of(kind)
     writer = ResizingWriter() if subresource == "resize" else _writer(kind)
-    return writer.update(
-        kind,
-        namespace,
-        name,
-        change,
-        now=now,
+    wanted = Update(
+        namespace=namespace,
+        name=name,
+        change=change,
         user=user,
         manager=manager,
         subresource=subresource or "",
-        dry_run=dry_run,
     )
+    return writer.update(kind, wanted, now)
 
 
 def delete(
@@ -205,7 +197,6 @@ def delete(
     *,
     now: datetime,
     user: User = NOBODY,
-    dry_run: bool = False,
 ) -> Deleted:
     """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
 
@@ -220,7 +211,7 @@ def delete(
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
     wanted = chosen.about(namespace, name, user)
-    with transactions.work(dry_run=dry_run or chosen.dry_run):
+    with transactions.work(dry_run=chosen.dry_run):
         return deletion.only(_writer(kind).delete_each(kind, [wanted], now))
 
 

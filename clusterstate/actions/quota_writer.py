@@ -4,16 +4,18 @@ A quota holds from the transaction that stores it: nothing is created in its nam
 and the count (`actions.quotas`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+
+from django.db import transaction
+from msgspec.structs import replace
 
 from clusterstate.actions import quotas, stored_rows, transactions
 from clusterstate.actions.stored import Stored
-from clusterstate.actions.writing import Writer
+from clusterstate.actions.writing import Update, Writer
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object
 
@@ -42,43 +44,22 @@ class QuotaWriter(Writer):
             results[place] = _as_counted(kind, key, results[place])
         return results
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        change: Callable[[Manifest], Manifest],
-        *,
-        now: datetime,
-        user: User,
-        manager: Manager | None = None,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
         """Update a quota; count again if it asks for other things, or if its status is written."""
         before: list[Manifest] = []
 
         def remembered(stored: Manifest) -> Manifest:
             before[:] = [stored.get("spec") or {}]
-            return change(stored)
+            return wanted.change(stored)
 
-        with transactions.work(dry_run=dry_run):
-            stored = super().update(
-                kind,
-                namespace,
-                name,
-                remembered,
-                now=now,
-                user=user,
-                manager=manager,
-                subresource=subresource,
-            )
+        with transaction.atomic():
+            stored = super().update(kind, replace(wanted, change=remembered), now)
             manifest = decode_object(stored.manifest)
-            if subresource and stored.changed:
-                quotas.count_again(namespace)
+            if wanted.subresource and stored.changed:
+                quotas.count_again(wanted.namespace)
             elif stored.changed and (manifest.get("spec") or {}) != before[0]:
-                quotas.recount(namespace, now=now)
-                return _as_counted(kind, (namespace, name), stored)
+                quotas.recount(wanted.namespace, now=now)
+                return _as_counted(kind, (wanted.namespace, wanted.name), stored)
             return stored
 
 

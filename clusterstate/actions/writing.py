@@ -41,6 +41,27 @@ class _New(msgspec.Struct, frozen=True):
     generated: bool
 
 
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object is to become, and who wants it; see `actions.objects.update`."""
+
+    namespace: str
+    name: str
+    change: Callable[[Manifest], Manifest]
+    user: User
+    manager: Manager | None
+    subresource: str
+
+
+class NewVersion(msgspec.Struct, frozen=True):
+    """A version of a locked object to write; ``slots`` fill those of its document ``text``."""
+
+    row: Row
+    new: Manifest
+    old: Manifest
+    text: str
+    slots: Overlay
+
+
 class Writer:
     """How objects of a kind are created, updated and deleted; each call is one transaction."""
 
@@ -71,20 +92,17 @@ class Writer:
         """Return warnings about what an update would bring about; asked in dry runs."""
         return []
 
-    def store(
-        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
-        now: datetime,
-    ) -> int:  # fmt: skip
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """Write the new version of a locked row; return its revision."""
-        strategy = kind.strategy
+        new, old = version.new, version.old
         return stored_rows.update_row(
             kind,
-            row,
+            version.row,
             new,
-            text,
+            version.text,
             now=now,
-            placement=strategy.moves_placement(new, old),
-            logged=strategy.is_logged(new, old),
+            placement=kind.strategy.moves_placement(new, old),
+            logged=kind.strategy.is_logged(new, old),
         )
 
     def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
@@ -254,21 +272,11 @@ class Writer:
             prepared.append(_New(place, admitted, generated))
         return prepared, refused
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        change: Callable[[Manifest], Manifest],
-        *,
-        now: datetime,
-        user: User,
-        manager: Manager | None = None,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Stored:
-        """Replace an object by what ``change`` makes of it; see `actions.objects.update`."""
-        with transactions.work(dry_run=dry_run):
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+        """Replace an object by what ``wanted.change`` makes of it; see `actions.objects.update`."""
+        namespace, name, subresource = wanted.namespace, wanted.name, wanted.subresource
+        user, manager = wanted.user, wanted.manager
+        with transaction.atomic():
             if kind.in_catalogue:
                 catalogue.lock_for_writing()
             context = catalogue.current()
@@ -279,7 +287,7 @@ class Writer:
             # Earlier versions stored them. As with etcd, they are gone with the next write, which
             # they change nothing about: neither the generation nor a spec that may not change.
             schema.drop_unknown(kind.name, old, current)
-            new = object_meta.merge_update(kind, old, change(current), subresource)
+            new = object_meta.merge_update(kind, old, wanted.change(current), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
             self.permit(kind, admitted.manifest, old, user, subresource)
             new = self.settle(admitted.manifest, old, now)
@@ -300,21 +308,19 @@ class Writer:
                 warnings = [*warnings, *self.foretell(new, old, now)]
             leaves = new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new)
             books = None if leaves else self.charge_update(kind, new, old, subresource)
-            revision = self._write(kind, row, new, old, text, slots, now)
+            revision = self._write(kind, NewVersion(row, new, old, text, slots), now)
             if books is not None:
                 books.write(now)
             body = transactions.told(text, revision, slots, before=row.revision)
             return Stored(body, revision, warnings, row.uid)
 
-    def _write(
-        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
-        now: datetime,
-    ) -> int:  # fmt: skip
+    def _write(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """Write the new version of a locked row, or remove it if nothing keeps it any more."""
+        new, old = version.new, version.old
         if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
-            (revision,) = self.remove(kind, [row], now)
+            (revision,) = self.remove(kind, [version.row], now)
         else:
-            revision = self.store(kind, row, new, old, text, slots, now)
+            revision = self.store(kind, version, now)
             if not kind.strategy.is_logged(new, old):
                 return revision
             if kind.in_catalogue and not kind.strategy.moves_admission(new, old):
@@ -343,7 +349,11 @@ class Writer:
 
         def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
             return [
-                self.store(kind, row, one.manifest, row.manifest(), one.text, one.overlay, now)
+                self.store(
+                    kind,
+                    NewVersion(row, one.manifest, row.manifest(), one.text, one.overlay),
+                    now,
+                )
                 for row, one in outcomes
                 if one.manifest is not None
             ]

@@ -66,19 +66,12 @@ class ApiTokenAdmin(CommonAdmin[ApiToken]):
     search_fields = ("user__username", "identity", "name")
     ordering = ("-created_at",)
     fields = readonly_fields = ("stands_for", "name", "groups", "created_at", "expires_at")
+    nobody_may = frozenset({"add", "change"})  # `manage.py createtoken` makes another one
 
     @display(description="user", ordering="user__username")
     def stands_for(self, token: ApiToken) -> str:
         """Return the user or node."""
         return token.stands_for
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: `manage.py createtoken` makes them."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
-        """Return False: another token is made, and this one taken back."""
-        return False
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
         """Take one back."""
@@ -98,14 +91,7 @@ class OneTimeCodesAdmin(CommonAdmin[OneTimeCodes]):
     list_select_related = ("person",)
     ordering = ("person__username",)
     fields = readonly_fields = ("person", "since", "failures", "failed_at")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: each person sets them up in the console."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: OneTimeCodes | None = None) -> bool:
-        """Return False: each person sets them up in the console."""
-        return False
+    nobody_may = frozenset({"add", "change"})  # each person sets codes up in the console
 
 
 @admin.register(AccessAttempt)
@@ -118,11 +104,4 @@ class AccessAttemptAdmin(CommonAdmin[AccessAttempt]):
     fields = readonly_fields = (
         "username", "ip_address", "user_agent", "failures_since_start", "attempt_time",
     )  # fmt: skip
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: they are counted by the log-in."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: AccessAttempt | None = None) -> bool:
-        """Return False: they are counted by the log-in."""
-        return False
+    nobody_may = frozenset({"add", "change"})  # the log-in counts attempts

@@ -84,6 +84,21 @@ def requester(request: HttpRequest) -> User:
 class CommonAdmin(ModelAdmin[Object]):
     """What every list has: its actions and their bounds, columns, the history of an object."""
 
+    nobody_may: frozenset[str] = frozenset()
+    """Which of add, change and delete nobody may do here, whatever the person's roles allow."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return whether the person may add an object."""
+        return "add" not in self.nobody_may and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
+        """Return whether the person may change an object, or this one."""
+        return "change" not in self.nobody_may and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
+        """Return whether the person may delete an object, or this one."""
+        return "delete" not in self.nobody_may and super().has_delete_permission(request, obj)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -180,19 +195,9 @@ class ObjectAdmin(CommonAdmin[Object]):
 
 
 class ReadOnlyAdmin(CommonAdmin[Object]):
-    """Looking only: these objects are made and changed by the API."""
+    """Looking only: these objects are made, changed and deleted by the API."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: such objects come by the API."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
-        """Return False: they are changed by the API."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
-        """Return False: they are deleted by the API."""
-        return False
+    nobody_may = frozenset({"add", "change", "delete"})
 
 
 __all__ = [

@@ -80,18 +80,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     actions = ("make_current",)
     warn_unsaved_form = True
     list_fullwidth = True
-
-    def has_change_permission(
-        self, request: HttpRequest, obj: SchedulerConfiguration | None = None
-    ) -> bool:
-        """Return False: a revision stays as it was; the next one is added."""
-        return False
-
-    def has_delete_permission(
-        self, request: HttpRequest, obj: SchedulerConfiguration | None = None
-    ) -> bool:
-        """Return False: decisions name the revision that made them."""
-        return False
+    nobody_may = frozenset({"change", "delete"})  # decisions name the revision that made them
 
     def get_fields(self, request: HttpRequest, obj: SchedulerConfiguration | None = None) -> Any:
         """Return the form's fields, or what is shown of a revision."""

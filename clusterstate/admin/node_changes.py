@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.actions import objects
+from clusterstate.actions import objects, transactions
 from clusterstate.admin.clock import now
 from clusterstate.admin.forms import refusals
 from clusterstate.admission.request import User
@@ -95,7 +95,7 @@ def fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-def write(name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool = False) -> None:
+def write(name: str, wanted: Wanted, *, new: bool, user: User) -> None:
     """Create or update the node through the action.
 
     Spec and status are two requests, as in the API; the caller's transaction makes them one.
@@ -103,24 +103,23 @@ def write(name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool = F
     Raises:
         StatusError: refused.
     """
-    for call in _requests(name, wanted, new=new, user=user, dry_run=dry_run):
+    for call in _requests(name, wanted, new=new, user=user):
         call()
 
 
 def tried(name: str, wanted: Wanted, *, new: bool, user: User) -> list[tuple[str, str]]:
     """Return everything that speaks against writing this: field path and message each."""
     problems: list[tuple[str, str]] = []
-    for call in _requests(name, wanted, new=new, user=user, dry_run=True):
+    for call in _requests(name, wanted, new=new, user=user):
         try:
-            call()
+            with transactions.rehearsal():
+                call()
         except StatusError as error:
             problems += [found for found in refusals(error) if found not in problems]
     return problems
 
 
-def _requests(
-    name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool
-) -> list[Callable[[], object]]:
+def _requests(name: str, wanted: Wanted, *, new: bool, user: User) -> list[Callable[[], object]]:
     if new:
         # No agent reports for a node that a person adds; it is taken to be ready.
         condition = {
@@ -136,18 +135,11 @@ def _requests(
             "metadata": {"name": name},
             "status": {"conditions": [condition]},
         }
-        return [
-            lambda: objects.create(
-                "Node", "", wanted.applied_to(bare), now=now(), user=user, dry_run=dry_run
-            )
-        ]
+        return [lambda: objects.create("Node", "", wanted.applied_to(bare), now=now(), user=user)]
     unseen = msgspec.structs.replace(wanted, seen="")
     return [
+        lambda: objects.update("Node", "", name, wanted.applied_to, now=now(), user=user),
         lambda: objects.update(
-            "Node", "", name, wanted.applied_to, now=now(), user=user, dry_run=dry_run
+            "Node", "", name, unseen.applied_to, subresource="status", now=now(), user=user
         ),
-        lambda: objects.update(
-            "Node", "", name, unseen.applied_to, subresource="status", now=now(), user=user,
-            dry_run=dry_run,
-        ),
-    ]  # fmt: skip
+    ]

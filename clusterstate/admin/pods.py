@@ -75,6 +75,7 @@ class PodAdmin(ObjectAdmin[Pod]):
         "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",
         "next_try", "priority", "scheduler_name", "control_group", "created", "manifest",
     )  # fmt: skip
+    nobody_may = frozenset({"add", "change"})  # pods come, and are changed, by the API
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
         """Return pods with their place in the queue and the id of their node's row."""
@@ -91,14 +92,6 @@ class PodAdmin(ObjectAdmin[Pod]):
                 node_id=Subquery(node),
             )
         )
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: pods come by the API."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Pod | None = None) -> bool:
-        """Return False: pods are changed by the API."""
-        return False
 
     @display(description="Status", ordering="phase")
     def state(self, pod: Any) -> SafeString:

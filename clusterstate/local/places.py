@@ -86,9 +86,9 @@ def run_directory(state: Path) -> Path:
     return Path(short) / f"stowage-{os.geteuid()}-{_digest(state)}"
 
 
-def postgres_url(state: Path, database: str = DATABASE) -> str:
+def postgres_url(state: Path) -> str:
     """Return the URL under which the embedded PostgreSQL of this state directory answers."""
-    return f"postgresql://postgres@/{database}?host={run_directory(state)}-pg"
+    return f"postgresql://postgres@/{DATABASE}?host={run_directory(state)}-pg"
 
 
 def redis_url(state: Path) -> str:

@@ -28,4 +28,9 @@ mirror's snapshot, which *assumes* each placed pod at once; the binder writes th
 ``changes`` confirm it, or the snapshot *forgets* the pod and the pod goes back to the queue. The
 rows are the truth and every write is conditional on them, so the memory of this package may be
 thrown away at any moment: a restarted worker loads the rows and decides the same.
+
+A plugin that raises fails the pod that it was asked about, and no other: `framework.outcomes`
+makes a ``PluginFailed`` of the exception, ``engine.cycle`` a decision with the outcome ``error``,
+and the queue lets the pod wait as one that failed otherwise. An exception of anything else fails
+the batch (``failed_batches``).
 """

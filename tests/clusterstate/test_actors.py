@@ -10,7 +10,7 @@ import pytest
 from django.db import ProgrammingError, connection, transaction
 
 from clusterstate import actors, changes, memory, sql
-from clusterstate.actions import bootstrap, events, heartbeats, housekeeping, objects
+from clusterstate.actions import bootstrap, events, housekeeping, node_heartbeats, objects
 from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, bind_pods
@@ -61,7 +61,7 @@ def test_every_writer_writes_who_it_is() -> None:
         set_unschedulable([Unschedulable(pod_id=first, message="no", stage="backoff")], now=NOW)
         nominate(first, "n1", now=NOW)
         bind_pods([Binding(first, "n1"), Binding(second, "n1")], snapshot_revision=1 << 40, now=NOW)
-        heartbeats.mark_pods_not_ready(["n1"], now=NOW)
+        node_heartbeats.mark_pods_not_ready(["n1"], now=NOW)
         evict_pod("default", "p1", {}, now=NOW)
         finish_deletions([first], now=LATER)
         objects.delete("Pod", "default", "p2", now=NOW)

@@ -15,6 +15,7 @@ from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.errors import Expired
 from clusterstate.queries.eviction_news import eviction_news
 from clusterstate.queries.lists import Page, list_page
@@ -351,7 +352,8 @@ def test_the_signal_comes_after_the_commit_and_not_after_a_rollback() -> None:
         with transaction.atomic():
             create_pod(pod("b"), now=NOW)
             transaction.set_rollback(True)
-        create_pod(pod("c"), now=NOW, dry_run=True)
+        with rehearsal():
+            create_pod(pod("c"), now=NOW)
         assert len(heard) == 1
         with transaction.atomic():
             inner = create_pod(pod("d"), now=NOW)

@@ -21,6 +21,7 @@ from clusterstate.actions.pods.queue import (
 )
 from clusterstate.actions.pods.status import fail_pods, nominate
 from clusterstate.actions.stored import Stored
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.errors import (
     AlreadyExists,
     BadRequest,
@@ -175,12 +176,14 @@ def test_an_error_inside_a_callers_transaction_leaves_it_usable() -> None:
 
 def test_a_dry_run_answers_and_stores_nothing() -> None:
     before = counts()
-    stored = create_pod(pod("a"), now=NOW, dry_run=True)
+    with rehearsal():
+        stored = create_pod(pod("a"), now=NOW)
     assert decode_object(stored.manifest)["spec"]["schedulerName"] == "default-scheduler"
     assert counts() == before
     new_pod("b")
     after = counts()
-    objects.update("Pod", "default", "b", labelled(x="y"), now=NOW, dry_run=True)
+    with rehearsal():
+        objects.update("Pod", "default", "b", labelled(x="y"), now=NOW)
     objects.delete("Pod", "default", "b", {"dryRun": True}, now=NOW)
     assert counts() == after
     # A class that was rolled back must not be remembered.

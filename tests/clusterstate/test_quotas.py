@@ -10,6 +10,7 @@ from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.errors import AlreadyExists, Forbidden, StatusError
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
@@ -127,11 +128,12 @@ def test_in_a_batch_each_has_its_own_answer() -> None:
 
 def test_a_rehearsal_charges_nothing_and_is_refused_alike() -> None:
     quota({"pods": "1"})
-    create_pod(manifest("a"), namespace="team", now=NOW, dry_run=True)
+    with rehearsal():
+        create_pod(manifest("a"), namespace="team", now=NOW)
     assert used() == {"pods": "0"}
     pod("a")
-    with pytest.raises(Forbidden):
-        create_pod(manifest("b"), namespace="team", now=NOW, dry_run=True)
+    with pytest.raises(Forbidden), rehearsal():
+        create_pod(manifest("b"), namespace="team", now=NOW)
 
 
 @pytest.mark.parametrize("end", ["deleted", "evicted", "failed", "collection", "statement"])

@@ -103,13 +103,11 @@ def bind(pod_id: int, node: str, *, now: dt.datetime = NOW) -> None:
     assert found.bound
 
 
-def set_taints(
-    node: str, *taints: dict[str, str], now: dt.datetime = NOW, dry_run: bool = False
-) -> Stored:
+def set_taints(node: str, *taints: dict[str, str], now: dt.datetime = NOW) -> Stored:
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         return {**manifest, "spec": {**(manifest.get("spec") or {}), "taints": list(taints)}}
 
-    return objects.update("Node", "", node, change, now=now, dry_run=dry_run)
+    return objects.update("Node", "", node, change, now=now)
 
 
 def set_labels(node: str, now: dt.datetime = NOW, **labels: str) -> None:

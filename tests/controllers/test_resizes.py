@@ -9,6 +9,7 @@ from clusterstate import changes, sql
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
 from clusterstate.actions.stored import Stored
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.errors import Forbidden
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import resizes as waiting_resizes
@@ -56,17 +57,13 @@ def place(name: str, cpu: str, memory: str = "1Gi", *, node: str = "n1", **more:
     return make_pod(name, node, **asking(cpu, memory), **more)
 
 
-def resize(
-    name: str, cpu: str, memory: str = "1Gi", *, now: datetime = NOW, dry_run: bool = False
-) -> Stored:
+def resize(name: str, cpu: str, memory: str = "1Gi", *, now: datetime = NOW) -> Stored:
     def change(manifest: Manifest) -> Manifest:
         container = {**manifest["spec"]["containers"][0]}
         container["resources"] = {"requests": {"cpu": cpu, "memory": memory}}
         return {**manifest, "spec": {**manifest["spec"], "containers": [container]}}
 
-    return objects.update(
-        "Pod", "default", name, change, now=now, subresource="resize", dry_run=dry_run
-    )
+    return objects.update("Pod", "default", name, change, now=now, subresource="resize")
 
 
 def report(name: str, **status: Any) -> None:
@@ -178,7 +175,8 @@ def events() -> list[tuple[str, str]]:
 def test_events_say_what_became_of_a_resize() -> None:
     place("p", "2")
     place("q", "1")
-    resize("p", "4", dry_run=True)
+    with rehearsal():
+        resize("p", "4")
     assert events() == []
     resize("p", "4")
     assert events() == [("Warning", "ResizeDeferred")]
@@ -304,7 +302,8 @@ def test_a_dry_run_leaves_nothing() -> None:
     place("p", "2")
     place("q", "1")
     before = pod("p")
-    stored = resize("p", "4", dry_run=True)
+    with rehearsal():
+        stored = resize("p", "4")
     assert "Deferred" in stored.warnings[0]
     assert decode_object(stored.manifest)["metadata"]["generation"] == 2
     assert pod("p") == before

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from api import clock
-from clusterstate.actions import heartbeats
+from clusterstate.actions import node_heartbeats
 from clusterstate.queries.objects import decode_object, find_object
 from tests.admin.conftest import person
 from tests.api.conftest import Api, make_token
@@ -167,7 +167,7 @@ def test_conditions_and_heartbeats_of_any_day_stop_nobody(api, administrator, at
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
     status = {"conditions": [scheduled], "startTime": at, "phase": "Running"}
     api.patch("/api/v1/namespaces/default/pods/extreme/status", {"status": status}).ok()
-    heartbeats.mark_pods_not_ready(["n1"], now=NOW)
+    node_heartbeats.mark_pods_not_ready(["n1"], now=NOW)
     served(api, administrator)
 
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from clusterstate import memory, sql
 from clusterstate.actions import objects
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.queries.eviction_timers import waiting_timers
@@ -104,7 +105,8 @@ class Timers(RuleBasedStateMachine):
         timers.follow(self.now)
         before = {one.name: one.due_at for one in waiting_timers()}
         wanted = [taint(key) for key in keys]
-        told = set_taints(node, *wanted, now=self.now, dry_run=True).warnings
+        with rehearsal():
+            told = set_taints(node, *wanted, now=self.now).warnings
         set_taints(node, *wanted, now=self.now)
         timers.follow(self.now)
         hastened = [

@@ -1,5 +1,7 @@
 """Whatever happens in whatever order, a quota shows what there is, and is never exceeded."""
 
+from contextlib import nullcontext
+
 import pytest
 from django.db import transaction
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,7 @@ from clusterstate.actions import bootstrap, objects, quotas
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
+from clusterstate.actions.transactions import rehearsal
 from clusterstate.objects.errors import AlreadyExists, Forbidden, StatusError
 from clusterstate.objects.quantity import Quantity
 from clusterstate.queries.lists import list_page
@@ -106,13 +109,13 @@ class Quotas(RuleBasedStateMachine):
         rehearsed=st.booleans(),
     )
     def create(self, wanted, together, rehearsed):
-        self.attempt(
-            create_pods,
-            [pod(*one) for one in wanted],
-            namespace="team",
-            all_or_nothing=together,
-            dry_run=rehearsed,
-        )
+        with rehearsal() if rehearsed else nullcontext():
+            self.attempt(
+                create_pods,
+                [pod(*one) for one in wanted],
+                namespace="team",
+                all_or_nothing=together,
+            )
 
     @rule(name=NAMES, how=st.sampled_from(["delete", "evict", "fail", "statement"]))
     def end(self, name, how):

@@ -27,9 +27,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+from django.db import transaction
 
 from clusterstate import actors, admission, catalogue, changes, locks, sql
-from clusterstate.actions import object_meta, transactions
+from clusterstate.actions import object_meta
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.versions import lock_pod, write_version
@@ -291,7 +292,6 @@ def bind_pod(
     resource_version: str = "",
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
-    dry_run: bool = False,
 ) -> int:
     """Bind one pod as a client's Binding says, whatever room the node has; return the revision.
 
@@ -315,7 +315,7 @@ def bind_pod(
         )
 
     context = catalogue.current()
-    with transactions.work(dry_run=dry_run):
+    with transaction.atomic():
         sql.run(_LOCK_PLACEMENT_SHARED)
         row = lock_pod(namespace, name)
         old = row.manifest()

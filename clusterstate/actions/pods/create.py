@@ -120,7 +120,6 @@ def create_pods(
     user: User = NOBODY,
     namespace: str = "",
     all_or_nothing: bool = True,
-    dry_run: bool = False,
 ) -> list[Stored | StatusError]:
     """Create pods in one statement; return one result each, in order.
 
@@ -133,9 +132,6 @@ def create_pods(
             in the list.
     """
     wanted = [(namespace, manifest, user) for manifest in manifests]
-    if dry_run:
-        with transactions.work(dry_run=True):
-            return _create(wanted, now, all_or_nothing=all_or_nothing)
     return _create(wanted, now, all_or_nothing=all_or_nothing)
 
 

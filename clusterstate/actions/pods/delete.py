@@ -1,14 +1,13 @@
 """Delete pods: gracefully for a client, and for good when nothing keeps them any more."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from typing import Final
 
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import deletion, object_meta, transactions
+from clusterstate.actions import deletion, object_meta
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.pods.clauses import FINISHED, POD
@@ -39,7 +38,6 @@ def delete_pod(
     uid: str = "",
     resource_version: str = "",
     user: User = NOBODY,
-    dry_run: bool = False,
     condition: Manifest | None = None,
     propagation: Policy | None = None,
 ) -> Deleted:
@@ -67,9 +65,7 @@ def delete_pod(
         propagation=propagation,
         condition=condition,
     )
-    # Without a dry run the deletion's own transaction is enough.
-    with transactions.rehearsal() if dry_run else nullcontext():
-        return deletion.only(delete_pods_each([wanted], now=now))
+    return deletion.only(delete_pods_each([wanted], now=now))
 
 
 def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:

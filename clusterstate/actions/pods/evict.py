@@ -48,9 +48,8 @@ def evict_pod(
         EvictionPaced: the rate of its zone does.
         NotFound, Conflict: as for ``delete_pod``.
     """
-    dry_run = bool(options.get("dryRun"))
     preconditions = options.get("preconditions") or {}
-    with transactions.work(dry_run=dry_run):
+    with transactions.work(dry_run=bool(options.get("dryRun"))):
         if condition is None:
             brakes.admit(namespace, name, now=now)
         # The budget's row is locked before the pod's, by everybody.

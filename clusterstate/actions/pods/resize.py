@@ -17,7 +17,6 @@ on the node is then all that there is, and a bind that was decided on an earlier
 where the pod grew (``node.placement_revision``).
 """
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -32,12 +31,10 @@ from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.actions.pods.writer import PodWriter, usage_of
 from clusterstate.actions.stored import Row, Stored
-from clusterstate.admission.request import User
+from clusterstate.actions.writing import NewVersion, Update
 from clusterstate.objects import document, resizing
-from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.resizing import Verdict
 from clusterstate.queries import resizes
@@ -65,34 +62,19 @@ class ResizingWriter(PodWriter):
         self._warnings: list[str] = []
         self._why: Verdict | None = None
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        change: Callable[[Manifest], Manifest],
-        *,
-        now: datetime,
-        user: User,
-        manager: Manager | None = None,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
         """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
 
         def work() -> Stored:
             self._waits, self._warnings, self._why = None, [], None
-            with transactions.work(dry_run=dry_run):
-                self._books, _ = quotas.open_books([namespace])
-                stored = super(ResizingWriter, self).update(
-                    kind, namespace, name, change, now=now, user=user, manager=manager,
-                    subresource=subresource,
-                )  # fmt: skip
+            with transaction.atomic():
+                self._books, _ = quotas.open_books([wanted.namespace])
+                stored = super(ResizingWriter, self).update(kind, wanted, now)
                 self._books.write(now)
                 return stored
 
         stored = again_after_deadlock(work)
-        if self._waits is not None and not dry_run and not transactions.is_rehearsal():
+        if self._waits is not None and not transactions.is_rehearsal():
             assert self._row is not None
             _tell(self._row, self._why, now)
         return msgspec.structs.replace(stored, warnings=[*stored.warnings, *self._warnings])
@@ -151,16 +133,13 @@ class ResizingWriter(PodWriter):
             books.take_back(namespace, charged)
         return None
 
-    def store(
-        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
-        now: datetime,
-    ) -> int:  # fmt: skip
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """See ``write_version``; note a resize that waits."""
-        revision = super().store(kind, row, new, old, text, slots, now)
+        revision = super().store(kind, version, now)
         if self._waits:
-            sql.run(_NOTE, (row.id, now))
+            sql.run(_NOTE, (version.row.id, now))
         elif self._waits is not None:
-            forget([row.id])
+            forget([version.row.id])
         return revision
 
 

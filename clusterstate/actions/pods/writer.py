@@ -10,10 +10,9 @@ from clusterstate.actions.pods.create import create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.stored import Deleted, Row, Stored
-from clusterstate.actions.writing import Writer
+from clusterstate.actions.writing import NewVersion, Writer
 from clusterstate.admission.request import User
 from clusterstate.objects import resizing, scheduling_class, usage
-from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -45,13 +44,11 @@ class PodWriter(Writer):
         """See ``lock_pod``."""
         return lock_pod(namespace, name)
 
-    def store(
-        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
-        now: datetime,
-    ) -> int:  # fmt: skip
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """See ``write_version``; quotas note a pod that gets a time by which it must end."""
+        row, new, old = version.row, version.new, version.old
         grows = bool(row.overlay.node_name) and resizing.grows(new, old)
-        revision = write_version(row, new, text, slots, now=now, grows=grows)
+        revision = write_version(row, new, version.text, version.slots, now=now, grows=grows)
         if usage.is_terminating(new) != usage.is_terminating(old):
             finished = row.phase in FINISHED
             quotas.note_change(row.id, row.document_id, row.class_id, finished=finished)

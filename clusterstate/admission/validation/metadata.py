@@ -26,41 +26,39 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 NameCheck = Callable[[str], formats.Problems]
 
 
-def validate_object_meta(
-    meta: Manifest, *, namespaced: bool, name: NameCheck, path: str = "metadata"
-) -> Errors:
+def validate_object_meta(meta: Manifest, *, namespaced: bool, name: NameCheck) -> Errors:
     """Return what is wrong with the metadata of a new object."""
     errors: Errors = []
     own_name = meta.get("name") or ""
     generate_name = meta.get("generateName") or ""
     if generate_name:
         prefix = labels.mask_trailing_dash(generate_name)
-        errors += invalid_each(f"{path}.generateName", generate_name, name(prefix))
+        errors += invalid_each("metadata.generateName", generate_name, name(prefix))
     if own_name:
         problems = name(own_name)
         if problems:
-            errors += invalid_each(f"{path}.name", own_name, problems)
+            errors += invalid_each("metadata.name", own_name, problems)
     else:
-        errors.append(required(f"{path}.name", "name or generateName is required"))
+        errors.append(required("metadata.name", "name or generateName is required"))
     namespace = meta.get("namespace") or ""
     if namespaced:
         if not namespace:
-            errors.append(required(f"{path}.namespace"))
+            errors.append(required("metadata.namespace"))
         elif problems := formats.dns_label(namespace):
-            errors += invalid_each(f"{path}.namespace", namespace, problems)
+            errors += invalid_each("metadata.namespace", namespace, problems)
     elif namespace:
-        errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
-    return errors + _new_accessor_meta(meta, path)
+        errors.append(forbidden("metadata.namespace", "not allowed on this type"))
+    return errors + _new_accessor_meta(meta)
 
 
-def _new_accessor_meta(meta: Manifest, path: str) -> Errors:
+def _new_accessor_meta(meta: Manifest) -> Errors:
     """Return what is wrong with a new object's generation, finalizers, labels, notes, owners."""
     errors: Errors = []
     if (generation := meta.get("generation") or 0) < 0:
-        errors.append(invalid(f"{path}.generation", generation, NEGATIVE))
-    errors += _labels_annotations_owners(meta, path)
+        errors.append(invalid("metadata.generation", generation, NEGATIVE))
+    errors += _labels_annotations_owners(meta)
     if finalizers := meta.get("finalizers"):
-        where = f"{path}.finalizers"
+        where = "metadata.finalizers"
         for finalizer in finalizers:
             errors += invalid_each(where, finalizer, formats.qualified_name(finalizer))
         if "orphan" in finalizers and "foregroundDeletion" in finalizers:
@@ -70,14 +68,14 @@ def _new_accessor_meta(meta: Manifest, path: str) -> Errors:
     return errors
 
 
-def _labels_annotations_owners(meta: Manifest, path: str) -> Errors:
+def _labels_annotations_owners(meta: Manifest) -> Errors:
     errors: Errors = []
     if labels := meta.get("labels"):
-        errors += validate_labels(labels, f"{path}.labels")
+        errors += validate_labels(labels, "metadata.labels")
     if annotations := meta.get("annotations"):
-        errors += validate_annotations(annotations, f"{path}.annotations")
+        errors += validate_annotations(annotations, "metadata.annotations")
     if owners := meta.get("ownerReferences"):
-        errors += _owner_references(owners, f"{path}.ownerReferences")
+        errors += _owner_references(owners, "metadata.ownerReferences")
     return errors
 
 
@@ -151,7 +149,7 @@ def _unqualified_finalizers(finalizers: list[str], path: str) -> Errors:
     ]
 
 
-def validate_object_meta_update(new: Manifest, old: Manifest, path: str = "metadata") -> Errors:
+def validate_object_meta_update(new: Manifest, old: Manifest) -> Errors:
     """Return what may not change in the metadata of a stored object, and what is wrong with it.
 
     As upstream, finalizers are looked at less closely than in a new object: what stands around
@@ -169,18 +167,18 @@ def validate_object_meta_update(new: Manifest, old: Manifest, path: str = "metad
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}"
             )
-            errors.append(forbidden(f"{path}.finalizers", detail))
+            errors.append(forbidden("metadata.finalizers", detail))
     if not new.get("resourceVersion"):
         errors.append(
             invalid(
-                f"{path}.resourceVersion",
+                "metadata.resourceVersion",
                 new.get("resourceVersion") or "",
                 "must be specified for an update",
             )
         )
     if (new.get("generation") or 0) < (old.get("generation") or 0):
         errors.append(
-            invalid(f"{path}.generation", new.get("generation") or 0, "must not be decremented")
+            invalid("metadata.generation", new.get("generation") or 0, "must not be decremented")
         )
     for name, empty in (
         ("name", ""),
@@ -193,9 +191,9 @@ def validate_object_meta_update(new: Manifest, old: Manifest, path: str = "metad
         value = new.get(name)
         if (value or empty) != (old.get(name) or empty):
             shown = deletion if name == "deletionTimestamp" else value
-            errors.append(invalid(f"{path}.{name}", shown, IMMUTABLE))
-    errors += _labels_annotations_owners(new, path)
-    return errors + _unqualified_finalizers(new.get("finalizers") or [], f"{path}.finalizers")
+            errors.append(invalid(f"metadata.{name}", shown, IMMUTABLE))
+    errors += _labels_annotations_owners(new)
+    return errors + _unqualified_finalizers(new.get("finalizers") or [], "metadata.finalizers")
 
 
 def validate_immutable(new: Any, old: Any, path: str) -> Errors:

@@ -19,7 +19,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate import locks, memory
-from clusterstate.actions import aside, controller_state, evictions, heartbeats, objects
+from clusterstate.actions import aside, controller_state, evictions, node_heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.actor import NODE_LIFECYCLE, acts_as
@@ -114,13 +114,13 @@ def _pass(now: datetime) -> int:
     kept = stored_state(NAME)
     nodes = _nodes(now)
     signs = {one.looked.node.metadata.name: one.sign for one in nodes}
-    heard_at = heartbeats.note(signs, now=now)
+    heard_at = node_heartbeats.note(signs, now=now)
     if _was_away(kept, now):
-        heartbeats.reset(now=now)
+        node_heartbeats.reset(now=now)
         heard_at = dict.fromkeys(heard_at, now)
     nodes, result = _judged(nodes, heard_at, _zones(kept), now)
     if result.reset_heartbeats:
-        heartbeats.reset(now=now)
+        node_heartbeats.reset(now=now)
     state = {
         "passed_at": now.isoformat(),
         "zones": {name: _zone_wire(zone) for name, zone in result.zones.items()},
@@ -149,7 +149,7 @@ def _pass(now: datetime) -> int:
             news += _events_of(node, change, taints)
     lost = sorted(set(result.unready) - set(kept.get("unready", ())))
     if lost:
-        heartbeats.mark_pods_not_ready(lost, now=now)
+        node_heartbeats.mark_pods_not_ready(lost, now=now)
     if list(result.unready) != state["unready"]:
         controller_state.set_state(NAME, {**state, "unready": list(result.unready)})
     if news:
