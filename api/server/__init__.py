@@ -3,6 +3,7 @@
 ::
 
     protocol               uvicorn's HTTP protocol with deadlines and limits
+    handshakes             TLS handshakes, few at a time
     scopes, sending        a request as the server hands it over, and the answer on its way out
     lanes, shares          threads that take what waits, fairly among those who ask
     compression            large answers in gzip

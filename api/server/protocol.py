@@ -4,7 +4,8 @@ Each phase of a request has its end: headers come within ``HEADER_SECONDS`` and 
 body keeps coming and is complete after ``BODY_SECONDS``, a client that stops reading its answer for
 ``READ_SECONDS`` is hung up on. A process keeps at most ``settings.MAX_CONNECTIONS``: one more takes
 the place of the one that has waited longest without a request. TLS handshakes end after
-``HANDSHAKE_SECONDS``, which only the loop can say (``loop``).
+``HANDSHAKE_SECONDS``, and there are a quarter as many at most (``handshakes``); only the loop can
+say so (``loop``).
 
 One look over all connections each second (``_sweep``) finds what is overdue, so that a request
 costs no timer; it notes when its phase began.
@@ -35,6 +36,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from api.forms import errors
+from api.server.handshakes import Handshakes
 from clusterstate.objects.errors import StatusError
 
 CONNECTION = "stowage.connection"
@@ -379,17 +381,23 @@ def max_connections() -> int:
         if wanted != soft:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         _descriptors = wanted
-    return max(16, min(settings.MAX_CONNECTIONS, _descriptors - 128))
+    room = _descriptors - 128
+    return max(16, min(settings.MAX_CONNECTIONS, room - room // 5))  # a fifth is for handshakes
 
 
 class _Loop(uvloop.Loop):
     """A loop whose TLS servers do not wait for ever."""
 
-    async def create_server(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("ssl") is not None:
-            kwargs.setdefault("ssl_handshake_timeout", HANDSHAKE_SECONDS)
-            kwargs.setdefault("ssl_shutdown_timeout", CLOSE_SECONDS)
-        return await super().create_server(*args, **kwargs)
+    async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
+        context = kwargs.pop("ssl", None)
+        if context is not None:
+            shaking = Handshakes(
+                most=lambda: max_connections() // 4,
+                seconds=HANDSHAKE_SECONDS,
+                end_seconds=CLOSE_SECONDS,
+            )
+            protocol_factory = shaking.serve(protocol_factory, context)
+        return await super().create_server(protocol_factory, *args, **kwargs)
 
 
 def loop() -> asyncio.AbstractEventLoop:

@@ -1,0 +1,139 @@
+"""TLS handshakes that cannot be held in great numbers: a new one takes the place of a silent one.
+
+A handshake has five seconds (``HANDSHAKE_SECONDS``). Until it is complete there is no connection
+that ``protocol`` counts, so whoever opens some hundred of them and says nothing would use up the
+descriptors of the process, and everybody else would be refused as long. So a process keeps few of
+them. One more takes the place of the oldest one *of the address that has most of them*: who opens
+many crowds out none but those of the same address, and a handshake that goes on is over in
+milliseconds.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+LEAST: Final = 16
+"""Handshakes that a process keeps, however few descriptors it has."""
+
+
+class Handshakes:
+    """The handshakes of one process that are not complete; used on its event loop alone.
+
+    ``most`` returns how many there may be. ``seconds`` is how long one may take.
+    """
+
+    def __init__(self, *, most: Callable[[], int], seconds: float, end_seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._end_seconds = end_seconds
+        self._open: dict[str, dict[asyncio.Transport, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def serve(
+        self, make: Callable[[], asyncio.Protocol], context: ssl.SSLContext
+    ) -> Callable[[], asyncio.Protocol]:
+        """Return a factory for a server without TLS, which leads to ``make``'s protocols by it."""
+        return lambda: _Begun(self, make, context)
+
+    def begin(self, transport: asyncio.Transport) -> str:
+        """Take in one more, and let another one go if there are too many; return its address."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        self._open.setdefault(address, {})[transport] = None
+        self._count += 1
+        while self._count > max(LEAST, self._most()):
+            crowd = max(self._open, key=lambda one: len(self._open[one]))
+            oldest = next(iter(self._open[crowd]))
+            self.end(crowd, oldest)
+            oldest.abort()
+        return address
+
+    def end(self, address: str, transport: asyncio.Transport) -> None:
+        """Note that a handshake is complete, or over; nothing if that is known."""
+        of_address = self._open.get(address, {})
+        if transport in of_address:
+            del of_address[transport]
+            self._count -= 1
+            if not of_address:
+                del self._open[address]
+
+    def shake(
+        self, transport: asyncio.Transport, waiting: asyncio.Protocol, context: ssl.SSLContext
+    ) -> Coroutine[asyncio.Future[None], None, asyncio.Transport | None]:
+        """Return what leads to the transport behind the handshake; it raises OSError without."""
+        return asyncio.get_running_loop().start_tls(
+            transport,
+            waiting,
+            context,
+            server_side=True,
+            ssl_handshake_timeout=self._seconds,
+            ssl_shutdown_timeout=self._end_seconds,
+        )
+
+
+class _Begun(asyncio.Protocol):
+    """A connection whose handshake begins; the protocol behind it is made when it is complete."""
+
+    def __init__(
+        self,
+        handshakes: Handshakes,
+        make: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext,
+    ) -> None:
+        self._handshakes = handshakes
+        self._make = make
+        self._context = context
+        self._waiting = _Waiting()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin at once: a task would begin after the client's first words, which would be lost."""
+        self._transport = transport
+        self._address = self._handshakes.begin(transport)
+        self._shaking = self._handshakes.shake(transport, self._waiting, self._context)
+        self._shaking.send(None).add_done_callback(self._go_on)
+
+    def _go_on(self, shaken: "asyncio.Future[None]") -> None:
+        self._handshakes.end(self._address, self._transport)
+        secured: asyncio.Transport | None = None
+        try:
+            self._shaking.send(None)
+        except StopIteration as done:
+            secured = done.value
+        except OSError:  # the client hung up, spoke no TLS, was too slow or was crowded out
+            self._transport.abort()
+            return
+        if secured is not None and not secured.is_closing() and not self._waiting.lost:
+            protocol = self._make()
+            secured.set_protocol(protocol)
+            protocol.connection_made(secured)
+            self._waiting.hand_over(protocol)
+
+
+class _Waiting(asyncio.Protocol):
+    """What comes right behind a handshake, until there is somebody to take it."""
+
+    def __init__(self) -> None:
+        self._came: list[bytes] = []
+        self._ended = False
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self._came.append(bytes(data))
+
+    def eof_received(self) -> bool | None:
+        self._ended = True
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Pass on what came meanwhile."""
+        for data in self._came:
+            protocol.data_received(data)
+        if self._ended:
+            protocol.eof_received()
