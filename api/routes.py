@@ -16,6 +16,7 @@ import msgspec
 from clusterstate.middleware import is_page
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS, VIEWS
+from clusterstate.objects.remembered import remembered
 
 ROUTE = "stowage.route"
 """The key of the ``Route`` in an ASGI scope and in a WSGI environment."""
@@ -122,13 +123,21 @@ def target_of(meta: MutableMapping[str, Any], request: HasPath) -> Target | None
 
 def read(path: str, method: str = "", accept: str = "", has_token: bool = True) -> Route:  # noqa: FBT001
     """Return what a request is for."""
-    page = is_page(method, path, accept, has_token)
+    found = _of_path(path)
+    if is_page(method, path, accept, has_token):
+        return msgspec.structs.replace(found, is_page=True)
+    return found
+
+
+@remembered(4096)
+def _of_path(path: str) -> Route:
+    """Return what a path is for, whoever asks; most requests are about paths that came before."""
     if not path.startswith(("/api/", "/apis/")):
-        return Route(is_page=page)
+        return Route()
     found = split(path)
     if found is None:
-        return Route(is_api=True, is_page=page)
-    return Route(_target(*found), is_api=True, is_page=page, version=found[1])
+        return Route(is_api=True)
+    return Route(_target(*found), is_api=True, version=found[1])
 
 
 def split(path: str) -> tuple[str, str, list[str]] | None:
