@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import wire_types
+from clusterstate.objects import protobuf, wire_types
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 
@@ -255,7 +255,31 @@ def _place(values: Values, kind: Kind, number: int) -> tuple[str, str, str]:
     return method, path, name
 
 
+def _in_protobuf(rng: random.Random, value: Any) -> bytes:
+    """Return an object in protobuf, mostly with fields of wrong types, lengths or numbers."""
+    try:
+        raw = bytearray(protobuf.encode(value))
+    except (LookupError, ValueError, TypeError, AttributeError):
+        raw = bytearray(protobuf.MAGIC + rng.randbytes(40))
+    for _ in range(rng.choice((0, 1, 1, 2, 5, 20))):
+        at = rng.randrange(len(protobuf.MAGIC), len(raw) + 1)
+        match rng.randrange(4):
+            case 0:
+                raw[at : at + 1] = rng.randbytes(1)
+            case 1:
+                del raw[at : at + rng.choice((1, 2, 10))]
+            case 2:  # a number without an end, a group, a length beyond the end
+                raw[at:at] = rng.choice(
+                    (b"\xff" * 11, b"\x0b", b"\x0c", b"\x0a\xff\xff\xff\xff\x0f")
+                )
+            case _:
+                raw[at:at] = raw[4 : 4 + rng.randrange(200)]
+    return bytes(raw)
+
+
 def _encoded(rng: random.Random, value: Any, content_type: str) -> bytes:
+    if content_type == BODY_TYPES[6] and isinstance(value, dict) and rng.random() < 0.8:
+        return _in_protobuf(rng, value)
     raw = json.dumps(value).encode()
     if rng.random() < 0.03:
         raw = raw[: rng.randrange(len(raw) + 1)]
@@ -311,6 +335,8 @@ def requests(seed: int, *, wild: float = 0.1) -> Iterator[Request]:
                 body = values.of(msgspec.inspect.type_info(wire_types.DeleteOptions))
         if rng.random() < 0.05:
             content_type = rng.choice(BODY_TYPES)
+        elif method in ("POST", "PUT", "DELETE") and rng.random() < 0.05:
+            content_type = BODY_TYPES[6]
         raw = b"" if method in ("GET", "HEAD") else _encoded(rng, body, content_type)
         yield Request(method, path, query, raw, content_type, accept)
 
