@@ -24,13 +24,16 @@ class Standing(msgspec.Struct, frozen=True):
     more: their process has ended, or lost its connection, and no process works in its place yet.
     ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
     ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
-    the age of the watermark, 0 when nothing holds it.
+    the age of the watermark, 0 when nothing holds it. ``only_reads``: the database takes no writes.
+    ``at`` is the database's time of day, in seconds since the epoch.
     """
 
     silent_seconds: dict[str, float]
     ended: frozenset[str]
     scheduler_behind: int
     log_held_seconds: float
+    only_reads: bool
+    at: float
 
 
 _HELD = f"""
@@ -49,7 +52,11 @@ _LOOPS = """
 """
 
 
-_LOG = f"SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m)"
+_LOG = f"""
+    SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m),
+           current_setting('transaction_read_only')::bool,
+           extract(epoch FROM clock_timestamp())::float8
+"""
 
 
 def standing(*, patience: float) -> Standing:
@@ -59,11 +66,13 @@ def standing(*, patience: float) -> Standing:
     """
     sql.drop_dead_connection()
     with sql.patience(patience):
-        rows, ((held, mark),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
+        rows, ((held, mark, only_reads, at),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
     followed = next((revision for name, _, revision, _ in rows if name == LOOPS[0]), 0)
     return Standing(
         silent_seconds={name: max(0.0, age) for name, age, _, _ in rows},
         ended=frozenset(name for name, _, _, ended in rows if ended),
         scheduler_behind=max(0, (mark or 0) - followed),
         log_held_seconds=max(0.0, held),
+        only_reads=only_reads,
+        at=at,
     )

@@ -9,6 +9,8 @@ Shapes: apimachinery ``api/errors/errors.go``, v1.36.
 import errno
 import logging
 import re
+import time
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from clusterstate.objects import errors
+from clusterstate.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +74,10 @@ class InsufficientStorage(errors.StatusError):
     code, reason = 507, "InsufficientStorage"
 
 
+ONLY_READS = "only reads: it is a replica, or was made one"
 # What PostgreSQL says that is not about the request, by SQLSTATE (appendix A of its manual).
 _STATES = {
-    "25006": "the database only reads: it is a replica, or was made one",
+    "25006": f"the database {ONLY_READS}",
     "25P03": "the request was stopped while it wrote",
     "25P04": "the request wrote for too long",
     "53000": "the database has run out of something",
@@ -190,16 +194,36 @@ def translate(error: Exception) -> errors.StatusError:
     if isinstance(error, exceptions.APIException):
         return errors.BadRequest(str(error.detail))
     if (refused := _storage(error)) is not None:
-        logger.warning("refused: %s", refused.message, exc_info=error)
+        if isinstance(refused, InsufficientStorage):
+            _no_room.append((time.monotonic(), refused.message))
+        _tell(refused.message, error)
         return refused
     if (refused := _data(error)) is not None:
-        logger.warning("refused: %s", refused.message, exc_info=error)
+        _tell(refused.message, error)
         return refused
     if isinstance(error, OperationalError | InterfaceError):
-        logger.warning("database unavailable", exc_info=error)
+        _tell(UNAVAILABLE, error)
         return errors.ServiceUnavailable(UNAVAILABLE, {"retryAfterSeconds": 1})
     logger.error("request failed", exc_info=error)
     return errors.StatusError(INTERNAL)
+
+
+_trouble = Trouble()
+_no_room: deque[tuple[float, str]] = deque(maxlen=1)
+
+
+def _tell(why: str, error: Exception) -> None:
+    """Log why a request is refused: one a minute, for all that are refused for the same reason."""
+    if requests := _trouble.note(why):
+        logger.warning("refused: %s (requests: %d)", why, requests, exc_info=error)
+
+
+def last_refusal_for_room(seconds: float) -> str:
+    """Return why a write was refused for want of room; empty if none was in so many seconds."""
+    if not _no_room:
+        return ""
+    at, why = _no_room[-1]
+    return why if time.monotonic() - at <= seconds else ""
 
 
 def headers(known: errors.StatusError) -> dict[str, str]:

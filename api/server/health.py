@@ -34,7 +34,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from api import clock
 from api.access import auth
 from api.forms import errors, failures
-from api.server import health_texts
+from api.server import health_texts, room
 from api.server.health_texts import Part
 from clusterstate import aside, progress
 from clusterstate.access.rules import Attributes
@@ -49,6 +49,10 @@ _EVERY_SECONDS = 1.0
 _STATEMENT_SECONDS = 2.0
 """After so long the thread gives a statement up."""
 _TOO_OLD_SECONDS = 3.0
+_CLOCK_SECONDS = 5.0
+"""A larger difference between this host's clock and the database's is a problem."""
+_FULL_SECONDS = 10.0
+"""For how long a write that found no room on the database's disk is told of."""
 _HELD_SECONDS = 5.0
 """A transaction that keeps followers waiting longer than this is a problem."""
 
@@ -66,7 +70,7 @@ def _work() -> Iterator[Part]:
         for loop in progress.LOOPS:
             yield Part(loop, "unknown: its progress is in the database")
         return
-    yield Part("database")
+    yield Part("database", errors.ONLY_READS if found.only_reads else "")
     for loop in progress.LOOPS:
         silent = found.silent_seconds.get(loop)
         if silent is None:
@@ -79,6 +83,13 @@ def _work() -> Iterator[Part]:
             yield Part(loop)
     held = found.log_held_seconds
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
+    if settings.SERVES:  # a test has another time of day than the database
+        ahead = time.time() - found.at
+        which = "ahead of" if ahead > 0 else "behind"
+        problem = (
+            f"is {abs(ahead):.0f} s {which} the database's, and so are times that this host writes"
+        )
+        yield Part("clock", problem if abs(ahead) > _CLOCK_SECONDS else "", needed=False)
 
 
 def _followers() -> Iterator[Part]:
@@ -121,13 +132,32 @@ def _redis() -> Iterator[Part]:
     yield Part("redis", problem, needed=False)
 
 
+def _disk() -> Iterator[Part]:
+    """Return whether there is room for writes where that is known. Reads nothing but the disk.
+
+    Without room the service stays ready: behind a proxy that asks here, deletions must get through,
+    since they make room.
+    """
+    problem = ""
+    try:
+        room.require()
+    except errors.InsufficientStorage as error:
+        problem = error.message
+    if not problem and (refused := errors.last_refusal_for_room(_FULL_SECONDS)):
+        problem = refused
+    yield Part("disk", problem, needed=False)
+
+
 def _advisor() -> Iterator[Part]:
     """Return whether questions are answered; pods are placed without. Asks Redis."""
     if settings.SERVES:  # another process answers its own questions
         yield Part("advisor", advisor.problem(), needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _redis, _advisor]
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
+    *(_work, _followers, _disk),
+    *(_redis, _advisor),
+]
 
 
 def look() -> list[Part]:

@@ -1,0 +1,83 @@
+"""What /readyz tells of a database that takes no writes, of a full disk, and of a wrong clock."""
+
+import logging
+import time
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection
+
+from api.forms import errors
+from api.server import health
+from api.server.health_texts import Part
+
+pytestmark = pytest.mark.django_db
+
+
+def found(name: str) -> Part:
+    (part,) = [one for one in health.look() if one.name == name]
+    return part
+
+
+def refused_for_room() -> errors.errors.StatusError:
+    error = OperationalError("could not extend file")
+    error.__cause__ = psycopg.errors.DiskFull("could not extend file")
+    return errors.translate(error)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_trouble", errors.Trouble())
+    errors._no_room.clear()
+
+
+def test_a_database_that_only_reads_is_not_ready() -> None:
+    assert found("database") == Part("database")
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+    assert found("database").problem == "only reads: it is a replica, or was made one"
+    assert found("database").needed
+
+
+def test_a_disk_that_is_nearly_full_is_told_and_stays_ready(settings, tmp_path) -> None:
+    assert found("disk") == Part("disk", needed=False)
+    settings.DATABASE_FOLDER, settings.DISK_RESERVE_BYTES = tmp_path, 1 << 60
+    health.room._room._seen = (float("-inf"), None)
+    problem = found("disk").problem
+    assert problem.startswith("nothing was written, because the disk is full: ")
+    assert not found("disk").needed
+
+
+def test_a_write_that_found_no_room_elsewhere_is_told_for_a_while(monkeypatch) -> None:
+    assert refused_for_room().code == 507
+    assert found("disk") == Part("disk", errors.DISK_FULL, needed=False)
+    monkeypatch.setattr(health, "_FULL_SECONDS", 0.0)
+    assert found("disk") == Part("disk", needed=False)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"), [(0, ""), (-600, "600 s behind"), (600, "600 s ahead of"), (3, "")]
+)
+def test_a_clock_that_differs_from_the_databases_is_told(ahead, told, settings, monkeypatch):
+    settings.SERVES = True
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        (seconds,) = cursor.fetchone()
+    began = time.monotonic()
+    monkeypatch.setattr(health.time, "time", lambda: seconds + ahead + time.monotonic() - began)
+    (clock,) = [one for one in health._work() if one.name == "clock"]
+    assert not clock.needed
+    expected = f"is {told} the database's, and so are times that this host writes" if told else ""
+    assert clock.problem == expected
+
+
+def test_requests_that_are_refused_for_one_reason_are_one_line(caplog) -> None:
+    with caplog.at_level(logging.WARNING, logger="api.forms.errors"):
+        for _ in range(100):
+            refused_for_room()
+            errors.translate(OperationalError("the connection is lost"))
+    told = [one.getMessage() for one in caplog.records if one.name == "api.forms.errors"]
+    assert told == [
+        f"refused: {errors.DISK_FULL} (requests: 1)",
+        f"refused: {errors.UNAVAILABLE} (requests: 1)",
+    ]
