@@ -79,7 +79,7 @@ class Writer:
         return library.c_array(values, library.string() if of is str else library.int64())
 
     def end(self) -> bytes:
-        """Return what ends the stream; where there was no batch, all of it."""
+        """Return what ends the stream; without a batch before, the whole of an empty stream."""
         head = b"" if self._has_begun else self.batch([])
         self._writer.close()
         return head + self._taken()

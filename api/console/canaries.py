@@ -82,7 +82,7 @@ def _in_force() -> Manifest:
 
 @frame.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Show one: its state, what it changes; with ``report`` what it would have made of it.
+    """Show one: its state, what it changes; with ``report`` what it would have decided otherwise.
 
     The page comes at once and asks for the report as a part, and how far that is meanwhile.
     """

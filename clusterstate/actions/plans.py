@@ -280,7 +280,7 @@ class Step:
 
 @contextmanager
 def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
-    """Lock an operation for one of its steps; ``None`` when that is not to be done any more.
+    """Lock an operation for one of its steps; ``None`` where the step must not be done now.
 
     What is done inside, and what became of it, is stored together or not at all. A step has a
     transaction of its own, so it locks what one request for the same change locks, in the same

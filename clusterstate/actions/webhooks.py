@@ -187,7 +187,7 @@ def suspend(one: Webhook, done: Try, *, now: datetime) -> None:
 
 
 def passed(one: Webhook, cursor: int, *, now: datetime, lost: int = 0) -> bool:
-    """Move on over changes that are not told; False: the webhook is not where it was any more.
+    """Move on over changes that the webhook is not told of; False: it was moved meanwhile.
 
     Small steps are not written each time: that would be a write for every change of the cluster.
     """

@@ -168,7 +168,7 @@ class _Reader:
             known.left_at = at
 
     def script(self, until: datetime, seed: int) -> Script:
-        """Return all of it."""
+        """Return the recorded stretch as a script, up to a moment."""
         steps = [step for together in self._steps.values() for step in together]
         came = (*self._waiting.values(), *self._pods.values())
         for seen in {id(one): one for one in came}.values():

@@ -398,7 +398,7 @@ def _from_policy(policy: Field, warnings: list[str]) -> Document:
     if policy.take("alwaysCheckAllPredicates"):
         warnings.append("alwaysCheckAllPredicates: has no effect; explanations tell every reason")
     if policy.items("extenders") or policy.items("extenderConfigs"):
-        detail = "extenders are not supported; write a plugin instead"
+        detail = "not translated from a Policy: state extenders in a KubeSchedulerConfiguration"
         policy.errors.append(FieldError(FORBIDDEN, "extenders", None, detail))
     policy.finish()
     profile: Document = {"schedulerName": "default-scheduler"}

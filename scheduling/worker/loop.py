@@ -23,8 +23,6 @@ from collections.abc import Callable
 
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import connection
 
 from clusterstate import collector, heartbeats, locks, shards, sql, wake
 from clusterstate.actions import progress
@@ -90,11 +88,11 @@ def run(
 ) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
-    Returns at once while another scheduler works, and after a failure. ``stopping`` returns whether
-    the process was asked to end: then what is left waits for the next scheduler.
+    Returns at once while another scheduler works. ``stopping`` returns whether the process was
+    asked to end: then what is left waits for the next scheduler.
 
     Raises:
-        django.db.Error: the database is away (`sql.is_away`).
+        Exception: a cycle failed. The warm state is thrown away, and the next call loads it.
     """
     if not locks.take(locks.cycle(shards.FIRST)):
         return 0
@@ -143,12 +141,6 @@ def run(
         while not stopping() and scheduler.cycle(clock()):
             pass
         _write_remaining_records(scheduler, clock)
-    except DatabaseError as error:
-        discard()
-        if sql.is_away(error):
-            raise
-        logger.exception("cycle_failed")
-        connection.close()
     except BaseException:
         discard()
         raise

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from django.db import DataError
+from django.db import DatabaseError
 
 from clusterstate import sql
 from scheduling.worker import loop
@@ -45,7 +45,7 @@ def node_of(name: str) -> str:
 def run(times: int = 1) -> None:
     """Let the runner work as its loop does: what it raises is logged, and it begins again."""
     for _ in range(times):
-        with contextlib.suppress(DataError):
+        with contextlib.suppress(DatabaseError):
             loop.run(longest=0.2)
 
 

@@ -19,10 +19,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import structlog
-from django.db import Error as DatabaseError
-from django.db import connection
 
-from clusterstate import changes, heartbeats, locks, sql, steady_clock, wake
+from clusterstate import changes, heartbeats, locks, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
@@ -57,7 +55,7 @@ def run(
     Returns at once while another process holds the lock.
 
     Raises:
-        django.db.Error: the database is away (`sql.is_away`).
+        Exception: a round failed. The rows say what is due, so the next call does it.
     """
     if not locks.take(locks.TIMERS):
         return 0
@@ -99,11 +97,6 @@ def run(
                 wait = _wait_for(clock(), end)
                 heartbeats.beat(NAME)
                 subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
-    except DatabaseError as error:
-        if sql.is_away(error):
-            raise
-        logger.exception("timers_failed")
-        connection.close()
     finally:
         locks.give_back(locks.TIMERS)
     return evicted

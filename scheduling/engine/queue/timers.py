@@ -29,11 +29,11 @@ class Timers:
         heapq.heappush(self.flush, ((at,), entry.pod.pod_id, entry.token))
 
     def take_over(self, now: float, most: int) -> list[Entry]:
-        """Return up to ``most`` pods whose backoff is over; they have no moment any more."""
+        """Return up to ``most`` pods whose backoff is over, and forget their backoff."""
         return self._take(self.backoff, now, most)
 
     def take_flushed(self, now: float, most: int) -> list[Entry]:
-        """Return up to ``most`` pods that waited long enough; they have no moment any more."""
+        """Return up to ``most`` pods that waited long enough, and forget that moment."""
         return self._take(self.flush, now, most)
 
     def next(self) -> float | None:
