@@ -1,11 +1,11 @@
 """Set aside objects that make a follower of the log fail, so that it goes on with the others.
 
-A follower works in batches. ``each`` does a batch at once; when that fails, it halves the batch
-until it has the items that fail alone. Their objects are *set aside*: logged, reported by an Event,
-kept in a row that ``/metrics`` and ``/readyz`` count (``clusterstate.aside``). The others are done,
-and the follower's cursor may advance. A change of the object is news in the log, so the follower
-meets it again by itself; who goes through rows instead of the log passes over what is set aside at
-the revision that it has.
+A follower works in batches, or on ``one`` object at a time. ``each`` does a batch at once; when
+that fails, it halves the batch until it has the items that fail alone. Their objects are *set
+aside*: logged, reported by an Event, kept in a row that ``/metrics`` and ``/readyz`` count
+(``clusterstate.aside``). The others are done, and the follower's cursor may advance. A change of
+the object is news in the log, so the follower meets it again by itself; who goes through rows
+instead of the log passes over what is set aside at the revision that it has.
 
     work(batch) -> raises -> work(half), work(half) -> ... -> work([one]) -> raises -> set aside
 
@@ -124,6 +124,23 @@ def each(
         for half in (items[:middle], items[middle:])
         for result in each(follower, half, work, which=which, now=now, finer=finer, instead=instead)
     ]
+
+
+def one(
+    follower: str,
+    which: Which,
+    work: Callable[[], Result],
+    *,
+    now: datetime,
+    instead: Callable[[], Result],
+) -> Result:
+    """Do the work on one object; return what it returns, or ``instead`` if it was set aside.
+
+    Raises:
+        django.db.Error: the database fails, not the object (``is_an_objects_fault``).
+    """
+    done = each(follower, [which], lambda _: work(), which=lambda item: item, now=now)
+    return done[0] if done else instead()
 
 
 def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Result:

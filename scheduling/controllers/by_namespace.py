@@ -15,6 +15,7 @@ process would not do: another worker's pass may have been the last one, and a pa
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -89,14 +90,9 @@ def follow(
         else:
             chosen = chosen | around.namespaces()
     for namespace in sorted(chosen):
-        done = aside.each(
-            name,
-            [namespace],
-            lambda names: sync(names[0]),
-            which=lambda one: Which("Namespace", name=one),
-            now=now,
-        )
-        due_at = done[0] if done else now + AGAIN
+        which = Which("Namespace", name=namespace)
+        work = partial(sync, namespace)
+        due_at = aside.one(name, which, work, now=now, instead=lambda: now + AGAIN)
         kept.pop(namespace, None)
         if due_at is not None:
             kept[namespace] = due_at.isoformat()

@@ -190,7 +190,7 @@ def _pass(now: datetime) -> int:
 
 def _alone(which: Which, work: Callable[[], int], now: datetime) -> int:
     """Work on one owner or object; 0 if it was set aside."""
-    return sum(aside.each(NAME, [which], lambda some: work(), which=lambda one: one, now=now))
+    return aside.one(NAME, which, work, now=now, instead=lambda: 0)
 
 
 def _order(owner: Owner) -> tuple[str, str, str, str]:

@@ -6,6 +6,7 @@ beginning.
 """
 
 from datetime import datetime
+from functools import partial
 
 from clusterstate.actions import aside, quotas
 from clusterstate.actions.aside import Which
@@ -16,15 +17,15 @@ NAME = "quotas"
 
 def settle(now: datetime) -> int:
     """Count what ended since the last pass; return in how many namespaces something had."""
-    settled = 0
+
+    def settle_one(namespace: str) -> int:
+        quotas.settle(namespace, now=now)
+        return 1
+
     # Each by itself: a transaction has the quotas of one namespace locked, and not for long.
-    for namespace in unsettled_namespaces():
-        done = aside.each(
-            NAME,
-            [namespace],
-            lambda names: quotas.settle(names[0], now=now),
-            which=lambda name: Which("Namespace", name=name),
-            now=now,
+    return sum(
+        aside.one(
+            NAME, Which("Namespace", name=one), partial(settle_one, one), now=now, instead=lambda: 0
         )
-        settled += len(done)
-    return settled
+        for one in unsettled_namespaces()
+    )

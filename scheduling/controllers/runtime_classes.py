@@ -6,8 +6,8 @@ it gets its nodeSelector, tolerations and overhead and loses the gate, in one wr
 contradicts its RuntimeClass keeps the gate, and an event says why.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -43,32 +43,28 @@ def _resume_all(now: datetime) -> int:
     classes: dict[str, Manifest | None] = {}
     problems: list[Occurrence] = []
 
-    def resume(waiting: Sequence[tuple[int, str, str]]) -> int:
-        count = 0
-        for pod_id, namespace, name in waiting:
-            try:
-                new = rewrite_pod(pod_id, lambda pod: _resumed(pod, classes), now=now)
-                count += new is not None
-            except runtime_class.Conflict as conflict:
-                row = pods_by_id([pod_id]).get(pod_id)
-                problems.append(
-                    Occurrence(
-                        kind="Pod",
-                        namespace=namespace,
-                        name=name,
-                        uid="" if row is None else row.uid,
-                        type="Warning",
-                        reason="RuntimeClassConflict",
-                        message=str(conflict),
-                    )
+    def resume(pod_id: int, namespace: str, name: str) -> bool:
+        try:
+            return rewrite_pod(pod_id, lambda pod: _resumed(pod, classes), now=now) is not None
+        except runtime_class.Conflict as conflict:
+            row = pods_by_id([pod_id]).get(pod_id)
+            problems.append(
+                Occurrence(
+                    kind="Pod",
+                    namespace=namespace,
+                    name=name,
+                    uid="" if row is None else row.uid,
+                    type="Warning",
+                    reason="RuntimeClassConflict",
+                    message=str(conflict),
                 )
-        return count
+            )
+            return False
 
-    waiting = pods_gated_by(runtime_class.WAIT_GATE)
     # One by one: what was rewritten no longer waits.
     resumed = sum(
-        sum(aside.each(NAME, [one], resume, which=lambda one: aside.pod(one[0]), now=now))
-        for one in waiting
+        aside.one(NAME, aside.pod(one[0]), partial(resume, *one), now=now, instead=lambda: False)
+        for one in pods_gated_by(runtime_class.WAIT_GATE)
     )
     if problems:
         events.record_many(problems, now=now)

@@ -19,6 +19,7 @@ far arrivals were judged is a cursor in a row: what came while no worker ran is 
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -117,14 +118,8 @@ def _verdicts(
         for record in sorted(came, key=lambda one: cast(int, one.key)):
             pod_id = cast(int, record.key)
             profile = profiles.get(record.info.scheduler_name, default)
-            problems = aside.each(
-                ADMISSION,
-                [record],
-                lambda some, profile=profile: verdict(snapshot, profile, some[0]),  # type: ignore[misc]
-                which=lambda one: aside.pod(cast(int, one.key)),
-                now=now,
-            )
-            problem = problems[0] if problems else None
+            judge = partial(verdict, snapshot, profile, record)
+            problem = aside.one(ADMISSION, aside.pod(pod_id), judge, now=now, instead=lambda: None)
             if problem is None:
                 snapshot.attach(away.pop(record.slot))
             else:

@@ -162,13 +162,12 @@ class _Namespace:
     def _alone(self, one: Manifest, work: Callable[[Manifest], None]) -> None:
         """Work on one object; one that fails is set aside for a while, and the others go on."""
         which = Which(one["kind"], namespace=self._name, name=one["metadata"]["name"])
-        aside.each(
+        aside.one(
             NAME,
-            [one],
-            lambda some: work(some[0]),
-            which=lambda one: which,
+            which,
+            lambda: work(one),
             now=self._now,
-            instead=lambda one: self._look_again(by_namespace.AGAIN),
+            instead=lambda: self._look_again(by_namespace.AGAIN),
         )
 
     def _look_again(self, after: timedelta) -> None:

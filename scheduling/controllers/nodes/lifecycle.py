@@ -142,9 +142,8 @@ def _pass(now: datetime) -> int:
             taints = None
         if change.conditions is None and taints is None:
             continue
-        write = partial(_write_one, before[name].revision, change.conditions, taints, now)
-        done = aside.each(NAME, [name], write, which=aside.node, now=now)
-        if any(done):
+        write = partial(_write, name, before[name].revision, change.conditions, taints, now)
+        if aside.one(NAME, aside.node(name), write, now=now, instead=lambda: False):
             written += 1
             news += _events_of(node, change, taints)
     lost = sorted(set(result.unready) - set(kept.get("unready", ())))
@@ -217,17 +216,6 @@ def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 # Writing --------------------------------------------------------------------------------------
-
-
-def _write_one(
-    revision: int,
-    conditions: tuple[NodeCondition, ...] | None,
-    taints: tuple[Taint, ...] | None,
-    now: datetime,
-    names: Sequence[str],
-) -> bool:
-    (name,) = names
-    return _write(name, revision, conditions, taints, now)
 
 
 def _write(

@@ -162,11 +162,10 @@ def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
     """Work on one workload; one that fails is set aside for a while, and the others go on."""
     metadata = owner["metadata"]
     which = Which(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
-    aside.each(
+    aside.one(
         NAME,
-        [owner],
-        lambda some: work(control, some[0]),
-        which=lambda one: which,
+        which,
+        lambda: work(control, owner),
         now=control.now,
-        instead=lambda one: control.look_again(control.now + by_namespace.AGAIN),
+        instead=lambda: control.look_again(control.now + by_namespace.AGAIN),
     )
