@@ -6,7 +6,7 @@ text (YAML) holds nodes, pods, a scheduler configuration or whole plans. Both be
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -146,20 +146,71 @@ def _as_taint(key: str, value: str, effect: str) -> Manifest:
     return {name: one for name, one in given.items() if one}
 
 
+class Overtaken(msgspec.Struct, frozen=True):
+    """What a person edits and others changed since; ``None``: it is not there."""
+
+    what: str
+    shown: str | None
+    now: str | None
+    wanted: str | None
+
+
+def overtaken(query: QueryDict, stored: Manifest) -> list[Overtaken]:
+    """Return what a form of a node would write over what others wrote there meanwhile.
+
+    ``stored``: the node as it is.
+    """
+    do = query.get("do")
+    if do == RESIZE:
+        parts = (query.getlist(name) for name in ("resource", "had_amount"))
+        rows = [[one.strip() for one in row] for row in zip_longest(*parts, fillvalue="")]
+        had = {name: amount for name, amount in rows if amount}
+        offered = (stored.get("status") or {}).get("allocatable") or {}
+        return _overtaken("{}", {**had, **_amounts(query)}, had, offered)
+    if do != EDIT:
+        return []
+    labels = (stored.get("metadata") or {}).get("labels") or {}
+    found = _overtaken("label {}", *_labels(query), labels)
+    known = (stored.get("spec") or {}).get("taints") or ()
+    taints = {(one["key"], one["effect"]): one.get("value") or "" for one in known}
+    return found + _overtaken("taint {0[0]}:{0[1]}", *_taints(query), taints)
+
+
+def _overtaken(
+    words: str, has: Mapping[Any, str], had: Mapping[Any, str], stored: Mapping[Any, str]
+) -> list[Overtaken]:
+    edited = [one for one in {**had, **has} if has.get(one) != had.get(one)]
+    return [
+        Overtaken(words.format(one), had.get(one), stored.get(one), has.get(one))
+        for one in edited
+        if stored.get(one) not in (had.get(one), has.get(one))
+    ]
+
+
+def _labels(query: QueryDict) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels that a form has, and those that it showed."""
+    has = {key: value for key, value in _rows(query, "label") if key}
+    return has, dict(_rows(query, "had_label"))
+
+
+def _taints(query: QueryDict) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
+    """Return the values of the taints that a form has, and of those that it showed."""
+    has = {(key, effect): value for key, value, effect in _triples(query, "taint") if key}
+    return has, {(key, effect): value for key, value, effect in _triples(query, "had_taint")}
+
+
 def _edited(on: Manifest, query: QueryDict) -> Iterator[Manifest]:
     """Yield changes from rows of labels and taints, and from those that the form showed.
 
     Only what the person changed is asked for: what others changed meanwhile stays.
     """
-    had = dict(_rows(query, "had_label"))
-    has = {key: value for key, value in _rows(query, "label") if key}
+    has, had = _labels(query)
     wanted = {key: value for key, value in has.items() if had.get(key) != value}
     gone = [key for key in had if key not in has]
     if wanted or gone:
         parts = {"set": wanted} if wanted else {}
         yield {LABEL: {**on, **parts, **({"remove": gone} if gone else {})}}
-    had_taints = {(key, effect): value for key, value, effect in _triples(query, "had_taint")}
-    taints = {(key, effect): value for key, value, effect in _triples(query, "taint") if key}
+    taints, had_taints = _taints(query)
     away = [_as_taint(one[0], "", one[1]) for one in had_taints if one not in taints]
     if away:
         yield {UNTAINT: {**on, "taints": away}}

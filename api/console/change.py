@@ -16,6 +16,8 @@ from django.urls import reverse
 from api.console import asked, frame, plans, unforetold
 from api.stowage import plans as api_plans
 from clusterstate.objects.errors import ServiceUnavailable, TooLarge
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.objects import get_manifest
 
 _SHORTER_SECONDS: Final = 600
 """How far ahead it may be looked where a day takes too long to be foretold."""
@@ -52,4 +54,15 @@ def page(request: HttpRequest) -> HttpResponse:
         context = {"failure": error, "kubectl": asked.kubectl(changes), "shorter": shorter}
         title = asked.in_words(changes)
         return frame.page(request, "plan_unknown.html", title, context, status=error.code)
-    return plans.show(request, plan)
+    return plans.show(request, plan, overtaken=_overtaken(request))
+
+
+def _overtaken(request: HttpRequest) -> list[asked.Overtaken]:
+    """Return what others changed of a node since its form was shown, where the form writes over it.
+
+    Queries once where a form of a node was sent.
+    """
+    names = request.GET.getlist("node")
+    if request.GET["do"] not in (asked.EDIT, asked.RESIZE) or len(names) != 1:
+        return []
+    return asked.overtaken(request.GET, get_manifest(KINDS["Node"], "", names[0]))

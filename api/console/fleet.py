@@ -215,6 +215,7 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
     offered: Counter[str] = Counter()
     for one in items:
         states["ready"] += one.ready == "True"
+        states["silent"] += not one.ready
         states["cordoned"] += one.cordoned
         states["tainted"] += is_tainted(one)
         for resource in ("cpu", "memory"):
@@ -223,7 +224,8 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
     found = [
         {
             "number": f"{states['ready']:,}",
-            "text": f"of {len(items):,} nodes ready",
+            "text": f"of {len(items):,} nodes ready"
+            + (f", {states['silent']:,} without a report" if states["silent"] else ""),
             "query": "is:notready" if states["ready"] < len(items) else "",
         },
         {"number": f"{states['cordoned']:,}", "text": "cordoned", "query": "is:cordoned"},

@@ -133,9 +133,16 @@ def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
 
 
 def show(
-    request: HttpRequest, plan: StoredPlan, *, differs: Sequence[tuple[str, str, str]] = ()
+    request: HttpRequest,
+    plan: StoredPlan,
+    *,
+    differs: Sequence[tuple[str, str, str]] = (),
+    overtaken: Sequence[asked.Overtaken] = (),
 ) -> HttpResponse:
-    """Return the page of a plan; with ``differs`` as an answer that the outcome is another one."""
+    """Return the page of a plan; with ``differs`` as an answer that the outcome is another one.
+
+    ``overtaken``: what others changed since the form was shown that asks for the plan.
+    """
     changes, status = changes_of(plan), plan.foretold()
     leaving, zones = outcome.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
@@ -158,6 +165,7 @@ def show(
         "budgets": status.get("budgets") or [],
         "room": outcome.room(status),
         "steps": outcome.steps(plan),
+        "overtaken": overtaken,
         "differs": list(differs)[: outcome.MOST_ROWS],
         "button": outcome.button(changes, summary),
         "danger": summary.get("leaving", 0) + summary.get("held", 0) > 0,

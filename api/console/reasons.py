@@ -98,7 +98,7 @@ def _remedies(found: Sequence[Manifest]) -> list[Help]:
 
 def _blocker(one: Manifest) -> Manifest:
     fewest, most = one["fewest"], one["most"]
-    nodes = str(most) if fewest == most else f"{fewest} to {most}"
+    nodes = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     return {"nodes": nodes, "text": "; ".join(one["reasons"]) or one["plugin"], **one}
 
 

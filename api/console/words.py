@@ -99,6 +99,12 @@ def age(moment: datetime | str | None) -> SafeString | str:
 
 
 @register.filter
+def many(number: int) -> str:
+    """Return a number of things with commas between thousands."""
+    return f"{number:,}"
+
+
+@register.filter
 def percent(share: float) -> str:
     """Return a share as a whole percentage."""
     return f"{round(100 * share)} %"

@@ -221,6 +221,38 @@ def test_an_edit_changes_what_was_edited_and_keeps_what_others_changed(operator:
     assert "Nothing is to be changed" in text(operator.get(f"{CHANGE}?{unchanged}"))
 
 
+def test_who_edits_what_others_changed_meanwhile_is_told_before_it_is_done(
+    operator: Client,
+) -> None:
+    taint = {"key": "maint", "value": "bobs", "effect": "NoSchedule"}
+    create_node("n1", labels={"a": "5", "b": "2", "c": "3"}, taints=[taint])
+    form = (
+        "do=edit&node=n1&had_label_key=a&had_label_value=1&had_label_key=b&had_label_value=2"
+        "&had_label_key=c&had_label_value=1&had_label_key=gone&had_label_value=1"
+        "&label_key=a&label_value=9&label_key=b&label_value=7&label_key=c&label_value=3"
+        "&label_key=gone&label_value=2&taint_key=maint&taint_value=mine&taint_effect=NoSchedule"
+    )
+    page = text(operator.get(f"{CHANGE}?{form}"))
+    assert overtaken(page) == {
+        "label a": ["1", "5", "9"],
+        "label gone": ["1", "not there", "2"],
+        "taint maint:NoSchedule": ["not there", "bobs", "mine"],
+    }
+    form = (
+        "do=resize&node=n1&resource=cpu&had_amount=2&amount=8&resource=pods&had_amount=1&amount=1"
+    )
+    assert overtaken(text(operator.get(f"{CHANGE}?{form}"))) == {"cpu": ["2", "4", "8"]}
+    form = "do=edit&node=n1&had_label_key=b&had_label_value=2&label_key=b&label_value=7"
+    assert overtaken(text(operator.get(f"{CHANGE}?{form}"))) == {}
+
+
+def overtaken(page: str) -> dict[str, list[str]]:
+    """Return the rows of what others changed: what, and three values each."""
+    _, _, rest = page.partition('aria-label="What others changed"')
+    rows = re.findall(r"<tr><th scope=.row.>([^<]+)</th>(.*?)</tr>", rest.partition("</table>")[0])
+    return {what: re.findall(r"<td[^>]*>([^<]*)</td>", cells) for what, cells in rows}
+
+
 def test_a_node_is_resized(operator: Client, two_nodes: None) -> None:
     page = do(operator, "do=resize&node=n1&resource=cpu&amount=64")
     assert "--subresource=status" in page

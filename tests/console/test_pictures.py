@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from api.console.fates import fates, places
 from api.console.hindrances import Hindrance, hindrances
+from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from scheduling.framework.types import histogram_message
 from tests.clock import NOW
@@ -61,6 +62,19 @@ def test_the_fleet_draws_what_stands_in_the_way_of_pods_that_wait(operator: Clie
     page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
     drawn = re.findall(r'aria-label="(\d+ of \d+)".*?<b>\d+</b> ([^<]+)<', page)
     assert drawn == [("3 of 4", "Insufficient cpu"), ("1 of 4", "node(s) were unschedulable")]
+
+
+def test_the_first_figure_tells_of_nodes_that_nobody_reports_on(operator: Client) -> None:
+    """kubectl calls such a node Unknown: it is neither ready nor is anything wrong with it."""
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    create_node("n1")
+    page = text(operator.get("/console/"))
+    assert "<b>0</b><span>of 1 nodes ready, 1 without a report</span>" in page
+    objects.update(
+        "Node", "", "n1", lambda one: {**one, "status": {"conditions": [condition]}},
+        subresource="status", now=NOW,
+    )  # fmt: skip
+    assert "<b>1</b><span>of 1 nodes ready</span>" in text(operator.get("/console/"))
 
 
 def test_a_preview_draws_what_becomes_of_all_pods_and_where_they_land(operator: Client) -> None:
