@@ -64,6 +64,8 @@ PLACES: Final = (
 )
 
 
+_TICKS: Final = ("now", "", "", "", "10m", "", "", "", "", "1h", "", "", "", "1d", "", "", "1w")
+"""What stands below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
 _ALIKE: Final[dict[View[...], float]] = {}
 
 
@@ -233,6 +235,7 @@ def page(
         "person": user.name,
         "then": then.known(request),
         "has_past": request.META.get(_HAS_PAST, False),
+        "ticks": _TICKS,
         "stream": bool(user.name) and then.known(request) is None,
         "as_of": request.META.get(_AS_OF, ""),
         "now": int(clock.now().timestamp() * 1000),

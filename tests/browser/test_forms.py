@@ -92,6 +92,24 @@ def test_the_way_back_from_a_search_leads_to_a_whole_page(console: Browser) -> N
     assert console.complaints() == []
 
 
+def test_a_slow_answer_is_told_by_rows_that_fade(console: Browser) -> None:
+    console.open("/console/nodes/")
+    console.find("#live[data-state=live]")
+    shown = "return Number(getComputedStyle(document.getElementById('rows')).opacity)"
+    slow = {"offline": False, "latency": 1500, "downloadThroughput": -1, "uploadThroughput": -1}
+    console.driver.execute_cdp_cmd("Network.enable", {})
+    console.driver.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    try:
+        console.fill("#q", "node-1")
+        eventually(console, lambda: console.driver.execute_script(shown) < 0.9)
+        assert "of 60 nodes" in console.text()
+        console.sees("10 of 60")
+    finally:
+        none = {**slow, "latency": 0}
+        console.driver.execute_cdp_cmd("Network.emulateNetworkConditions", none)
+    eventually(console, lambda: console.driver.execute_script(shown) == 1)
+
+
 def test_what_was_typed_is_there_again_on_the_way_back_from_a_preview(console: Browser) -> None:
     console.open("/console/nodes/node-01/")
     console.find("#live[data-state=live]")
