@@ -1,7 +1,7 @@
 """Eviction timers: set again from a judgement, and fired when they are due.
 
 A timer is a row, so it survives everything: restarts, a lost wake-up, an emptied Redis. It is also
-only a consequence: ``replan`` states for a set of nodes or pods which timers there are, and may be
+only a consequence: ``restate`` states for a set of nodes or pods which timers there are, and may be
 called again at any time. ``fire_taints`` claims pods with SKIP LOCKED, judges each once more on
 what the rows say now, and removes timer and pod's place in one transaction: a pod is evicted once,
 never early, and never from a node that it is not on any more.
@@ -55,7 +55,7 @@ LANDING_PATIENCE: Final = timedelta(seconds=15)
 """How long an eviction waits at most for a forecast of the node that the pod would go to."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """Who must leave at ``due_at``: what timers say.
 
     For a taint that is one pod, ``pod_id``, as long as it is at the place; for labels it is every
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     taint_effect: str = ""
 
 
-class Replanned(msgspec.Struct, frozen=True):
+class Restated(msgspec.Struct, frozen=True):
     """How many timers were dropped and how many set or moved; the earliest due of the latter."""
 
     dropped: int
@@ -104,10 +104,10 @@ _GRACE_IN_TEXT = (
 )
 
 
-def _replan_statement(cause: str, scope: str) -> str:
+def _restate_statement(cause: str, scope: str) -> str:
     """Return the statement for the timers of one cause on some nodes, of some pods, or all.
 
-    A timer for what a taint asks is rewritten as the plan says. One for node labels keeps its
+    A timer for what a taint asks is rewritten as the departure says. One for node labels keeps its
     start and its postponements while the pod is on that node.
     """
     pods_in, timers_in = {
@@ -160,46 +160,46 @@ def _replan_statement(cause: str, scope: str) -> str:
     )
 
 
-_REPLAN = {
-    (cause, scope): _replan_statement(cause, scope)
+_RESTATE = {
+    (cause, scope): _restate_statement(cause, scope)
     for cause in (TAINT, DURING_EXECUTION)
     for scope in ("nodes", "pods")
 }
 
 
-def replan(
+def restate(
     cause: str,
-    plans: Sequence[Plan],
+    departures: Sequence[Departure],
     *,
     node_names: Sequence[str] | None = None,
     pod_ids: Sequence[int] | None = None,
-) -> Replanned:
-    """Make the timers of a cause on these nodes, or of these pods, exactly what the plans say.
+) -> Restated:
+    """Make the timers of a cause on these nodes, or of these pods, exactly what the departures say.
 
-    One statement; one of ``node_names`` and ``pod_ids`` is given. Who is in no plan has no timer,
-    nor has a pod that is gone, finished or terminating. One that came meanwhile is in the log.
+    One statement; one of ``node_names`` and ``pod_ids`` is given. A pod in no departure has no
+    timer, nor has one that is gone, finished or terminating. One that came meanwhile is in the log.
     """
     assert (node_names is None) != (pod_ids is None)
     scope: sql.Array = sql.Int8s(list(pod_ids or ()))
     if node_names is not None:
         scope = sql.Texts(list(node_names))
     row = sql.fetch_one(
-        _REPLAN[cause, "pods" if node_names is None else "nodes"],
+        _RESTATE[cause, "pods" if node_names is None else "nodes"],
         (
-            sql.Int8s([plan.pod_id for plan in plans]),
-            sql.Texts([plan.place.node_name for plan in plans]),
-            sql.Int8s([plan.place.class_id for plan in plans]),
-            sql.Texts([plan.taint_key for plan in plans]),
-            sql.Texts([plan.taint_effect for plan in plans]),
-            sql.Int8s([plan.seconds for plan in plans]),
-            sql.Times([plan.started_at for plan in plans]),
-            sql.Times([plan.due_at for plan in plans]),
+            sql.Int8s([departure.pod_id for departure in departures]),
+            sql.Texts([departure.place.node_name for departure in departures]),
+            sql.Int8s([departure.place.class_id for departure in departures]),
+            sql.Texts([departure.taint_key for departure in departures]),
+            sql.Texts([departure.taint_effect for departure in departures]),
+            sql.Int8s([departure.seconds for departure in departures]),
+            sql.Times([departure.started_at for departure in departures]),
+            sql.Times([departure.due_at for departure in departures]),
             scope,
             scope,
         ),
     )
     assert row is not None
-    return Replanned(*row)
+    return Restated(*row)
 
 
 def drop_other_nodes(node_names: Sequence[str]) -> int:
@@ -250,7 +250,7 @@ def fire_taints(
     due: Sequence[DueTaint],
     *,
     now: datetime,
-    judge: Callable[[Sequence[Stay]], Sequence[Plan]],
+    judge: Callable[[Sequence[Stay]], Sequence[Departure]],
 ) -> Fired:
     """Evict these pods, if taints send them away by now; one transaction of five statements.
 
@@ -263,15 +263,15 @@ def fire_taints(
     timers = {pod_id: (due_at, grace) for pod_id, due_at, grace in due}
     with transaction.atomic():
         rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(timers)),))
-        plans = judge([Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5]])
-        late = {plan.pod_id for plan in plans if plan.due_at <= now}
+        departures = judge([Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5]])
+        late = {departure.pod_id for departure in departures if departure.due_at <= now}
         going = [row for row in rows if row[6] and row[0] in late]
         evicted = [row[0] for row in going]
         held = {row[0] for row in rows}
         absent = [pod_id for pod_id in timers if pod_id not in held]
         stale = sorted((held - set(evicted)) | _gone(absent))
         if stale:
-            replan(TAINT, plans, pod_ids=stale)
+            restate(TAINT, departures, pod_ids=stale)
         gone = brakes.to_note(evicted)
         approved = brakes.approvals_of(evicted, now=now) if going else {}
         for why in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):

@@ -173,10 +173,10 @@ class Leavers:
             stays = [stay for stay in stays if stay.node_name in changed]
         known = judgement.rules_by_class(stay.class_id for stay in stays)
         old = no_execute_taints(names)
-        before = {one.pod_id: one for one in judgement.plans_under(stays, old, known)}
-        plans = judgement.plans_under(stays, {**old, **changed}, known)
-        self.learn([one.pod_id for one in plans])
-        for one in plans:
+        before = {one.pod_id: one for one in judgement.departures_under(stays, old, known)}
+        departures = judgement.departures_under(stays, {**old, **changed}, known)
+        self.learn([one.pod_id for one in departures])
+        for one in departures:
             pod = self.pods.get(one.pod_id)
             if pod is None or pod.deletion_at is not None:
                 continue

@@ -135,13 +135,15 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
     text, _ = document.encode("Pod", pod({"labels": labels}, {**DEFAULTED, **spec}, {}))
     sql.run("UPDATE document SET text = %s WHERE id = (SELECT document_id FROM pod)", (text,))
     (row,) = sql.fetch("SELECT id, class_id FROM pod")
-    plan = evictions.Plan(pod_id=row[0], place=Place("n", row[1]), started_at=AT, due_at=AT)
-    evictions.replan(TAINT, [plan], node_names=["n"])
+    departure = evictions.Departure(
+        pod_id=row[0], place=Place("n", row[1]), started_at=AT, due_at=AT
+    )
+    evictions.restate(TAINT, [departure], node_names=["n"])
     (timer,) = due_taints(AT, limit=9)
     unknown = (row[0], AT, None)
     for one in (timer, unknown):
         with transaction.atomic():
-            fired = evictions.fire_taints([one], now=AT, judge=lambda _: [plan])
+            fired = evictions.fire_taints([one], now=AT, judge=lambda _: [departure])
             assert fired.evicted == [row[0]]
             found = get_manifest("Pod", "default", "p")
             assert found["metadata"]["deletionGracePeriodSeconds"] == seconds
@@ -159,11 +161,12 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     with transaction.atomic():
         (row,) = sql.fetch("SELECT DISTINCT class_id FROM pod")
         place = Place("n", row[0])
-        plans = [
-            evictions.Plan(pod_id=pod_id, place=place, started_at=AT, due_at=AT) for pod_id in ids
+        departures = [
+            evictions.Departure(pod_id=pod_id, place=place, started_at=AT, due_at=AT)
+            for pod_id in ids
         ]
         due = [(pod_id, AT, 30) for pod_id in ids]
-        assert evictions.fire_taints(due, now=AT, judge=lambda _: plans).evicted == ids
+        assert evictions.fire_taints(due, now=AT, judge=lambda _: departures).evicted == ids
 
     def check():
         log = support.everything_since(before.revision, "Pod")

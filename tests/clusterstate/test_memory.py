@@ -30,11 +30,11 @@ def test_ids_of_another_history_are_not_those_that_were_known():
         "UPDATE scheduling_class SET spec = replace(spec, '\"tolerationSeconds\":100',"
         " '\"tolerationSeconds\":7')"
     )
-    timers.replan_everything(after(1))
+    timers.restate_everything(after(1))
     assert due() == {"p": 100}
     sql.run("UPDATE history SET uid = %s WHERE id = 1", (uuid.uuid4(),))
     lineage.kept_after()
-    timers.replan_everything(after(1))
+    timers.restate_everything(after(1))
     assert due() == {"p": 7}
 
 

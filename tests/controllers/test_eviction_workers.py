@@ -81,7 +81,7 @@ def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody
     assert len(fire(after(86400).timestamp).evicted) == PODS
     for seconds in (0.0, 11.0, 86401.0):
         timers.follow(after(seconds))
-        timers.replan_everything(after(seconds))
+        timers.restate_everything(after(seconds))
         assert fire(after(seconds).timestamp).evicted == []
     assert departures() == dict.fromkeys(condemned, 1)
 

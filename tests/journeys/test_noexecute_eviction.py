@@ -244,7 +244,7 @@ def test_what_an_agent_says_of_a_pods_conditions_does_not_move_its_timer():
             return {**manifest, "status": status}
 
         objects.update("Pod", "default", "p", report, subresource="status", now=after(30))
-        timers.replan_everything(after(31))
+        timers.restate_everything(after(31))
         assert timer("p") == 80
 
 
@@ -256,7 +256,7 @@ def test_a_restart_and_late_notice_do_not_move_a_timer():
     timers.follow(after(3600))
     assert timer("p") == 6020
     memory.forget()
-    timers.replan_everything(after(5000))
+    timers.restate_everything(after(5000))
     assert timer("p") == 6020
 
 
@@ -328,7 +328,7 @@ def test_nothing_fires_twice():
         make_pod(f"p{number}", "n1")
     set_taints("n1", taint())
     assert len(evict(0)) == 20
-    timers.replan_everything(NOW)
+    timers.restate_everything(NOW)
     assert count_timers() == 0
     assert evict(1) == []
 
@@ -352,5 +352,5 @@ def test_timers_survive_a_lost_cursor_and_lost_rows():
     set_taints("n1", taint(), now=after(3))
     assert timer("p") == 63
     before = waiting_timers()
-    timers.replan_everything(after(30))
+    timers.restate_everything(after(30))
     assert waiting_timers() == before

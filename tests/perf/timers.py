@@ -66,7 +66,7 @@ def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
     for name in nodes:
         rehearsal.date_taints(name, base)
     timers.follow(_now())
-    timers.replan_nodes(nodes, _now())
+    timers.restate_nodes(nodes, _now())
     due_at = next_due()
     assert due_at is not None
     assert due_at == base + timedelta(seconds=5)
@@ -152,7 +152,7 @@ def _sparse() -> dict[str, Any]:
     for number, name in enumerate(nodes):
         rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
     timers.follow(_now())
-    timers.replan_nodes(nodes, _now())
+    timers.restate_nodes(nodes, _now())
     late: list[float] = []
     with wake.Subscription(wake.TIMERS) as subscription, workers.Workers() as helpers:
         while len(late) < len(nodes):

@@ -153,7 +153,7 @@ class Timers(RuleBasedStateMachine):
     @rule()
     def the_controller_restarts_from_nothing(self):
         memory.forget()
-        timers.replan_everything(self.now)
+        timers.restate_everything(self.now)
 
     @rule()
     def what_is_due_fires(self):

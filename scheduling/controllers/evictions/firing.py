@@ -12,7 +12,7 @@ from clusterstate.actions.evictions import Fired
 from clusterstate.queries.brakes import NOTHING, HeldBack, zones_by_pod
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
-from scheduling.controllers.evictions.judgement import broken, plans
+from scheduling.controllers.evictions.judgement import broken, departures
 from scheduling.controllers.evictions.timers import NAME
 
 BATCH = 1000
@@ -32,7 +32,7 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
     done = aside.each(
         NAME,
         due,
-        lambda some: evictions.fire_taints(some, now=now, judge=plans),
+        lambda some: evictions.fire_taints(some, now=now, judge=departures),
         which=lambda timer: aside.pod(timer[0]),
         now=now,
         instead=lambda timer: evictions.drop_timer(timer[0]),

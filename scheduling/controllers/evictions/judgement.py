@@ -1,9 +1,9 @@
 """Which pods must leave their node, and by when: the rules applied to many pods at once.
 
-``plans`` and ``broken`` judge by the taints and labels in the rows, for the timers; ``plans_under``
-and ``broken_under`` judge by those that are given, as a plan's changes would bring them
-(``scheduling.answers.plans``). The rules (``objects.eviction``) are applied once for each pair of
-node and scheduling class, not for each pod.
+``departures`` and ``broken`` judge by the taints and labels in the rows, for the timers;
+``departures_under`` and ``broken_under`` judge by those that are given, as a plan's changes would
+bring them (``scheduling.answers.plans``). The rules (``objects.eviction``) are applied once for
+each pair of node and scheduling class, not for each pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ import msgspec
 from django.conf import settings
 
 from clusterstate import memory
-from clusterstate.actions.evictions import Plan
+from clusterstate.actions.evictions import Departure
 from clusterstate.objects import eviction
 from clusterstate.objects.eviction import Countdown, Rules
 from clusterstate.objects.node import Taint
@@ -44,7 +44,7 @@ def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
     return known
 
 
-def plans(stays: Sequence[Stay]) -> list[Plan]:
+def departures(stays: Sequence[Stay]) -> list[Departure]:
     """Return by when the pods that stay there must leave because of taints. Queries 1-2 times.
 
     The rules are applied once for all pods of a class on a node.
@@ -53,14 +53,14 @@ def plans(stays: Sequence[Stay]) -> list[Plan]:
         return []
     taints = no_execute_taints(sorted({stay.node_name for stay in stays}))
     known = rules_by_class(stay.class_id for stay in stays if stay.node_name in taints)
-    return plans_under(stays, taints, known)
+    return departures_under(stays, taints, known)
 
 
-def plans_under(
+def departures_under(
     stays: Sequence[Stay],
     taints: Mapping[str, Sequence[Taint]],
     known: Mapping[int, Rules],
-) -> list[Plan]:
+) -> list[Departure]:
     """Return by when the pods that stay there must leave if these are the nodes' taints.
 
     Args:
@@ -82,7 +82,7 @@ def plans_under(
         found = eviction.deadline(counted[place], stay.bound_at)
         if found is not None:
             result.append(
-                Plan(
+                Departure(
                     place=place,
                     pod_id=stay.pod_id,
                     started_at=found.started_at,
@@ -130,16 +130,16 @@ def _grace() -> timedelta:
     return timedelta(seconds=settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS)
 
 
-def execution_plans(
+def departures_by_labels(
     places: Sequence[Place], at: Mapping[str, datetime], now: datetime
-) -> list[Plan]:
-    """Return plans for places that break their terms, counted from when the labels changed."""
+) -> list[Departure]:
+    """Return departures for places that break their terms, counted from when the labels changed."""
     grace = _grace()
     result = []
     for place in sorted(broken(places), key=lambda one: (one.node_name, one.class_id)):
         started_at = at.get(place.node_name, now)
         result.append(
-            Plan(
+            Departure(
                 place=place,
                 started_at=started_at,
                 due_at=started_at + grace,

@@ -2,7 +2,7 @@
 
 A follower of the change log with a cursor in a row. It looks at nodes whose NoExecute taints or
 labels changed, and at pods that came to a node that evicts, whose tolerations changed, or that have
-a timer already; ``judgement`` says who must leave by when; ``actions.evictions.replan`` writes the
+a timer already; ``judgement`` says who must leave by when; ``actions.evictions.restate`` writes the
 timers in bulk.
 """
 
@@ -23,7 +23,11 @@ from clusterstate.queries.stays import (
     stays_of,
     stays_on,
 )
-from scheduling.controllers.evictions.judgement import execution_plans, plans, rules_by_class
+from scheduling.controllers.evictions.judgement import (
+    departures,
+    departures_by_labels,
+    rules_by_class,
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -46,13 +50,13 @@ def follow(now: datetime) -> int:
         cursor = controller_state.cursor(NAME)
         news = None if cursor is None else eviction_news(cursor)
         if news is None:
-            return total + replan_everything(now)
+            return total + restate_everything(now)
         if not (news.nodes or news.pod_ids) and not _is_worth_a_commit(news.cursor, cursor, now):
             return total
         # Not one transaction: stating timers twice does no harm, running ahead would.
-        total += replan_nodes([one.name for one in news.nodes if one.taints], now)
-        total += _replan_labels(news.nodes, now)
-        total += _replan_pods(news.pod_ids, now)
+        total += restate_nodes([one.name for one in news.nodes if one.taints], now)
+        total += _restate_labels(news.nodes, now)
+        total += _restate_pods(news.pod_ids, now)
         controller_state.set_cursor(NAME, news.cursor)
         if not news.more:
             return total
@@ -71,29 +75,29 @@ def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
     return reached > (cursor or 0)
 
 
-def replan_everything(now: datetime) -> int:
+def restate_everything(now: datetime) -> int:
     """State all timers from the rows alone: at the first start, or after the log was trimmed."""
     cursor = changes.watermark()
     nodes = evicting_nodes()
     total = evictions.drop_other_nodes(nodes)
-    total += replan_nodes(nodes, now)
+    total += restate_nodes(nodes, now)
     places = executing_places()
     names = sorted({place.node_name for place in places})
     for part in _parts(names, _NODES_AT_ONCE):
         chosen = set(part)
         mine = [place for place in places if place.node_name in chosen]
-        total += _replan_places(mine, part, {}, now)
+        total += _restate_places(mine, part, {}, now)
     controller_state.set_cursor(NAME, cursor)
     logger.info("timers_stated", timers=total, nodes=len(nodes), revision=cursor)
     return total
 
 
-def replan_nodes(node_names: Sequence[str], now: datetime) -> int:
+def restate_nodes(node_names: Sequence[str], now: datetime) -> int:
     """State the timers for the taints of these nodes; return how many were dropped or written."""
 
     def state(names: Sequence[str]) -> int:
-        wanted = plans(stays_on(names))
-        return _count(evictions.replan(TAINT, wanted, node_names=names))
+        wanted = departures(stays_on(names))
+        return _count(evictions.restate(TAINT, wanted, node_names=names))
 
     def by_pods(name: str) -> bool:
         pod_ids = [stay.pod_id for stay in stays_on([name])]
@@ -110,12 +114,12 @@ def _state_stays(pod_ids: Sequence[int], now: datetime) -> int:
     """State the timers of these pods for taints."""
 
     def state(some: Sequence[int]) -> int:
-        return _count(evictions.replan(TAINT, plans(stays_of(some)), pod_ids=some))
+        return _count(evictions.restate(TAINT, departures(stays_of(some)), pod_ids=some))
 
     return sum(aside.each(NAME, pod_ids, state, which=aside.pod, now=now))
 
 
-def _replan_places(
+def _restate_places(
     places: Sequence[Place],
     node_names: Sequence[str],
     at: Mapping[str, datetime],
@@ -125,8 +129,8 @@ def _replan_places(
 
     def state(names: Sequence[str]) -> int:
         chosen = set(names)
-        wanted = execution_plans([p for p in places if p.node_name in chosen], at, now)
-        return _count(evictions.replan(DURING_EXECUTION, wanted, node_names=names))
+        wanted = departures_by_labels([p for p in places if p.node_name in chosen], at, now)
+        return _count(evictions.restate(DURING_EXECUTION, wanted, node_names=names))
 
     def by_pods(name: str) -> bool:
         pod_ids = [stay.pod_id for stay in stays_on([name])]
@@ -140,13 +144,13 @@ def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: d
     """State the timers of these pods for labels."""
 
     def state(some: Sequence[int]) -> int:
-        wanted = execution_plans(executing_places(pod_ids=some), at, now)
-        return _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=some))
+        wanted = departures_by_labels(executing_places(pod_ids=some), at, now)
+        return _count(evictions.restate(DURING_EXECUTION, wanted, pod_ids=some))
 
     return sum(aside.each(BY_LABELS, pod_ids, state, which=aside.pod, now=now))
 
 
-def _replan_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
+def _restate_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
     """Judge the places whose terms name a label that changed; the others are not looked at."""
     changed: dict[str, frozenset[str]] = {}
     at: dict[str, datetime] = {}
@@ -165,11 +169,11 @@ def _replan_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
         }
         if touched:
             mine = [place for place in places if place.node_name in touched]
-            total += _replan_places(mine, sorted(touched), at, now)
+            total += _restate_places(mine, sorted(touched), at, now)
     return total
 
 
-def _replan_pods(pod_ids: Sequence[int], now: datetime) -> int:
+def _restate_pods(pod_ids: Sequence[int], now: datetime) -> int:
     total = 0
     for part in _parts(pod_ids, _PODS_AT_ONCE):
         total += _state_stays(part, now)
@@ -177,7 +181,7 @@ def _replan_pods(pod_ids: Sequence[int], now: datetime) -> int:
     return total
 
 
-def _count(result: evictions.Replanned) -> int:
+def _count(result: evictions.Restated) -> int:
     return result.dropped + result.written
 
 
