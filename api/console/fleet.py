@@ -224,7 +224,7 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
     found = [
         {
             "number": f"{states['ready']:,}",
-            "text": f"of {len(items):,} nodes ready"
+            "text": f"of {len(items):,} node{'' if len(items) == 1 else 's'} ready"
             + (f", {states['silent']:,} without a report" if states["silent"] else ""),
             "query": "is:notready" if states["ready"] < len(items) else "",
         },

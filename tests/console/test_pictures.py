@@ -69,12 +69,12 @@ def test_the_first_figure_tells_of_nodes_that_nobody_reports_on(operator: Client
     condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     create_node("n1")
     page = text(operator.get("/console/"))
-    assert "<b>0</b><span>of 1 nodes ready, 1 without a report</span>" in page
+    assert "<b>0</b><span>of 1 node ready, 1 without a report</span>" in page
     objects.update(
         "Node", "", "n1", lambda one: {**one, "status": {"conditions": [condition]}},
         subresource="status", now=NOW,
     )  # fmt: skip
-    assert "<b>1</b><span>of 1 nodes ready</span>" in text(operator.get("/console/"))
+    assert "<b>1</b><span>of 1 node ready</span>" in text(operator.get("/console/"))
 
 
 def test_a_preview_draws_what_becomes_of_all_pods_and_where_they_land(operator: Client) -> None:

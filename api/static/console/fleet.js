@@ -8,7 +8,7 @@ const FULL = { light: "#c2410c", dark: "#ff9d5c" };
 const ENDS = { taints: ["none", "blocks pods"], leaving: ["none", "5 and more"], age: ["new", "a month"] };
 // What is told of each group: its title, and where a node has what is requested and what it offers.
 const USES = [["CPU", "cpu"], ["memory", "memory"], ["pods", "pods"]];
-const USE = 170;
+const USE = 178;
 const share = (members, of) => {
   const [asked, offered] = members.reduce((sum, one) => [sum[0] + one[of][0], sum[1] + one[of][1]], [0, 0]);
   return offered ? asked / offered : 0;
@@ -140,11 +140,11 @@ function start() {
         context.fillStyle = mut;
         context.fillText(title, x, y);
         context.fillStyle = rail;
-        context.fillRect(x + 54, y - 8, 60, 8);
+        context.fillRect(x + 60, y - 8, 60, 8);
         context.fillStyle = part >= 0.95 ? full : part >= 0.8 ? high : fine;
-        context.fillRect(x + 54, y - 8, 60 * Math.min(1, part), 8);
+        context.fillRect(x + 60, y - 8, 60 * Math.min(1, part), 8);
         context.fillStyle = mut;
-        context.fillText(percent(part), x + 120, y);
+        context.fillText(percent(part), x + 126, y);
       });
     }
   }
