@@ -25,6 +25,8 @@ How the parts of the service see one another: ``heartbeats``, ``progress`` (whet
 rows), ``collector`` (garbage), ``priority`` (threads that yield processors), ``troubles`` (telling
 what lasts in few lines).
 
+``schema`` tells whether the database has the tables of this version.
+
 Technique: ``settings``, ``environment``, ``apps``, ``middleware``, ``logs``, ``metrics``,
 ``tracing``, ``sql`` (prepared statements), ``archive`` (backups), ``arrow`` (columns for others),
 ``private_files`` (files that hold secrets), ``browser_sessions`` (signed keys of sessions).

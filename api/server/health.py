@@ -36,7 +36,7 @@ from api.access import auth
 from api.forms import errors, failures
 from api.server import health_texts, room
 from api.server.health_texts import Part
-from clusterstate import aside, progress
+from clusterstate import aside, progress, schema
 from clusterstate.access.rules import Attributes
 from scheduling.answers import advisor
 
@@ -60,13 +60,31 @@ _HELD_SECONDS = 5.0
 # --- what is looked at ---------------------------------------------------------------------------
 
 
+_prepared: set[str] = set()
+"""The databases, by name, that were seen to have all tables; none of them loses any."""
+
+
+def _lacking() -> str:
+    """Return which tables of this version the database lacks. Queries until it lacks none."""
+    name = str(settings.DATABASES["default"]["NAME"])
+    if name in _prepared:
+        return ""
+    missing = schema.lacking(patience=_STATEMENT_SECONDS)
+    if not missing:
+        _prepared.add(name)
+    return missing
+
+
 def _work() -> Iterator[Part]:
     """Return the database, the loops and the log. Queries once."""
     try:
-        found = progress.standing(patience=_STATEMENT_SECONDS)
+        missing = _lacking()
+        found = None if missing else progress.standing(patience=_STATEMENT_SECONDS)
     except Error as error:
         connection.close()
-        yield Part("database", f"does not answer ({type(error).__name__})")
+        missing, found = f"does not answer ({type(error).__name__})", None
+    if found is None:
+        yield Part("database", missing)
         for loop in progress.LOOPS:
             yield Part(loop, "unknown: its progress is in the database")
         return

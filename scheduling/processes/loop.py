@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from clusterstate import heartbeats, sql
+from clusterstate import heartbeats, schema, sql
 from clusterstate.troubles import Trouble
 from scheduling import passes
 
@@ -31,6 +31,7 @@ class Loop:
         self._stop = threading.Event()
         self._nudged = threading.Event()
         self._trouble = Trouble()
+        self._is_prepared = False
         self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
 
     def start(self) -> None:
@@ -75,10 +76,17 @@ class Loop:
         heartbeats.rest(self.name)
 
     def _begin(self) -> None:
+        self._require_tables()
         self._run(self)
 
     def _begin_again(self) -> None:
         """Run after a failure: not before the database takes writes, since all work needs them."""
         sql.require_writes()
+        self._require_tables()
         passes.tell_end(self.name, self._trouble)  # the pass itself may last for days
         self._run(self)
+
+    def _require_tables(self) -> None:
+        if not self._is_prepared:
+            schema.require()
+            self._is_prepared = True

@@ -10,7 +10,8 @@ from django.db import DatabaseError, DataError, OperationalError, connection
 from django.db.backends.signals import connection_created
 from structlog.testing import capture_logs
 
-from clusterstate import progress, sql, steady_clock
+from api.server import health
+from clusterstate import bulk, progress, sql, steady_clock
 from clusterstate.actions import objects
 from clusterstate.queries.objects import find_object
 from scheduling.controllers import manager
@@ -211,6 +212,39 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
     assert over["failures"] >= tries.count(ours) - 1
 
 
+@pytest.mark.parametrize("process", ["worker", "timers", "scheduler"])
+def test_a_process_of_a_newer_version_waits_until_the_database_is_prepared(
+    process, running, monkeypatch
+):
+    """One line says what to do, and nothing is tried that would fail for want of a column."""
+    monkeypatch.setattr(health, "_prepared", set())
+    name = loops.LOOPS[process][0]
+    ((last,),) = sql.fetch(
+        "DELETE FROM django_migrations WHERE app = 'clusterstate' AND name ="
+        " (SELECT max(name) FROM django_migrations WHERE app = 'clusterstate') RETURNING name"
+    )
+    lacks = f"lacks {last}: run manage.py prepare"
+    try:
+        with capture_logs() as lines:
+            running(process)
+            until(lambda: any(one.get("work") == name for one in lines), seconds=SECONDS)
+            assert sql.fetch("SELECT 1 FROM loop_progress WHERE name = %s", (name,)) == []
+            (part,) = [one for one in health.look() if one.name == "database"]
+            assert part.problem == lacks
+    finally:
+        sql.run(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('clusterstate', %s::text, now())",
+            (last,),
+        )
+    told = [(one["event"], one.get("error")) for one in lines]
+    assert told == [("lost_the_database", f"the database {lacks}")]
+    until(
+        lambda: sql.fetch("SELECT 1 FROM loop_progress WHERE name = %s", (name,)), seconds=SECONDS
+    )
+    assert [one.problem for one in health.look() if one.name == "database"] == [""]
+
+
 @pytest.mark.parametrize(
     ("statement", "away"),
     [
@@ -229,3 +263,20 @@ def test_what_counts_as_a_database_that_is_away(statement, away):
         ask()
     assert sql.is_away(raised.value) is away
     connection.close()
+
+
+@pytest.mark.parametrize("read", [bulk.bound_pods, bulk.tried_pods])
+def test_a_lock_that_the_whole_state_waits_for_counts_as_a_database_that_is_away(read):
+    """What is read by COPY fails as statements do: another session holds the tables."""
+    holder = connection.copy()
+    try:
+        holder.set_autocommit(False)
+        with holder.cursor() as cursor:
+            cursor.execute("LOCK TABLE pod, pending_pod, node IN ACCESS EXCLUSIVE MODE")
+        sql.run("SET lock_timeout = '50ms'")
+        with pytest.raises(OperationalError) as raised:
+            read()
+    finally:
+        holder.close()
+        connection.close()
+    assert sql.is_away(raised.value)
