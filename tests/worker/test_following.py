@@ -110,6 +110,10 @@ class Cluster:
             return  # what is being deleted cannot be edited any more
 
 
+def with_label(manifest: Any) -> Any:
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": {"app": "changed"}}}
+
+
 def weigh(info: PodInfo) -> int:
     return int(info.labels.get("app") == "a")
 
@@ -187,6 +191,29 @@ def test_following_in_columns_or_rows_gives_what_loading_gives(
         for one in (found, loaded):
             one["queue"] = sorted(one["queue"])
         assert found == loaded
+
+
+def test_an_assumed_pod_that_changes_after_its_node_went_is_counted_nowhere() -> None:
+    """Also not on a row of another node, when its own node comes back."""
+    bootstrap.add_missing(now=NOW)
+    for name in NODES[:3]:
+        make_node(name)
+    create_pods([pod_manifest("p")], now=NOW)
+    mirror = new_mirror()
+    (pod,) = mirror.queue.pop_batch(SECONDS, 1)
+    row = mirror.snapshot.row_of("n1")
+    assert row is not None
+    mirror.snapshot.assume(pod.pod_id, mirror.info(pod.class_id), row)
+    objects.delete("Node", "", "n1", now=NOW)
+    objects.update("Pod", "default", "p", with_label, now=NOW)
+    mirror.refresh(SECONDS)
+    make_node("n1")
+    mirror.refresh(SECONDS)
+    assert not mirror.snapshot.pod_count.any()
+    assert not mirror.snapshot.requested.any()
+    mirror.queue.requeue_stale(pod.pod_id, SECONDS)
+    (again,) = mirror.queue.pop_batch(SECONDS, 1)
+    assert again.spec.metadata.labels == {"app": "changed"}
 
 
 def test_the_columns_say_what_the_rows_say() -> None:

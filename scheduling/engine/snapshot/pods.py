@@ -155,8 +155,9 @@ class PodColumns(NominatedPods):
         self._free_slots.append(slot)
 
     def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
-        """Count a pod that was just decided; ``key`` must not be known."""
+        """Count a pod that was just decided; ``key`` must not be known, ``row`` must be live."""
         assert key not in self._slot_of, f"pod {key!r} is already placed"
+        assert row >= 0, f"pod {key!r} is on no node"
         slot = self._new_slot(key, info, start_time=None, terminating=False)
         self._put_on_row(slot, row)
         self._assumed.add(key)

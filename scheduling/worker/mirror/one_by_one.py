@@ -153,11 +153,13 @@ class SingleChanges(WarmState):
     def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
         """Count an assumed pod as what it became since; if it comes back, it is that in the queue.
 
-        Its bind is refused if it was decided as of another class (``actions.pods.bind``).
+        Its bind is refused if it was decided as of another class (``actions.pods.bind``). ``row``:
+        of its node; -1 if that went meanwhile, and then the pod is counted nowhere.
         """
         pod = self._pending_pod(pod_id, class_id)
         self.snapshot.forget(pod_id)
-        self.snapshot.assume(pod_id, self._classes[class_id], row)
+        if row >= 0:
+            self.snapshot.assume(pod_id, self._classes[class_id], row)
         if pod_id in self.queue:
             self.queue.update(pod, now)
 
@@ -170,6 +172,8 @@ class SingleChanges(WarmState):
             if assumed:
                 self._confirmed[info.index] = info
             self._leave_queue(pod_id)
+            if change.phase != "Pending":
+                self._drop_arrival(pod_id)
             return
         known = snapshot.pod(pod_id)
         snapshot.add_pod(
