@@ -6,7 +6,7 @@ read at once. Imported by followers only, so that web processes do without NumPy
 """
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -126,17 +126,36 @@ class News(msgspec.Struct, frozen=True):
     cursor: int
     more: bool
 
-    def in_order(self) -> Iterator[PodChanges | Change]:
-        """Return stretches of changes of pods, and each change of another kind, in order."""
+    def in_order(
+        self, keeps_its_place: Callable[[Change], bool]
+    ) -> Iterator[PodChanges | list[Change]]:
+        """Return stretches of changes of pods and, after each, the changes of other kinds in it.
+
+        One that ``keeps_its_place`` ends a stretch and comes after it, alone; it is asked when what
+        came before was taken. Of several others about one object in a stretch the last one comes,
+        as it states all that the object is then.
+        """
         first = 0
+        others: dict[tuple[str, str, str], Change] = {}
         for other in self.others:
+            if not keeps_its_place(other):
+                of = other.kind, other.namespace, other.name
+                others.pop(of, None)
+                others[of] = other
+                continue
             end = int(np.searchsorted(self.pods.revisions, other.revision))
-            if end > first:
-                yield self.pods.part(first, end)
-                first = end
-            yield other
-        if first < len(self.pods):
-            yield self.pods.part(first, len(self.pods))
+            yield from self._stretch(first, end, others)
+            yield [other]
+            first, others = end, {}
+        yield from self._stretch(first, len(self.pods), others)
+
+    def _stretch(
+        self, first: int, end: int, others: Mapping[tuple[str, str, str], Change]
+    ) -> Iterator[PodChanges | list[Change]]:
+        if first < end:
+            yield self.pods.part(first, end)
+        if others:
+            yield list(others.values())
 
 
 def read_since(cursor: int, *, mark: int, others: Collection[str], limit: int) -> News:

@@ -18,7 +18,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.worker import mirror as mirrors
 from scheduling.worker.mirror import FOLLOWED, Mirror, one_by_one
 from tests.clock import after
-from tests.controllers.support import NOW, make_node, pod_manifest
+from tests.controllers.support import NOW, make_node, pod_manifest, set_labels
 
 pytestmark = pytest.mark.django_db
 SECONDS = NOW.timestamp()
@@ -83,6 +83,14 @@ class Cluster:
 
             objects.update("Pod", "default", name, edit, now=NOW)
 
+    def run(self) -> None:
+        if name := self.some():
+
+            def edit(manifest: Any) -> Any:
+                return {**manifest, "status": {**manifest["status"], "phase": "Running"}}
+
+            objects.update("Pod", "default", name, edit, now=NOW, subresource="status")
+
     def delete(self) -> None:
         for _ in range(self.random.choice((1, 4))):
             if name := self.some():
@@ -99,15 +107,64 @@ class Cluster:
         except StatusError:
             make_node(name, labels={"zone": name[-1]})
 
+    def tell(self) -> None:
+        """Let a node say something else of itself, as it does all the time."""
+        taint = {"key": "t", "effect": "NoSchedule", "value": self.random.choice("xy")}
+        labels = {"zone": self.random.choice("012")}
+
+        def edit(manifest: Any) -> Any:
+            spec = {**manifest["spec"], "taints": [taint] if self.random.random() < 0.5 else []}
+            return {
+                **manifest, "spec": spec, "metadata": {**manifest["metadata"], "labels": labels}
+            }  # fmt: skip
+
+        objects.update("Node", "", self.random.choice(NODES[:3]), edit, now=NOW)
+
+    def look_up(self) -> None:
+        """Create, change or delete something that scheduling looks up."""
+        name, app = self.random.choice("st"), self.random.choice("abc")
+        kind = self.random.choice(("Service", "ReplicaSet", "PodDisruptionBudget", "Namespace"))
+        if kind == "Namespace":
+            made = {"metadata": {"name": name, "labels": {"app": app}}}
+        else:
+            made = {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": selecting(kind, app),
+            }
+        namespace = "" if kind == "Namespace" else "default"
+        try:
+            objects.create(kind, namespace, made, now=NOW)
+        except StatusError:
+            if self.random.random() < 0.3:
+                objects.delete(kind, namespace, name, {}, now=NOW)
+            elif kind != "ReplicaSet":
+                objects.update(kind, namespace, name, lambda old: merged(old, made), now=NOW)
+
     def act(self) -> None:
         acts: list[Callable[[], None]] = [
-            self.create, self.create, self.bind, self.bind, self.change, self.hold, self.delete,
-            self.finish, self.node,
+            self.create, self.create, self.bind, self.bind, self.change, self.hold, self.hold,
+            self.run, self.delete, self.delete, self.finish, self.node, self.tell, self.tell,
+            self.look_up, self.look_up,
         ]  # fmt: skip
         try:
             self.random.choice(acts)()
         except StatusError:
             return  # what is being deleted cannot be edited any more
+
+
+def selecting(kind: str, app: str) -> dict[str, Any]:
+    labels = {"app": app}
+    if kind == "Service":
+        return {"selector": labels, "ports": [{"port": 80}]}
+    if kind == "PodDisruptionBudget":
+        return {"selector": {"matchLabels": labels}, "maxUnavailable": 1}
+    template = pod_manifest("p", metadata={"labels": labels})
+    return {"selector": {"matchLabels": labels}, "template": template}
+
+
+def merged(old: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    return {part: {**value, **made.get(part, {})} if isinstance(value, dict) else value
+            for part, value in old.items()}  # fmt: skip
 
 
 def with_label(manifest: Any) -> Any:
@@ -135,6 +192,17 @@ def told(mirror: Mirror) -> dict[str, Any]:
             )
             for name, row in rows.items()
         },
+        "what nodes are": {
+            name: (
+                snapshot.node(row).metadata.labels,
+                snapshot.taint_sets[snapshot.taint_set.item(row)],
+                snapshot.allocatable[row].tolist(),
+            )
+            for name, row in rows.items()
+        },
+        "looked up": (
+            snapshot._namespaces, snapshot._services, snapshot._controllers, snapshot._budgets,
+        ),
         "pods": {
             record.key: (
                 record.info.digest, snapshot.node_of(record.key), record.start_time,
@@ -226,11 +294,11 @@ def test_the_columns_say_what_the_rows_say() -> None:
     cursor, more, mark = start, True, changes.watermark()
     while more:
         news = pod_log.read_since(cursor, mark=mark, others=("Node",), limit=17)
-        for one in news.in_order():
-            if isinstance(one, Change):
-                found.append(one)
+        for some in news.in_order(lambda _: True):
+            if isinstance(some, list):
+                found += some
             else:
-                found += map(one.change, range(len(one)))
+                found += map(some.change, range(len(some)))
         cursor, more = news.cursor, news.more
     assert cursor == mark
     assert len(found) > 50
@@ -245,6 +313,31 @@ def test_the_columns_say_what_the_rows_say() -> None:
     assert [said(change) for change in found] == [
         said(change) for change in rows if change.kind in ("Pod", "Node")
     ]
+
+
+def test_what_nodes_tell_of_themselves_parts_no_pods() -> None:
+    """Of each node all that is left is what it told last; a node that came stays where it was."""
+    cluster = Cluster(3)
+    mirror = new_mirror()
+    for number in range(6):
+        cluster.create()
+        for name in NODES[:2]:
+            set_labels(name, told=f"{number}")
+        if number == 3:
+            make_node("n3")
+    mark = changes.watermark()
+    news = pod_log.read_since(mirror.cursor, mark=mark, others=("Node",), limit=100)
+    before, told, came, after, told_later = news.in_order(mirror._keeps_its_place)
+    assert isinstance(before, pod_log.PodChanges)
+    assert isinstance(after, pod_log.PodChanges)
+    assert len(before) + len(after) == len(news.pods) > 6
+    for some, names in ((told, ["n0", "n1"]), (came, ["n3"]), (told_later, ["n0", "n1"])):
+        assert isinstance(some, list)
+        assert [change.name for change in some] == names
+    mirror.refresh(SECONDS)
+    row = mirror.snapshot.row_of("n1")
+    assert row is not None
+    assert mirror.snapshot.node(row).metadata.labels["told"] == "5"
 
 
 def test_columns_that_were_trimmed_are_expired() -> None:

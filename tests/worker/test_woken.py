@@ -17,7 +17,8 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, Stage
 from scheduling.framework.documents import default_configuration
 from scheduling.plugins.queueing_hints import registrations
-from scheduling.worker.mirror import Mirror
+from scheduling.worker import mirror as mirrors
+from scheduling.worker.mirror import Mirror, one_by_one
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod, set_labels
 
@@ -96,9 +97,12 @@ def woken(mirror: Mirror) -> list[str]:
     ],
     ids=["unnominated", "moved", "deleted", "annotated", "bound", "another left", "a node changed"],
 )
-@pytest.mark.parametrize("followed", [True, False], ids=["followed", "read again"])
+@pytest.mark.parametrize("heard", ["by rows", "in columns", "read again"])
 def test_who_is_woken_by_what_happens(
-    followed: bool, happens: Callable[[], None], expected: list[str]
+    heard: str,
+    happens: Callable[[], None],
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bootstrap.add_missing(now=NOW)
     for name in ("n1", "n2"):
@@ -108,8 +112,11 @@ def test_who_is_woken_by_what_happens(
         objects.create("PriorityClass", "", {"metadata": {"name": name}, "value": value}, now=NOW)
         make_pod(name, priorityClassName=name)
     nominate("n1")
+    if heard == "in columns":
+        monkeypatch.setattr(mirrors, "_FEW", 0)
+        monkeypatch.setattr(one_by_one, "TOGETHER", 1)
     mirror = new_mirror()
-    if followed:
+    if heard != "read again":
         refuse_in_memory(mirror)
         happens()
         mirror.refresh(SECONDS)

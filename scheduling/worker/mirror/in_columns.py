@@ -3,7 +3,7 @@
 import numpy as np
 
 from clusterstate import pod_log
-from clusterstate.changes import Change
+from clusterstate.changes import MODIFIED, Change
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.engine.waking import Standing
 from scheduling.worker.mirror import one_by_one, pod_news
@@ -14,23 +14,38 @@ class ManyChanges(SingleChanges):
     """Applies changes of pods that follow each other together."""
 
     def _apply_many(self, news: pod_log.News, now: float) -> None:
-        """Apply changes in order, those of pods that follow each other together."""
+        """Apply changes, those of pods that follow each other together."""
         class_ids = np.unique(news.pods.classes).tolist()
         self._learn_classes(class_id for class_id in class_ids if class_id)
-        for one in news.in_order():
-            if isinstance(one, Change):
-                self._apply_all([one], now)
-            elif len(one) < one_by_one.TOGETHER:
-                self._apply_all(map(one.change, range(len(one))), now)
+        for some in news.in_order(self._keeps_its_place):
+            if isinstance(some, list):
+                self._apply_all(some, now)
+            elif len(some) < one_by_one.TOGETHER:
+                self._apply_all(map(some.change, range(len(some))), now)
             else:
-                self._apply_pods(one, now)
+                self._apply_pods(some, now)
         self._move_on_confirmed(now)
+
+    def _keeps_its_place(self, change: Change) -> bool:
+        """Return whether it matters which changes of pods come before a change and which after it.
+
+        It does where a node comes or goes, and of namespaces, whose labels are told with what
+        happens to their pods. Any other change of a node, and of what is only looked up, may come
+        after the pods: a pod that leaves wakes whom it kept off, whatever its node is by then.
+        Nodes tell of themselves all the time, and a ReplicaSet with each of its pods: if each such
+        change ended a stretch, hardly any pods would be left to apply together.
+        """
+        if change.kind == "Node":
+            return change.verb != MODIFIED or self.snapshot.row_of(change.name) is None
+        return change.kind == "Namespace"
 
     def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
         """Apply changes of pods as if one by one; waiting pods are woken once for each class."""
         found = pod_news.sort_out(pods, self.snapshot, self._classes)
         self._confirm_pods(pods, found.same)
         self._remove_pods(found.left, now)
+        self._forget_pods(found.unseen, now)
+        self._end_pods(pods, found.ending)
         self._add_pods(pods, found.came, now)
         self._queue_pods(pods, found, now)
         self._apply_all(map(pods.change, found.rest), now)
@@ -43,6 +58,7 @@ class ManyChanges(SingleChanges):
         for info in snapshot.infos_of(same.slots[assumed]):
             self._confirmed[info.index] = info
         self._leave_queue_all(same.ids)
+        self._drop_running(pods, same)
 
     def _add_pods(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
         """Count pods that clients and other processes put on nodes."""
@@ -72,20 +88,45 @@ class ManyChanges(SingleChanges):
         infos = self.snapshot.infos_of(left.slots)
         self.snapshot.remove_pods(left.ids, left.slots)
         self._leave_queue_all(left.ids)
-        if self.arrivals or self.of_unknown_nodes:
-            for pod_id in left.ids:
-                self._drop_arrival(pod_id)
+        self._drop_arrivals(left.ids)
         for info in infos:
             self.pod_changed(Standing(pod=info.pod, on_node=True), None, now)
+
+    def _forget_pods(self, unseen: pod_news.Pods, now: float) -> None:
+        """Take pods out of the queue that were deleted, or finished, and are on no node."""
+        nominated = self.snapshot.nominations.node_of
+        held_room = []
+        if nominated:
+            held_room = [self.standing(pod_id) for pod_id in unseen.ids if pod_id in nominated]
+        self._leave_queue_all(unseen.ids)
+        self._drop_arrivals(unseen.ids)
+        for before in held_room:
+            self.pod_changed(before, None, now)
+
+    def _end_pods(self, pods: pod_log.PodChanges, ending: pod_news.Pods) -> None:
+        """Count pods as such that end; they stay on their nodes until they are gone."""
+        if not ending.ids:
+            return
+        names = pods.names
+        self.snapshot.remove_pods(ending.ids, ending.slots)
+        self.snapshot.add_pods(
+            ending.ids,
+            ending.classes,
+            ending.rows,
+            started=pod_news.seconds(pods, ending),
+            terminating=np.ones(len(ending.ids), np.bool_),
+            names=[names[number] for number in ending.numbers],
+        )
+        self._ending += ending.ids
+        self._leave_queue_all(ending.ids)
+        self._drop_running(pods, ending)
 
     def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""
         waiting = found.waiting
         since = pods.at[found.first[waiting.numbers]].tolist()
         class_ids = pods.classes[waiting.numbers].tolist()
-        if self.arrivals or self.of_unknown_nodes:
-            for pod_id in waiting.ids:
-                self._drop_arrival(pod_id)
+        self._drop_arrivals(waiting.ids)
         came = list(zip(waiting.numbers, waiting.ids, class_ids, since, strict=True))
         try:
             self._join_queue_all(came, now)
@@ -116,6 +157,17 @@ class ManyChanges(SingleChanges):
                 self._join_queue(pod_id, class_id, since, now)
             except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(pods.change(number), error)
+
+    def _drop_arrivals(self, pod_ids: list[int]) -> None:
+        if self.arrivals or self.of_unknown_nodes:
+            for pod_id in pod_ids:
+                self._drop_arrival(pod_id)
+
+    def _drop_running(self, pods: pod_log.PodChanges, some: pod_news.Pods) -> None:
+        """Forget those arrivals among some pods that run, or did."""
+        if self.arrivals or self.of_unknown_nodes:
+            runs = ~pods.pending[some.numbers]
+            self._drop_arrivals([some.ids[place] for place in np.flatnonzero(runs).tolist()])
 
     def _leave_queue_all(self, pod_ids: list[int]) -> None:
         for pod_id in self.queue.present(pod_ids):

@@ -35,16 +35,19 @@ class Sorted(msgspec.Struct, frozen=True):
     """What changes mean.
 
     ``same``: pods on nodes, as known. ``came``: to known nodes, unknown before. ``left``: known on
-    nodes and not assumed, deleted or finished now. ``waiting``: on no node, and unknown. ``rest``:
+    nodes and not assumed, deleted or finished now; ``ending``: the same, but for that they began to
+    end. ``waiting``: on no node, and unknown; ``unseen``: unknown, deleted or finished. ``rest``:
     numbers of all changes of the other pods, in order: of one that was assumed and is gone, an
     earlier change may say that it was bound. ``first``: by the number of a pod's last change, of
-    its first.
+    its first. Unknown are pods that the snapshot does not know; they may be in the queue.
     """
 
     same: Pods
     came: Pods
     left: Pods
+    ending: Pods
     waiting: Pods
+    unseen: Pods
     rest: list[int]
     first: npt.NDArray[np.intp]
 
@@ -71,9 +74,13 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo])
     came = placed & unknown & ~terminating
     on_none = ~pods.placed[numbers]
     waiting = readable & unknown & on_none & ~gone & ~terminating
+    unseen = readable & unknown & gone
     left = gone & ~unknown
-    if left.any():
-        left &= snapshot.are_confirmed(keys, slots)
+    ending = placed & terminating & snapshot.are_unchanged(slots, classes, rows, ~terminating)
+    if left.any() or ending.any():
+        confirmed = snapshot.are_confirmed(keys, slots)
+        left &= confirmed
+        ending &= confirmed
 
     def chosen(mask: npt.NDArray[np.bool_]) -> Pods:
         if mask.all():
@@ -82,9 +89,17 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo])
         chosen_keys = [keys[place] for place in there.tolist()]
         return Pods(numbers[there].tolist(), chosen_keys, classes[there], slots[there], rows[there])
 
-    others = ~(same | came | waiting | left)
-    rest = np.flatnonzero(others[place_of]).tolist()
-    return Sorted(chosen(same), chosen(came), chosen(left), chosen(waiting), rest, firsts)
+    others = ~(same | came | left | ending | waiting | unseen)
+    return Sorted(
+        same=chosen(same),
+        came=chosen(came),
+        left=chosen(left),
+        ending=chosen(ending),
+        waiting=chosen(waiting),
+        unseen=chosen(unseen),
+        rest=np.flatnonzero(others[place_of]).tolist(),
+        first=firsts,
+    )
 
 
 def _last_of_each(ids: Int64) -> tuple[Int64, Int64, Int64]:
