@@ -33,6 +33,10 @@ from scheduling.framework.types import PodInfo
 UNLIMITED: Final = 2**62
 """Stands for any number of pods."""
 _NO_MINIMUM = 2**31 - 1
+_VERDICT = 4
+"""So many bytes a diagnosis takes for each row."""
+_OBJECTS = 8192
+"""So many bytes a program takes beside its columns, roughly."""
 _MOST_CHECKS = 15
 """Two bits for each amount and one for places must fit into ``row_arguments.STEP_BITS``."""
 
@@ -127,6 +131,8 @@ class FilterProgram:
         # Versions are read last: asking for tables may have made new kinds known.
         self.skips = tuple(sorted(state.skip_filter))
         self.stamp = stamp(snapshot, self.skips, info)
+        self.size = _OBJECTS
+        """Bytes, with a diagnosis of all rows, which it may keep."""
         if self.usable:
             self._write()
 
@@ -270,6 +276,8 @@ class FilterProgram:
             offset += len(table.counts)
         self._counts: Int64 = np.zeros(offset, np.int64)
         self._domain, self._counted = domain, counted
+        columns = self.rules.static, domain, counted, self._counts
+        self.size += _VERDICT * capacity + sum(column.nbytes for column in columns)
         self._weigh()
 
     def _weigh(self) -> None:

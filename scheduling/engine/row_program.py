@@ -92,13 +92,16 @@ def enabled() -> bool:
 class RowPrograms:
     """The programs of one profile over one snapshot, by class."""
 
-    _MOST = 256
+    _MOST_BYTES = 128 * 2**20
+    """What the programs that are kept take at most, beside that of the last class."""
     _MOST_VICTIMS = 16
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
         self._framework = framework
+        # In the order in which they were made; ``_bytes``: what they take together.
         self._programs: dict[int, FilterProgram] = {}
+        self._bytes = 0
         self._victims: dict[int, VictimsByRow] = {}
         self._budgets = BudgetArrays(snapshot)
         self._codes = np.zeros(row_arguments.MOST_CODES, np.int64)
@@ -130,11 +133,24 @@ class RowPrograms:
             or found.info is not info
             or found.stamp != stamp(self._snapshot, tuple(sorted(state.skip_filter)), info)
         ):
-            if len(self._programs) >= self._MOST:
-                self._programs.clear()
             found = FilterProgram(self._snapshot, self._framework, info, state, self._kinds)
-            self._programs[info.index] = found
+            self._keep(found)
         return found if found.usable else None
+
+    def _keep(self, program: FilterProgram) -> None:
+        """Keep a class's program in place of an earlier one; the oldest go where there is no room.
+
+        Not all of them at once: of many classes that are refused in turn each would be judged anew
+        on all rows whenever its turn comes.
+        """
+        programs = self._programs
+        earlier = programs.pop(program.info.index, None)
+        if earlier is not None:
+            self._bytes -= earlier.size
+        self._bytes += program.size
+        while programs and self._bytes > self._MOST_BYTES:
+            self._bytes -= programs.pop(next(iter(programs))).size
+        programs[program.info.index] = program
 
     def diagnose(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
         """Return why each of the rows rejects a pod, ``None`` if one may not or none can be asked.

@@ -216,3 +216,47 @@ def test_a_nomination_that_adds_a_reason_is_told() -> None:
     fresh = schedule_pod(snapshot, framework, pod, options)
     assert "Too many pods" in after.message != before.message
     assert everything(after, snapshot) == everything(fresh, snapshot)
+
+
+def refuse_in_turns(decider: Decider, classes: int) -> list[Decision]:
+    """Refuse a pod of each of some classes, place another pod, and refuse the next ones."""
+    snapshot = decider.snapshot
+    kinds = [huge().labelled(app=f"app-{number}").build() for number in range(classes)]
+    infos = [snapshot.intern(from_pod(kind)) for kind in kinds]
+    easy = snapshot.intern(from_pod(make_pod("easy").asks(cpu="1").build()))
+    found: list[Decision] = []
+    for turn in range(3):
+        pods = [PodToPlace(f"default/{turn}-{info.index}", info) for info in infos]
+        pods.append(PodToPlace(f"default/easy-{snapshot.pod_total}", easy))
+        found += schedule_batch(
+            snapshot, decider.framework, pods, Options(seed=1), draw=turn, decider=decider
+        )
+        assert found[-1].scheduled
+    return found
+
+
+def test_hundreds_of_refused_classes_are_not_judged_anew_because_a_pod_is_placed() -> None:
+    decider = Decider(cluster(), kubernetes_framework())
+    refuse_in_turns(decider, 400)
+    kept = dict(decider._programs._programs)
+    refuse_in_turns(decider, 400)
+    again = decider._programs._programs
+    assert len(kept) >= 400
+    assert all(again[index] is program for index, program in kept.items())
+
+
+def test_programs_take_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go, and decisions are what they are with room for all."""
+    with_room = refuse_in_turns(Decider(cluster(), kubernetes_framework()), 20)
+    monkeypatch.setattr(row_program.RowPrograms, "_MOST_BYTES", 100_000)
+    decider = Decider(cluster(), kubernetes_framework())
+    without = refuse_in_turns(decider, 20)
+    assert [facts_of(one) for one in without] == [facts_of(one) for one in with_room]
+    programs = decider._programs
+    assert 1 < len(programs._programs) < 20
+    sizes = [program.size for program in programs._programs.values()]
+    assert programs._bytes == sum(sizes)
+    assert 100_000 - max(sizes) < programs._bytes <= 100_000
+    monkeypatch.setattr(row_program.RowPrograms, "_MOST_BYTES", 0)
+    refuse_in_turns(decider, 20)
+    assert len(programs._programs) == 1, "that of the last class stays"
