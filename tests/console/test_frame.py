@@ -1,13 +1,14 @@
 """What every page of the console keeps: sign-in, rights, policy, failures as pages."""
 
 import re
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from api.console import urls
+from api.console import frame, urls
 from tests.console.conftest import allow, text
 
 PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
@@ -124,6 +125,18 @@ def test_who_asks_for_a_past_that_is_not_kept_is_told_so(operator: Client, clust
     answer = operator.get("/console/nodes/?at=2001-01-01T00:00:00Z")
     assert answer.status_code == 410
     assert "Choose a moment closer to now" in text(answer)
+
+
+def test_whatever_scrolls_can_be_reached_by_keys_and_has_a_name() -> None:
+    """On a narrow screen each of these scrolls, and many hold nothing that takes the focus."""
+    found = {
+        (template.name, tag)
+        for template in (Path(frame.__file__).parents[1] / "templates/console").glob("*.html")
+        for tag in re.findall(r'<div class="scrolls[^>]*>', template.read_text())
+    }
+    assert len(found) > 20
+    named = re.compile(r'tabindex="0" role="region" aria-label="[^"]+"')
+    assert {one for one in found if not named.search(one[1])} == set()
 
 
 def test_a_part_of_a_page_fails_with_words_and_no_second_frame(nobody: Client) -> None:
