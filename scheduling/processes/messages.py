@@ -17,6 +17,7 @@ again by itself. Celery would write a traceback of each task.
 
 import logging
 import time
+from collections import defaultdict
 from typing import Any, Final
 
 import structlog
@@ -92,7 +93,8 @@ def stopping() -> bool:
     return any(flag is not None and flag is not False for flag in flags)
 
 
-_away = Trouble()
+_away: defaultdict[str, Trouble] = defaultdict(Trouble)
+"""By task: many of them need no database in a process that has their loop."""
 
 
 class Nudge(Task):  # type: ignore[misc]  # Celery has no types
@@ -109,8 +111,8 @@ class Nudge(Task):  # type: ignore[misc]  # Celery has no types
                 raise
             sql.drop_dead_connection()
             reason = reason_of(error)
-            if failures := _away.note(reason):
+            if failures := _away[self.name].note(reason):
                 logger.warning("lost_the_database", work=self.name, error=reason, failures=failures)
             return None
-        _away.over()
+        _away[self.name].over()
         return done

@@ -130,12 +130,27 @@ def test_a_pod_is_bound_while_redis_has_no_memory_left(service: Service) -> None
     until(lambda: advised(service) == 201, seconds=30, what="answers again")
 
 
+def redis_answers(service: Service) -> bool:
+    """Return whether Redis is there: one that was killed is started anew."""
+    with redis.Redis.from_url(places.redis_url(service.state), socket_timeout=2) as connection:
+        try:
+            return bool(connection.ping())
+        except redis.exceptions.ConnectionError:
+            return False
+
+
+def noticed(service: Service) -> int:
+    """Return how often a worker told of an answer of Redis that it cannot use."""
+    text = (service.state / "stowage.log").read_text()
+    return sum(map(text.count, ("broker_does_not_work", "Unrecoverable error")))
+
+
 @pytest.mark.parametrize("restart", few([False, True]), ids=["goes-on", "starts"])
 def test_no_answer_of_redis_ends_a_worker_or_keeps_one_from_starting(
     service: Service, restart: bool
 ) -> None:
     """A replica, one that holds something else under our names, and what is no message."""
-    until(lambda: "[+] redis" in readiness(service)[1], seconds=30, what="Redis")
+    until(lambda: redis_answers(service), seconds=30, what="Redis")
     until_ready(service)
     queues = ("scheduling", "timers", "celery")
     scheduler = service.pid("scheduler")
@@ -155,8 +170,10 @@ def test_no_answer_of_redis_ends_a_worker_or_keeps_one_from_starting(
             take_messages_that_are_none,
             hold_others,
         ):
+            before = noticed(service)
             spoil()
             try:
+                until(lambda before=before: noticed(service) > before, what="workers to notice")
                 if restart:
                     scheduler = service.kill("scheduler")
                 assert min(place(service) for _ in range(3)) < (30 if restart else SOON + SLACK)
@@ -165,6 +182,7 @@ def test_no_answer_of_redis_ends_a_worker_or_keeps_one_from_starting(
                 connection.flushall()
     if not restart:
         assert service.pid("scheduler") == scheduler
+    assert "Unrecoverable error" not in (service.state / "stowage.log").read_text()
     until_ready(service)
 
 
