@@ -3,8 +3,8 @@
 The LimitRanges of the namespace first fill in what the containers of a new pod leave out; after
 validation they refuse what is below a minimum, above a maximum, or limited at too many times its
 request. What containers ask for changes by ``pods/resize`` alone, so that pods are looked at when
-they are created or resized, and claims whenever they are changed. Rule:
-plugin/pkg/admission/limitranger/admission.go, v1.36.
+they are created or resized, and claims whenever they are changed. Pods and claims that are being
+deleted are left alone. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36.
 
 Several LimitRanges are applied in the order of their names, where Kubernetes has none.
 """
@@ -43,12 +43,20 @@ def admit(request: Request) -> None:
 
 
 def _is_looked_at(request: Request) -> bool:
-    """Return whether this creates a pod, or resizes one."""
+    """Return whether this creates a pod, or resizes one that is not being deleted."""
     if request.kind != "Pod":
         return False
     if request.operation == CREATE:
         return not request.subresource
-    return request.operation == UPDATE and request.subresource == "resize"
+    return (
+        request.operation == UPDATE
+        and request.subresource == "resize"
+        and not _is_being_deleted(request)
+    )
+
+
+def _is_being_deleted(request: Request) -> bool:
+    return bool(((request.old or {}).get("metadata") or {}).get("deletionTimestamp"))
 
 
 def _fill_in(limit_range: Manifest, pod: Manifest) -> list[str]:
@@ -91,7 +99,7 @@ def validate(request: Request) -> None:
     elif request.subresource:
         return
     elif request.kind == "PersistentVolumeClaim" and request.operation in (CREATE, UPDATE):
-        if ((request.old or {}).get("metadata") or {}).get("deletionTimestamp"):
+        if _is_being_deleted(request):
             return
         violations = _claim_violations
     else:

@@ -319,6 +319,18 @@ def test_a_limit_range_fills_in_what_a_resized_container_leaves_out() -> None:
     assert new["metadata"] == old["metadata"]
 
 
+def test_a_limit_range_leaves_a_pod_alone_that_is_being_deleted() -> None:
+    old = stored(
+        one(asks(amounts("300m"), amounts("300m"))),
+        deletionTimestamp="2026-01-02T03:04:05Z",
+        deletionGracePeriodSeconds=30,
+    )
+    known = Known(limit_ranges=[limits(max=amounts("500m"), default=amounts(memory="1Gi"))])
+    after = one(asks(amounts("600m"), amounts("600m")))
+    new = resized(old, after, known)
+    assert new["spec"]["containers"][0]["resources"] == after["containers"][0]["resources"]
+
+
 def _node(allocatable: Manifest, **labels: str) -> Manifest:
     named = {key.replace("_", "/"): value for key, value in labels.items()}
     return {"metadata": {"name": "n", "labels": named}, "status": {"allocatable": allocatable}}
