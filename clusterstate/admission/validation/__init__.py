@@ -9,6 +9,7 @@ Pods take most of the modules::
 
     pods, pod_updates          a new pod or template; what may change in a stored one
     pod_resize                 what may change in what a pod asks for
+    pod_status                 what an agent reports of a pod
     pod_context, options       what a check reads of the pod around it; what old pods are spared
     containers                 lists of containers, and one container
     environment, mounts,       parts of a container
@@ -39,6 +40,7 @@ from clusterstate.admission.validation import (
     namespaces,
     nodes,
     pod_resize,
+    pod_status,
     pod_updates,
     pods,
 )
@@ -96,7 +98,7 @@ def _validate_pod(
             return pods.validate_pod_metadata(pod, CURRENT)
         return pods.validate_pod_create(pod, tolerated)
     if subresource == "status":
-        return pod_updates.validate_pod_status_update(pod, old, tolerated)
+        return pod_status.validate_pod_status_update(pod, old, tolerated)
     if subresource == "resize":
         return pod_resize.validate_pod_resize(pod, old, tolerated)
     return pod_updates.validate_pod_update(pod, old, tolerated)

@@ -1,4 +1,4 @@
-"""Changed pods: which fields of spec, annotations and status may change; bindings.
+"""Changed pods: which fields of spec and annotations may change; bindings.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -11,12 +11,10 @@ from clusterstate.admission.validation.field import (
     Errors,
     forbidden,
     invalid,
-    invalid_each,
     not_supported,
     required,
 )
 from clusterstate.admission.validation.metadata import (
-    IMMUTABLE,
     validate_object_meta_update,
 )
 from clusterstate.admission.validation.options import PodOptions
@@ -235,67 +233,6 @@ def validate_annotations_update(new: Manifest, old: Manifest, options: PodOption
 
 
 # Subresources ---------------------------------------------------------------------------------
-
-
-def validate_pod_status_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with a status that an agent reports."""
-    errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
-    errors += validate_annotations_update(new, old, options)
-    status, old_status = new.get("status") or {}, old.get("status") or {}
-    for index, condition in enumerate(status.get("conditions") or ()):
-        type_ = condition.get("type") or ""
-        if type_ not in ("PodScheduled", "Ready", "Initialized"):
-            at = f"status.conditions[{index}].Type"
-            errors += invalid_each(at, type_, formats.qualified_name(type_))
-    new_node = (new.get("spec") or {}).get("nodeName") or ""
-    if new_node != ((old.get("spec") or {}).get("nodeName") or ""):
-        errors.append(forbidden("status.nodeName", "may not be changed directly"))
-    nominated = status.get("nominatedNodeName") or ""
-    if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
-        at = "status.nominatedNodeName"
-        errors += invalid_each(at, nominated, formats.dns_subdomain(nominated))
-        if (old.get("spec") or {}).get("nodeName"):
-            detail = "may not be set on pods that are already bound to a node"
-            errors.append(forbidden(at, detail))
-    observed = status.get("observedGeneration")
-    if observed is not None and observed < 0:
-        detail = "must be a non-negative integer"
-        errors.append(invalid("status.observedGeneration", observed, detail))
-    if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
-        errors.append(invalid("status.qosClass", status.get("qosClass"), IMMUTABLE))
-    restart_policy = (old.get("spec") or {}).get("restartPolicy")
-    sidecars = {
-        container.get("name")
-        for container in (old.get("spec") or {}).get("initContainers") or ()
-        if container.get("restartPolicy") == "Always"
-    }
-    for field, policy, exempt in (
-        ("containerStatuses", restart_policy, set()),
-        ("initContainerStatuses", restart_policy, sidecars),
-        ("ephemeralContainerStatuses", "Never", set()),
-    ):
-        errors += _state_transitions(status, old_status, field, policy, exempt)
-    return errors
-
-
-def _state_transitions(
-    new: Manifest, old: Manifest, field: str, restart_policy: str | None, exempt: set[str | None]
-) -> Errors:
-    if restart_policy == "Always":
-        return []
-    errors: Errors = []
-    states = {c.get("name"): (c.get("state") or {}) for c in new.get(field) or ()}
-    for index, status in enumerate(old.get(field) or ()):
-        terminated = (status.get("state") or {}).get("terminated")
-        name = status.get("name")
-        if terminated is None or name in exempt or name not in states:
-            continue
-        if terminated.get("exitCode", 0) != 0 and restart_policy == "OnFailure":
-            continue
-        if states[name].get("terminated") is None:
-            at = f"status.{field}[{index}].state"
-            errors.append(forbidden(at, "may not be transitioned to non-terminated state"))
-    return errors
 
 
 def validate_binding(binding: Manifest) -> Errors:
