@@ -77,12 +77,14 @@ def _lacking() -> str:
 
 def _work() -> Iterator[Part]:
     """Return the database, the loops and the log. Queries once."""
+    before = time.time()
     try:
         missing = _lacking()
         found = None if missing else progress.standing(patience=_STATEMENT_SECONDS)
     except Error as error:
         connection.close()
         missing, found = f"does not answer ({type(error).__name__})", None
+    after = time.time()
     if found is None:
         yield Part("database", missing)
         for loop in progress.LOOPS:
@@ -102,11 +104,9 @@ def _work() -> Iterator[Part]:
     held = found.log_held_seconds
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
     if settings.SERVES:  # a test has another time of day than the database
-        ahead = time.time() - found.at
+        ahead = clock.compare(database=found.at, before=before, after=after)
         which = "ahead of" if ahead > 0 else "behind"
-        problem = (
-            f"is {abs(ahead):.0f} s {which} the database's, and so are times that this host writes"
-        )
+        problem = f"is {abs(ahead):.0f} s {which} the database's, whose time is written"
         yield Part("clock", problem if abs(ahead) > _CLOCK_SECONDS else "", needed=False)
 
 

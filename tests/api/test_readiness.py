@@ -2,11 +2,13 @@
 
 import logging
 import time
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from django.db import OperationalError, connection
 
+from api import clock
 from api.forms import errors
 from api.server import health
 from api.server.health_texts import Part
@@ -64,11 +66,22 @@ def test_a_clock_that_differs_from_the_databases_is_told(ahead, told, settings, 
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         (seconds,) = cursor.fetchone()
     began = time.monotonic()
+    monkeypatch.setattr(clock._Seen, "ahead", timedelta(0))
     monkeypatch.setattr(health.time, "time", lambda: seconds + ahead + time.monotonic() - began)
-    (clock,) = [one for one in health._work() if one.name == "clock"]
-    assert not clock.needed
-    expected = f"is {told} the database's, and so are times that this host writes" if told else ""
-    assert clock.problem == expected
+    (part,) = [one for one in health._work() if one.name == "clock"]
+    assert not part.needed
+    assert part.problem == (f"is {told} the database's, whose time is written" if told else "")
+    host = datetime.now(UTC)  # noqa: TID251  # the host's own clock is what is judged
+    assert abs((host - clock.now()).total_seconds() - ahead) < 1
+
+
+def test_a_process_that_was_stopped_between_two_looks_at_clocks_learns_nothing(monkeypatch) -> None:
+    monkeypatch.setattr(clock._Seen, "ahead", timedelta(0))
+    assert clock.compare(database=1000.0, before=1000.0, after=1060.0) == 0.0
+    assert clock.compare(database=1000.0, before=1600.0, after=1600.1) == 600.0
+    assert clock.compare(database=1010.0, before=1010.0, after=1640.0) == 600.0
+    assert clock.compare(database=1020.0, before=1020.9, after=1021.0) == 0.0
+    assert clock.compare(database=1030.0, before=400.0, after=400.5) == -629.5
 
 
 def test_requests_that_are_refused_for_one_reason_are_one_line(caplog) -> None:
