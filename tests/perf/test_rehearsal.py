@@ -8,10 +8,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_cold_start_finds_all_copies_and_keeps_up() -> None:
-    started, refreshed = cold_start.run(nodes=7, bound=30, changes=20, say=lambda text: None)
+    started, *followed = cold_start.run(nodes=7, bound=30, changes=20, say=lambda text: None)
     assert started["nodes"] == 7
     assert started["pods"] == 100 + 30
-    assert refreshed["changes"] == 20
+    assert [one["changes"] for one in followed] == [20, 22]
 
 
 def test_a_backlog_is_bound_turn_after_turn() -> None:
