@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 DIFFERENCE_SECONDS: Final = 1.0
-"""A smaller difference is none: the database took a while to answer."""
+"""A smaller difference does not count: it may be the time that the database took to answer."""
 
 
 class _Seen:

@@ -474,7 +474,7 @@ class Application:
         _observe(scope, route, answer[0], started, len(answer[2]))
         audit.answered(entry, answer[0], request=body, response=answer[2])
         answer[1].append((b"audit-id", audit.id_of(entry)))
-        if len(answer[2]) > compression.LEAST_BYTES and compression.is_wanted(scope, answer):
+        if compression.is_wanted(scope, answer):
             answer = await self._compressed(answer, caller.flow)
         if len(answer[2]) <= SMALL_BYTES:
             await reply(scope, send, *answer)

@@ -233,8 +233,7 @@ def _keep() -> None:
                 logger.warning("statement_cancelled", pid=pid, reason="others waited behind it")
             for pid, reason in condemned.items():
                 logger.warning("session_ended", pid=pid, reason=reason)
-            if failures := trouble.over():
-                logger.info("goes_on", work="keeper", failures=failures)
+            trouble.tell_end(logger, "keeper")
         except DatabaseError as error:
             # Also when this process was stopped for long: then its sessions are gone, all of them.
             reason = reason_of(error)

@@ -297,10 +297,7 @@ def patience(seconds: float) -> Iterator[None]:
 
 _ENDS_THE_SESSION = ("FATAL", "PANIC")
 _READ_ONLY = "25006"
-_AWAY = (
-    *(OperationalError, InterfaceError),
-    *(psycopg.OperationalError, psycopg.InterfaceError),
-)
+_AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
 
 def is_away(error: BaseException) -> bool:

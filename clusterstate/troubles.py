@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from clusterstate.logs import Logger
+
 QUIET_SECONDS: Final = 60.0
 """Between two lines about the same trouble."""
 _REASONS: Final = 32
@@ -60,6 +62,11 @@ class Trouble:
             self._told.clear()
             self._untold.clear()
             return failures
+
+    def tell_end(self, logger: Logger, work: str) -> None:
+        """Note that the work of this name goes on, and log that if it failed more than once."""
+        if failures := self.over():
+            logger.info("goes_on", work=work, failures=failures)
 
 
 def reason_of(error: BaseException) -> str:

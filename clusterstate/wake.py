@@ -169,8 +169,7 @@ class _Announcer:
                     publisher.publish(revision, channels)
                 for task in tasks:
                     current_app.send_task(task, expires=30)
-                if failures := trouble.over():
-                    logger.info("goes_on", work="wake-ups", failures=failures)
+                trouble.tell_end(logger, "wake-ups")
             except (redis.RedisError, KombuError, OSError) as error:
                 _pause.until = time.monotonic() + _RETRY_SECONDS
                 reason = reason_of(error)

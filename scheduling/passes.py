@@ -57,8 +57,7 @@ def attempt(
 
 def tell_end(work: str, trouble: Trouble) -> None:
     """Tell that the work goes on, if it failed more than once in a row."""
-    if failures := trouble.over():
-        logger.info("goes_on", work=work, failures=failures)
+    trouble.tell_end(logger, work)
 
 
 def hang_up() -> None:

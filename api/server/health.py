@@ -172,10 +172,7 @@ def _advisor() -> Iterator[Part]:
         yield Part("advisor", advisor.problem(), needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
-    *(_work, _followers, _disk),
-    *(_redis, _advisor),
-]
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _disk, _redis, _advisor]
 
 
 def look() -> list[Part]:

@@ -1,12 +1,13 @@
 """PreBind, Bind and PostBind plugins, run on threads of their own because they may take long.
 
-A task takes one reservation after the other whose plugins have work, and skips those that another
-task works on. It holds an advisory lock in its database session while it works. When a worker is
-killed, its session ends and the lock with it; another task then runs the plugins of that
-reservation again from the beginning, so PreBind, Bind and PostBind must be idempotent. Several
-tasks work at the same time, but one thread of the worker is always left for the controllers. A
-task writes its result as the reservation's next step (``clusterstate.actions.reservations``) and
-wakes the scheduler.
+A *task* here is what such a thread does, whether Celery (``tasks.run_bindings``) or the process
+itself (``processes.duties``) began it. A task takes one reservation after the other whose plugins
+have work, and skips those that another task works on. It holds an advisory lock in its database
+session while it works. When a worker is killed, its session ends and the lock with it; another task
+then runs the plugins of that reservation again from the beginning, so PreBind, Bind and PostBind
+must be idempotent. Several tasks work at the same time, but one thread of the worker is always left
+for the controllers. A task writes its result as the reservation's next step
+(``clusterstate.actions.reservations``) and wakes the scheduler.
 """
 
 import threading

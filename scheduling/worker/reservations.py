@@ -7,7 +7,7 @@ R160-R162). Then::
     permitted, nothing else to do     bound in bulk with the others, in the same cycle
     Permit says Wait                  a row; no thread waits: approval, refusal and deadline are
                                       found in the row (R163, R164)
-    PreBind or an own Bind            a row; a Celery task does the work (``binding_cycle``),
+    PreBind or an own Bind            a row; a task of ``binding_cycle`` does the work,
                                       and the pod is bound in bulk after it (R165, R166)
     bound, with PostBind              the row stays until a task has called the plugins (R167), and
                                       until the pods are activated that they named

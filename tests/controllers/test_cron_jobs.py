@@ -76,8 +76,8 @@ def test_a_job_of_the_time_that_is_there_already_is_taken_over_if_it_is_its_own(
     assert len(jobs()) == 2
 
 
-def test_what_goes_on_is_told_once():
-    """A namespace is looked at whenever something in it changes; each look told of it again."""
+def _created_one_that_forbids() -> Schedule:
+    """Create the CronJob ``c``, whose Jobs may not overlap; return when they begin."""
     template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
     spec = {
         "schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid",
@@ -85,8 +85,13 @@ def test_what_goes_on_is_told_once():
     }  # fmt: skip
     body = {"metadata": {"name": "c", "namespace": "default"}, "spec": spec}
     objects.create("CronJob", "default", body, now=NOW)
+    return Schedule("*/5 * * * *")
+
+
+def test_what_goes_on_is_told_once():
+    """A namespace is looked at whenever something in it changes; each look told of it again."""
+    schedule = _created_one_that_forbids()
     stored = get_manifest("CronJob", "default", "c")
-    schedule = Schedule(spec["schedule"])
     first = schedule.after(NOW)
     second = schedule.after(first)
     follower.follow(first)
@@ -107,15 +112,9 @@ def test_what_goes_on_is_told_once():
 
 def test_what_could_not_be_told_is_told_when_it_can_be():
     """It was noted as told before the event was recorded, and the pass failed in between."""
-    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
-    spec = {
-        "schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid",
-        "jobTemplate": {"spec": {"template": template}},
-    }  # fmt: skip
-    body = {"metadata": {"name": "c", "namespace": "default"}, "spec": spec}
-    objects.create("CronJob", "default", body, now=NOW)
-    first = Schedule(spec["schedule"]).after(NOW)
-    second = Schedule(spec["schedule"]).after(first)
+    schedule = _created_one_that_forbids()
+    first = schedule.after(NOW)
+    second = schedule.after(first)
     follower.follow(first)
     sql.run("ALTER TABLE event ADD CHECK (reason <> 'JobAlreadyActive') NOT VALID")
     follower.follow(second)
