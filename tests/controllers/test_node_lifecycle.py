@@ -7,7 +7,8 @@ import pytest
 from clusterstate import changes, memory
 from clusterstate.actions import objects
 from clusterstate.objects.document import format_time
-from clusterstate.queries.objects import find_object, get_manifest
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object, get_manifest
 from scheduling.controllers.nodes import lifecycle
 from tests.controllers.support import (
     NOW,
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.django_db
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
+MINE = "example.org/mine"
 
 
 def micro(moment: dt.datetime) -> str:
@@ -281,6 +283,55 @@ def test_a_status_that_repeats_itself_leaves_taints_alone():
     set_taints("n1", taint(key, "NoSchedule"))
     condition("n1", "MemoryPressure", "False", 5)
     assert taints("n1") == {(key, "NoSchedule")}
+
+
+BOTH = ("NoSchedule", "NoExecute")
+
+
+@pytest.mark.parametrize("agent", [True, False])
+@pytest.mark.parametrize(("status", "key"), [("False", NOT_READY), ("Unknown", UNREACHABLE)])
+def test_a_node_that_is_ready_again_loses_both_taints_in_one_write(status, key, agent):
+    """R128: with NoExecute alone it would take pods and evict them, over and over."""
+    make_node("n1", taints=[taint(MINE, "NoExecute")])
+    for name in ("n2", "n3"):
+        make_node(name)
+        condition(name, "Ready", "True")
+    if agent:
+        beat("n1", 0)
+    condition("n1", "Ready", status)
+    lifecycle.run(NOW)
+    assert taints("n1") == {(MINE, "NoExecute"), *((key, effect) for effect in BOTH)}
+    mark = changes.watermark()
+    condition("n1", "Ready", "True", 1)
+    assert taints("n1") == {(MINE, "NoExecute")}
+    assert changes.watermark() == mark + 1
+    lifecycle.run(after(1))
+    assert changes.watermark() == mark + 2, "the event that it is ready, and no other write"
+    events = [decode_object(one) for one in list_page("Event", "default").items]
+    reasons = [one["reason"] for one in events if one["involvedObject"]["name"] == "n1"]
+    assert reasons == ["NodeReady"]
+
+
+def test_a_taint_that_evicts_changes_its_key_in_one_write():
+    """Not ready, then unreachable: at no moment is the node without a NoExecute taint."""
+    for name in ("n1", "n2"):
+        make_node(name)
+        condition(name, "Ready", "True")
+    condition("n1", "Ready", "False")
+    lifecycle.run(NOW)
+    condition("n1", "Ready", "Unknown", 1)
+    assert taints("n1") == {(UNREACHABLE, effect) for effect in BOTH}
+    mark = changes.watermark()
+    lifecycle.run(after(1))
+    assert changes.watermark() == mark
+
+
+def test_the_taint_that_evicts_waits_for_the_zone_also_when_the_other_key_comes():
+    """R129: a node that has no NoExecute taint yet gets none by a second condition."""
+    make_node("n1")
+    condition("n1", "Ready", "False")
+    condition("n1", "Ready", "Unknown", 1)
+    assert taints("n1") == {(UNREACHABLE, "NoSchedule")}
 
 
 def test_taints_come_at_the_rate_of_the_zone():

@@ -31,7 +31,6 @@ from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.nodes import node_revisions, nodes_by_id
 from scheduling.controllers.nodes.lifecycle_rules import (
     Looked,
-    NodeChange,
     Pass,
     TokenBucket,
     Zone,
@@ -145,8 +144,13 @@ def _pass(now: datetime) -> int:
         write = partial(_write, name, before[name].revision, change.conditions, taints, now)
         if aside.one(NAME, aside.node(name), write, now=now, instead=lambda: False):
             written += 1
-            news += _events_of(node, change, taints)
-    lost = sorted(set(result.unready) - set(kept.get("unready", ())))
+            if change.conditions is not None:
+                news.append(_event(node, "NodeNotReady"))
+    were, are = set(kept.get("unready", ())), set(result.unready)
+    lost, back = sorted(are - were), were - are
+    if back:
+        there = (one.looked.node for one in nodes)
+        news += [_event(node, "NodeReady") for node in there if node.metadata.name in back]
     if lost:
         node_heartbeats.mark_pods_not_ready(lost, now=now)
     if list(result.unready) != state["unready"]:
@@ -255,7 +259,8 @@ def _write(
                     del spec["taints"]
                 return {**manifest, "spec": spec}
 
-            return objects.update("Node", "", name, with_taints, now=now).changed
+            changed = objects.update("Node", "", name, with_taints, now=now).changed
+            return changed or conditions is not None
     except NotFound:
         return False
     return True
@@ -289,33 +294,18 @@ def _taint_wire(taint: Taint) -> Manifest:
     return entry
 
 
-def _events_of(
-    node: Node, change: NodeChange, taints: tuple[Taint, ...] | None
-) -> list[Occurrence]:
-    """Return the events of a node that was lost or came back."""
+def _event(node: Node, status: str) -> Occurrence:
+    """Return the event of a node that was lost (``NodeNotReady``) or came back (``NodeReady``)."""
     name = node.metadata.name
-    status = None
-    if change.conditions is not None:
-        status = "NodeNotReady"
-    elif taints is not None and _evicts(node.spec.taints) and not _evicts(taints):
-        status = "NodeReady"
-    if status is None:
-        return []
-    return [
-        Occurrence(
-            kind="Node",
-            namespace="",
-            name=name,
-            uid=node.metadata.uid,
-            reason=status,
-            message=f"Node {name} status is now: {status}",
-            component=COMPONENT,
-        )
-    ]
-
-
-def _evicts(taints: tuple[Taint, ...]) -> bool:
-    return any(t.effect == "NoExecute" and _CONDITION_OF.get(t.key) == "Ready" for t in taints)
+    return Occurrence(
+        kind="Node",
+        namespace="",
+        name=name,
+        uid=node.metadata.uid,
+        reason=status,
+        message=f"Node {name} status is now: {status}",
+        component=COMPONENT,
+    )
 
 
 # What is kept ---------------------------------------------------------------------------------

@@ -23,12 +23,17 @@ import msgspec
 from clusterstate.objects import moments
 from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, taint_exists
 from clusterstate.objects.node import Node, NodeCondition, Taint
-from clusterstate.objects.node_taints import BY_CONDITION, NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from clusterstate.objects.node_taints import (
+    BY_CONDITION,
+    EVICTING,
+    NOT_READY,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+)
 
 _MANAGED = frozenset(
     {UNSCHEDULABLE} | {key for keys in BY_CONDITION.values() for key in keys.values()}
 )
-_EVICTING = (NOT_READY, UNREACHABLE)
 _WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _STOPPED = "Kubelet stopped posting node status."
 _NEVER = "Kubelet never posted node status."
@@ -287,7 +292,7 @@ def look(node: Node) -> Looked:
 
 
 def _evicting_keys(taints: Iterable[Taint]) -> list[str]:
-    return [t.key for t in taints if t.effect == NO_EXECUTE and t.key in _EVICTING]
+    return [t.key for t in taints if t.effect == NO_EXECUTE and t.key in EVICTING]
 
 
 def awaits_taint(one: Looked) -> bool:
@@ -409,12 +414,12 @@ def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
 def _with_no_execute(
     taints: tuple[Taint, ...], key: str | None, now: datetime
 ) -> tuple[Taint, ...]:
-    """Return the taints with this one of ``_EVICTING``, or without any if the key is None.
+    """Return the taints with this one of ``EVICTING``, or without any if the key is None.
 
     One that is there already keeps its time.
     """
     kept = tuple(
-        t for t in taints if t.effect != NO_EXECUTE or t.key not in _EVICTING or t.key == key
+        t for t in taints if t.effect != NO_EXECUTE or t.key not in EVICTING or t.key == key
     )
     if key is None or any(t.key == key and t.effect == NO_EXECUTE for t in kept):
         return kept
