@@ -226,6 +226,52 @@ def test_a_surge_starts_new_ones_first_and_then_ends_the_old():
     assert roll(pods, strategy=strategy) == (["b"], ["old-a"])
 
 
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        # Where none is to run, the old ones go at once if the others serve enough,
+        ([("a", OLD, 1), ("b", OLD, 1), ("gone", OLD, 1)], (["a"], ["old-gone"])),
+        ([("a", NEW, 1), ("b", NEW, 1), ("gone", OLD, 1)], ([], ["old-gone"])),
+        # and wait while one that is missing elsewhere is started.
+        ([("a", OLD, 0), ("b", OLD, 1), ("gone", OLD, 1)], (["a", "b"], [])),
+        ([("a", NEW, 0), ("b", OLD, 1), ("gone", OLD, 1)], (["b"], [])),
+        (
+            [("a", NEW, 0), ("b", OLD, 1), ("gone", OLD, 1), ("gone2", OLD, 1)],
+            (["b"], ["old-gone"]),
+        ),
+        # One that serves nobody keeps nothing up.
+        ([("a", NEW, 0), ("b", NEW, 1), ("gone", OLD, 0)], ([], ["old-gone"])),
+    ],
+)
+def test_a_node_where_none_is_to_run_takes_no_part_in_a_surge(pods, expected):
+    found = [daemon(name, hash_, ready=bool(ready)) for name, hash_, ready in pods]
+    verdicts = {"a": RUNS, "b": RUNS, "gone": STAYS, "gone2": STAYS}
+    assert roll(found, verdicts=verdicts, strategy=rolling(0, 1)) == expected
+
+
+def test_a_successor_that_waits_for_a_node_which_refuses_it_since_is_deleted():
+    waiting = daemon("gone", NEW, ready=False, bound=False)
+    pods = [daemon("a", OLD), daemon("gone", OLD), waiting]
+    verdicts = {"a": RUNS, "gone": STAYS}
+    assert roll(pods, verdicts=verdicts, strategy=rolling(0, 1)) == (
+        ["a"],
+        ["new-gone", "old-gone"],
+    )
+
+
+def test_without_a_surge_nodes_where_none_is_to_run_hold_up_nobody():
+    verdicts = {"a": RUNS, "gone": STAYS, "gone2": STAYS}
+    pods = [daemon("gone", OLD), daemon("gone2", OLD), daemon("a", OLD)]
+    ends = []
+    while any(one.name.startswith("old") for one in pods):
+        created, deleted = roll(pods, verdicts=verdicts, strategy=rolling(1, 0))
+        assert (created, len(deleted)) == ([], 1)
+        ends += deleted
+        pods = [one for one in pods if one.name not in deleted]
+        pods += [daemon("a", NEW)] if deleted == ["old-a"] else []
+    assert sorted(ends) == ["old-a", "old-gone", "old-gone2"]
+
+
 def test_beside_a_new_one_an_old_one_that_is_not_ready_goes():
     pods = [daemon("a", OLD, ready=False), daemon("a", NEW, ready=False)]
     assert manage({"a": RUNS}, pods, strategy=rolling(0, 1)) == ([], ["old-a"])

@@ -47,11 +47,11 @@ def get(name="ds"):
     return get_manifest("DaemonSet", "default", name)
 
 
-def roll_to(image, name="ds"):
+def roll_to(image, name="ds", **fields):
     def change(manifest):
         template = manifest["spec"]["template"]
         containers = [{**template["spec"]["containers"][0], "image": image}]
-        spec = {**template["spec"], "containers": containers}
+        spec = {**template["spec"], "containers": containers, **fields}
         return {**manifest, "spec": {**manifest["spec"], "template": {**template, "spec": spec}}}
 
     objects.update("DaemonSet", "default", name, change, now=NOW)
@@ -201,6 +201,31 @@ def test_a_surge_needs_no_node_without_a_daemon():
     assert not any(one["metadata"].get("deletionTimestamp") for one in pods())
     settle()
     assert where() == {"a": "agent:2", "b": "agent:2"}
+
+
+@pytest.mark.parametrize("strategy", [{"maxSurge": 1, "maxUnavailable": 0}, {"maxUnavailable": 1}])
+@pytest.mark.parametrize("change", ["toleration dropped", "tainted since"])
+def test_an_update_goes_on_where_a_node_keeps_an_old_daemon(strategy, change):
+    """kubernetes#118823, #119317: no daemon is to run on a and c, so the update is b's alone."""
+    dropped = change == "toleration dropped"
+    for name in ("a", "b", "c"):
+        make_agent(name)
+        if dropped and name != "b":
+            set_taints(name, taint("t", "NoSchedule"))
+    tolerations = [{"key": "t", "operator": "Exists"}] if dropped else []
+    make_daemon_set(
+        strategy={"type": "RollingUpdate", "rollingUpdate": strategy}, tolerations=tolerations
+    )
+    settle()
+    assert set(where()) == {"a", "b", "c"}
+    if not dropped:
+        set_taints("a", taint("t", "NoSchedule"))
+        set_taints("c", taint("t", "NoSchedule"))
+        settle()
+        assert set(where()) == {"a", "b", "c"}, "NoSchedule ends nobody"
+    roll_to("agent:2", tolerations=[])
+    settle()
+    assert where() == {"b": "agent:2"}
 
 
 def test_on_delete_waits_for_somebody_to_delete():

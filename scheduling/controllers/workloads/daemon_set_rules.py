@@ -260,7 +260,7 @@ def roll(
         if node in verdicts and node not in changing
     }
     if surge:
-        _surge(plan, placed, surge, lambda one: one.is_available(patience, now))
+        _surge(plan, placed, verdicts, surge, lambda one: one.is_available(patience, now))
     else:
         most = unavailable - len(changing)
         _replace(plan, placed, most, lambda one: one.is_available(patience, now))
@@ -300,26 +300,48 @@ def _replace(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: A
     plan.delete += healthy[: max(0, most - lacking)]
 
 
-def _surge(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: Any) -> None:
-    """Start new daemons before old ones end, and end the old ones whose successor is available."""
-    started = 0
+def _surge(
+    plan: Plan,
+    placed: Mapping[str, _Pair],
+    verdicts: Mapping[str, Verdict],
+    most: int,
+    is_available: Any,
+) -> None:
+    """Start new daemons before old ones end, and end the old ones whose successor is available.
+
+    A node where no daemon is to run any more gets no successor. Its old daemon is deleted at once
+    if it is not available, else when the other nodes have as many available daemons as are desired.
+    """
+    started = available = 0
     ailing: list[str] = []
     healthy: list[str] = []
+    retiring: list[OwnedPod] = []
     for node, pair in placed.items():
         if pair is None:
             started += 1
             continue
         new, old = pair
+        serves = is_available(old or new) if old or new else False
+        available += serves
         if old is None:
             continue
-        if new is None:
-            (healthy if is_available(old) else ailing).append(node)
-        elif is_available(new):
-            plan.delete.append(old)
+        if new is not None and not new.node_name and not verdicts[node].runs:
+            plan.delete.append(new)  # started before the node refused it: it would wait for ever
+            new = None
+        if new is not None:
+            if is_available(new):
+                plan.delete.append(old)
+            else:
+                started += 1
+        elif verdicts[node].runs:
+            (healthy if serves else ailing).append(node)
+        elif serves:
+            retiring.append(old)
         else:
-            started += 1
+            plan.delete.append(old)
     plan.create += ailing
     plan.create += healthy[: max(0, most - started)]
+    plan.delete += retiring[: max(0, available - sum(one.runs for one in verdicts.values()))]
 
 
 def status(
