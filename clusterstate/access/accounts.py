@@ -3,14 +3,16 @@
 Such a token names a service account, and nothing of it is stored but the key that signed it
 (``signing_key``, made when the first token is asked for). It is good until it expires, and no
 longer than its account and the object that it is bound to, each distinguished from a later one of
-the same name by its uid. Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
+the same name by its uid. An object that waits for its finalizers ends its tokens ``LEEWAY`` after
+its ``deletionTimestamp``, of which a pod's has its grace period in it.
+Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
 """
 
 import json
 import threading
 import time
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import jwt
@@ -23,6 +25,7 @@ from clusterstate import memory
 from clusterstate.access.authorizer import AUTHENTICATED
 from clusterstate.access.policy import ACCOUNT_PREFIX
 from clusterstate.admission.request import User
+from clusterstate.objects.document import parse_time
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.tokens import signing_keys
@@ -36,6 +39,8 @@ BINDABLE: Final = {"Node": "node", "Pod": "pod", "Secret": "secret"}
 """Kinds of objects that a token can be bound to, and their names in it."""
 _ASSERTED: Final = ("aud", "exp", "iat", "iss", "nbf", "sub")
 _EXTRA: Final = "authentication.kubernetes.io"
+LEEWAY: Final = timedelta(minutes=1)
+"""How long a token outlives the ``deletionTimestamp`` of its account or of what it is bound to."""
 REMEMBER_SECONDS: Final = 5.0
 """How long a key that was withdrawn may still be used to check tokens."""
 
@@ -135,18 +140,18 @@ def account(token: str, audiences: Collection[str], *, now: datetime) -> Account
         return None
     stated = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
     meant = tuple(one for one in stated if one in audiences)
-    user = _user(claims)
+    user = _user(claims, now)
     return None if user is None or not meant else Account(user, meant)
 
 
-def _user(claims: Manifest) -> User | None:
-    """Return the user of a token, None if the account or the bound object is there no more."""
+def _user(claims: Manifest, now: datetime) -> User | None:
+    """Return the user of a token, None if the account or the bound object is good no more."""
     said = claims.get(CLAIM) or {}
     namespace, named = said.get("namespace") or "", said.get("serviceaccount") or {}
     name, uid = named.get("name") or "", named.get("uid") or ""
     if claims["sub"] != f"{ACCOUNT_PREFIX}{namespace}:{name}":
         return None
-    if not _is_there("ServiceAccount", namespace, name, uid):
+    if not _is_good("ServiceAccount", namespace, name, uid, now):
         return None
     extra = {}
     if identity := claims.get("jti"):
@@ -156,7 +161,7 @@ def _user(claims: Manifest) -> User | None:
         if not bound:
             continue
         place = "" if kind == "Node" else namespace
-        if not _is_there(kind, place, bound.get("name") or "", bound.get("uid") or ""):
+        if not _is_good(kind, place, bound.get("name") or "", bound.get("uid") or "", now):
             return None
         if kind != "Secret":
             extra[f"{_EXTRA}/{word}-name"] = (bound["name"],)
@@ -169,7 +174,13 @@ def _user(claims: Manifest) -> User | None:
     )
 
 
-def _is_there(kind: str, namespace: str, name: str, uid: str) -> bool:
-    """Return whether that very object is there and may be used. Queries once."""
+def _is_good(kind: str, namespace: str, name: str, uid: str, now: datetime) -> bool:
+    """Return whether that very object is there and is not going. Queries once."""
     found = find_object(kind, namespace, name)
-    return found is not None and bool(uid) and decode_object(found)["metadata"]["uid"] == uid
+    if found is None:
+        return False
+    metadata = decode_object(found)["metadata"]
+    if not uid or metadata["uid"] != uid:
+        return False
+    gone_at = metadata.get("deletionTimestamp")
+    return gone_at is None or now <= parse_time(gone_at) + LEEWAY

@@ -15,6 +15,7 @@ from clusterstate.access import accounts
 from clusterstate.access.policy import ACCOUNT_PREFIX
 from clusterstate.actions import signing_keys
 from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
@@ -43,10 +44,11 @@ def issue(
 
     Raises:
         NotFound: there is no such account, or no such object to bind the token to.
-        Conflict: that object is another one of the same name.
+        Conflict: that object is another one of the same name; it, or the account, is being deleted.
         BadRequest: tokens are not bound to such objects, or the pod is another account's.
     """
     account = get_manifest("ServiceAccount", namespace, name)
+    _require_staying(account)
     said: Manifest = {
         "namespace": namespace,
         "serviceaccount": {"name": name, "uid": account["metadata"]["uid"]},
@@ -97,4 +99,17 @@ def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Mani
             " record. The object might have been deleted and then recreated",
             {"kind": kind.lower() + "s", "name": name},
         )
+    _require_staying(found)
     return kind, {"name": name, "uid": uid}
+
+
+def _require_staying(found: Manifest) -> None:
+    """Refuse an object that is being deleted: no token is made for what is about to go."""
+    if found["metadata"].get("deletionTimestamp") is None:
+        return
+    resource, name = KINDS[found["kind"]].plural, found["metadata"]["name"]
+    raise Conflict(
+        f'Operation cannot be fulfilled on {resource} "{name}": it is being deleted, and tokens are'
+        " not given for it any more",
+        {"kind": resource, "name": name},
+    )

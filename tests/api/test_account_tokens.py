@@ -124,6 +124,50 @@ def test_a_bound_token_ends_with_its_pod(api, robot):
     assert not works(token)
 
 
+BOUND = {
+    "ServiceAccount": (ACCOUNTS, {"metadata": {"name": "bound"}}),
+    "Pod": ("/api/v1/namespaces/ns/pods", pod("bound", serviceAccountName="bound")),
+    "Secret": ("/api/v1/namespaces/ns/secrets", {"metadata": {"name": "bound"}}),
+    "Node": ("/api/v1/nodes", {"metadata": {"name": "bound"}}),
+}
+
+
+@pytest.mark.parametrize("kind", BOUND)
+def test_what_waits_for_its_finalizers_ends_its_tokens_in_a_minute(api, robot, monkeypatch, kind):
+    """Rule: pkg/serviceaccount/claims.go (``jwt.DefaultLeeway``), v1.36."""
+    if kind != "ServiceAccount":
+        api.post(ACCOUNTS, {"metadata": {"name": "bound"}}).ok(201)
+    path, body = BOUND[kind]
+    metadata = {**body["metadata"], "finalizers": ["example.com/stays"]}
+    api.post(path, {**body, "metadata": metadata}).ok(201)
+    reference = {"kind": kind, "apiVersion": "v1", "name": "bound"}
+    spec = {} if kind == "ServiceAccount" else {"boundObjectRef": reference}
+    token = asked(api, "bound", **spec).ok(201)["status"]["token"]
+    api.delete(f"{path}/bound?gracePeriodSeconds=0").ok()
+    assert api.get(f"{path}/bound").ok()["metadata"]["deletionTimestamp"]
+    status = asked(api, "bound", **spec).fails(409, "Conflict")
+    assert '"bound": it is being deleted' in status["message"]
+    monkeypatch.setattr(clock, "now", lambda: after(59))
+    assert works(token)
+    monkeypatch.setattr(clock, "now", lambda: after(61))
+    assert not works(token)
+    assert reviewed(api, token)["error"] == "invalid bearer token"
+
+
+def test_a_pod_has_its_token_until_its_grace_period_is_over(api, robot, monkeypatch):
+    pods = "/api/v1/namespaces/ns/pods"
+    api.post("/api/v1/nodes", {"metadata": {"name": "n"}}).ok(201)
+    api.post(pods, pod("p", serviceAccountName="robot", nodeName="n")).ok(201)
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    token = asked(api, boundObjectRef=reference).ok(201)["status"]["token"]
+    api.delete(f"{pods}/p?gracePeriodSeconds=40").ok()
+    asked(api, boundObjectRef=reference).fails(409, "Conflict")
+    monkeypatch.setattr(clock, "now", lambda: after(99))
+    assert works(token)
+    monkeypatch.setattr(clock, "now", lambda: after(101))
+    assert not works(token)
+
+
 def test_a_token_for_others_is_not_good_here(api, robot):
     token = asked(api, audiences=["vault", "bank"]).ok(201)["status"]["token"]
     assert not works(token)
