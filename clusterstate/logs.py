@@ -24,6 +24,8 @@ import structlog
 from structlog.processors import KeyValueRenderer
 from structlog.typing import EventDict, WrappedLogger
 
+from clusterstate import blanking
+
 _FIELDS = KeyValueRenderer(sort_keys=True, repr_native_str=False)
 _PATIENCE_SECONDS = 0.1
 _AT_ONCE = select.PIPE_BUF
@@ -38,6 +40,11 @@ def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:
     line = " ".join([head[0], f"{head[1]:<7}", *head[2:], *([str(fields)] if fields else [])])
     below = [f"  {printable(one)}" for one in str(exception).split("\n")] if exception else []
     return "\n".join([printable(line), *below])
+
+
+def blanked(logger: WrappedLogger, name: str, line: str) -> str:
+    """Return a finished line without what looks like a token or a password in it."""
+    return blanking.text(line)
 
 
 def printable(text: str) -> str:

@@ -296,7 +296,10 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot loc
 AXES_RESET_ON_SUCCESS = True
 # A failed sign-in is kept with its form: passwords are left out always, and these fields. A code
 # that was mistyped is nearly one that works.
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code", "csrfmiddlewaretoken"]
+AXES_SENSITIVE_PARAMETERS = [
+    *("username", "ip_address", "code", "csrfmiddlewaretoken"),
+    *("token", "access_token", "id_token", "authorization", "bearer", "secret"),
+]
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "api.console.frame.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
@@ -530,6 +533,7 @@ LOGGING = {
                         logs.render_text,
                     ]
                 ),
+                logs.blanked,
             ],
         }
     },

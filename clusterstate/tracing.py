@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from clusterstate import blanking
 from clusterstate.objects.meta import Manifest
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def request(path: str, traceparent: str) -> "Span | None":
         "POST pods",
         context=_parent(traceparent),
         kind=SpanKind.SERVER,
-        attributes={"http.request.method": "POST", "url.path": path},
+        attributes={"http.request.method": "POST", "url.path": blanking.text(path)},
     )
     return span if span.is_recording() else None
 

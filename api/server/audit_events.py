@@ -1,7 +1,8 @@
 """The lines of the audit log: what a request asks for, and the Event that tells of it.
 
 Rules: apiserver ``request/requestinfo.go`` and ``audit/request.go``, v1.36. An Event repeats what
-was asked and answered; the headers of a request are not looked at, but for the user agent.
+was asked and answered; the headers of a request are not looked at, but for the user agent. What
+looks like a token in an address, and in texts that repeat the address, is blanked.
 """
 
 import uuid
@@ -13,6 +14,7 @@ import msgspec
 
 from api import routes
 from api.server.scopes import Scope
+from clusterstate import blanking
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
@@ -181,7 +183,8 @@ def line_of(entry: Entry) -> Line:
     """Return the line of an entry."""
     scope, wanted = entry.scope, entry.wanted()
     client = scope.get("client")
-    query = scope["query_string"].decode("latin-1")
+    path = blanking.text(scope["path"])
+    query = blanking.query(scope["query_string"].decode("latin-1"))
     if scope["path"] in SECRET_QUERIES:
         query = ""
     sender = entry.sender
@@ -191,7 +194,7 @@ def line_of(entry: Entry) -> Line:
         "level": entry.verdict.level,
         "auditID": entry.id,
         "stage": entry.stage,
-        "requestURI": f"{scope['path']}?{query}" if query else scope["path"],
+        "requestURI": f"{path}?{query}" if query else path,
         "verb": wanted.verb,
         "user": {} if sender is None else _known_person(sender),
     }
@@ -200,7 +203,7 @@ def line_of(entry: Entry) -> Line:
         event["impersonatedUser"] = _person(user)
     event["sourceIPs"] = [client[0]] if client else []
     if agent := header(scope, b"user-agent"):
-        event["userAgent"] = agent
+        event["userAgent"] = blanking.text(agent)
     answer = _answer_of(entry)
     name = wanted.name
     if wanted.resource:
@@ -208,14 +211,14 @@ def line_of(entry: Entry) -> Line:
         if of_object and not wanted.subresource:
             name = name or answer.metadata.name
         reference = {
-            "resource": wanted.resource,
-            "namespace": wanted.namespace,
-            "name": name,
+            "resource": blanking.text(wanted.resource),
+            "namespace": blanking.text(wanted.namespace),
+            "name": blanking.text(name),
             "uid": answer.metadata.uid if of_object else "",
-            "apiGroup": wanted.group,
-            "apiVersion": wanted.version,
+            "apiGroup": blanking.text(wanted.group),
+            "apiVersion": blanking.text(wanted.version),
             "resourceVersion": answer.metadata.resourceVersion if of_object else "",
-            "subresource": wanted.subresource,
+            "subresource": blanking.text(wanted.subresource),
         }
         event["objectRef"] = {key: value for key, value in reference.items() if value}
     if entry.stage != RECEIVED:
@@ -236,9 +239,9 @@ def line_of(entry: Entry) -> Line:
         audit_id=(user.request if user is not None else None) or uuid.UUID(entry.id),
         username=_searched(who.name if who is not None else ""),
         verb=wanted.verb,
-        resource=_searched(wanted.resource),
-        namespace=_searched(wanted.namespace),
-        name=_searched(name),
+        resource=_searched(blanking.text(wanted.resource)),
+        namespace=_searched(blanking.text(wanted.namespace)),
+        name=_searched(blanking.text(name)),
         code=entry.code,
         text=_encode(event).decode(),
     )
@@ -267,7 +270,7 @@ def _status(answer: _Answer, code: int) -> dict[str, Any]:
     found: dict[str, Any] = {"metadata": {}}
     if answer.kind == "Status" and answer.status == "Failure":
         found["status"] = "Failure"
-        found["message"] = answer.message
+        found["message"] = blanking.text(answer.message)
         found["reason"] = answer.reason
     found["code"] = code
     return found
@@ -294,7 +297,20 @@ def _show(
         return
     if verdict.omit_managed_fields:
         _without_managed_fields(shown)
+    if isinstance(shown, dict) and shown.get("kind") == "Status":
+        shown = _blanked(shown)  # its texts repeat what was in the address
     event[field] = shown
+
+
+def _blanked(shown: Any) -> Any:
+    """Return a document whose texts are blanked where they hold a credential."""
+    if isinstance(shown, str):
+        return blanking.text(shown)
+    if isinstance(shown, list):
+        return list(map(_blanked, shown))
+    if isinstance(shown, dict):
+        return {key: _blanked(value) for key, value in shown.items()}
+    return shown
 
 
 def _without_managed_fields(shown: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -114,6 +115,57 @@ def test_what_is_refused_is_written_also_where_the_policy_writes_no_reads(
     assert refused[0]["annotations"]["authorization.k8s.io/decision"] == "forbid"
     assert [one["user"] for one in unknown] == [{}], unknown
     assert lines(verb="list", code=200) == []
+
+
+ADDRESSES = [
+    "/api/v1/pods?access_token={token}",
+    "/api/v1/pods?labelSelector=a%3Db&Token={token}&limit=1",
+    "/api/v1/pods?watch=1&x={encoded}&timeoutSeconds=1",
+    "/api/v1/pods?{token}",
+    "/api/v1/pods?next=https%3A%2F%2Fann%3A{token}%40host%2F",
+    "/{token}",
+    "/api/v1/namespaces/{token}/pods",
+    "/api/v1/namespaces/ns/pods/{token}",
+    "/api/v1/namespaces/ns/{token}/x",
+    "/apis/{token}/v1/things",
+    "/api/v1/namespaces/ns/pods/x/{token}",
+    "/console/pods?token={token}",
+    "http://ann:{token}@stowage/api/v1/pods/x",
+    "//ann:{token}@stowage/api/v1/pods",
+    "/apis/stowage.dev/v1/events/stream?since=1&bearer={token}",
+]
+JSON_WEB_TOKEN = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJlLW9mLWFubg"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_token_that_was_sent_in_an_address_is_written(
+    server: Server, api: Api, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Neither into requestURI, nor where an answer repeats the address; whoever sends it."""
+    monkeypatch.setattr(audit.log, "policy", audit_policy.parse(EVERYTHING))
+    for token in (api.token, JSON_WEB_TOKEN):
+        encoded = "".join(f"%{ord(one):02X}" for one in token)
+        path = address.format(token=token, encoded=encoded)
+        for sender in (api.token, "", "nobody"):
+            server.ask("GET", path, sender)
+    audit.log.flush()
+    rows = sql.fetch("SELECT l::text FROM audit_line l")
+    assert len(rows) >= 4
+    for (text,) in rows:
+        for token in (api.token, JSON_WEB_TOKEN):
+            assert token not in unquote(unquote(text))
+
+
+def test_an_address_without_a_token_is_written_as_it_was_sent(server: Server, api: Api) -> None:
+    paths = [
+        f"{PODS}?labelSelector=app%3Dweb%2Ctier%21%3Dfront&limit=5&continue={'aB3' * 20}",
+        f"{PODS}/{'long-name-of-a-pod-' * 6}x",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/PrometheusOperatorClusterRoleOfTheTeam",
+        "/api/v1/namespaces/0f8fad5b-d9cb-469f-a165-70867728950e/pods?fieldSelector=a%3D%3Db",
+    ]
+    for path in paths:
+        server.ask("GET", path, "nobody")
+    assert [line["requestURI"] for line in reversed(lines())] == paths
 
 
 def test_watches_are_written_when_they_begin_and_when_they_end(

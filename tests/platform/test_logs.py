@@ -24,6 +24,7 @@ except ZeroDivisionError:
 """
 
 
+TOKEN = "aB3_" * 10 + "xyZ"
 FORGED = "2026-01-01T00:00:00Z info    stowage.test forged"
 
 
@@ -47,6 +48,30 @@ def test_a_text_of_a_client_makes_no_line_and_moves_no_terminal(mark: str) -> No
     assert first.endswith("failed")
     assert all(one.isprintable() and one.startswith("  ") for one in below)
     assert "forged" in told
+
+
+def test_no_line_holds_a_password_or_a_token() -> None:
+    program = f"""
+import django, logging, structlog
+django.setup()
+log = structlog.get_logger("stowage.test")
+log.info("failed", url="postgresql://ann:swordfish@host/db", path="/pods?token=swordfish")
+logging.getLogger("stowage.test").warning("GET /%s", {TOKEN!r})
+try:
+    raise ValueError("http://swordfish@host/ eyJhbGciOiJF.eyJzdWIiOiJh.swordfish")
+except ValueError:
+    log.exception("failed", pod="default/nginx-with-a-long-name-of-its-own-2-and-3")
+"""
+    for form in ("text", "json"):
+        environment = {**os.environ, "STOWAGE_LOG_FORMAT": form}
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert "swordfish" not in done.stderr
+        assert TOKEN not in done.stderr
+        assert "//[blanked]@host/db" in done.stderr
+        assert "nginx-with-a-long-name-of-its-own-2-and-3" in done.stderr
 
 
 CELERY_STARTS = """
