@@ -22,7 +22,7 @@ from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
 from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
-from clusterstate.actions.quota_writer import QuotaWriter
+from clusterstate.actions.quota_writer import DeviceClassWriter, QuotaWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
 from clusterstate.actions.services import ServiceWriter
 from clusterstate.actions.stored import Deleted, Stored
@@ -38,6 +38,7 @@ _WRITERS: Final[dict[str, Writer]] = {
     "CertificateSigningRequest": CertificateWriter(),
     "ClusterRole": RoleWriter(),
     "ClusterRoleBinding": BindingWriter(),
+    "DeviceClass": DeviceClassWriter(),
     "Event": EventWriter(),
     "Node": NodeWriter(),
     "Pod": PodWriter(),

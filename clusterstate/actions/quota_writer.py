@@ -1,7 +1,8 @@
 """ResourceQuotas as any other objects are written, and counted whenever they ask for other things.
 
 A quota holds from the transaction that stores it: nothing is created in its namespace between then
-and the count (`actions.quotas`).
+and the count (`actions.quotas`). Device classes say by what resource claims for their devices
+count, so everything is counted again where that changes.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from django.db import transaction
 from msgspec.structs import replace
 
 from clusterstate.actions import quotas, stored_rows, transactions
-from clusterstate.actions.stored import Stored
-from clusterstate.actions.writing import Update, Writer
+from clusterstate.actions.stored import Row, Stored
+from clusterstate.actions.writing import NewVersion, Update, Writer
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
@@ -61,6 +62,43 @@ class QuotaWriter(Writer):
                 quotas.recount(wanted.namespace, now=now)
                 return _as_counted(kind, (wanted.namespace, wanted.name), stored)
             return stored
+
+
+class DeviceClassWriter(Writer):
+    """What claims for the devices of a class count for depends on its ``extendedResourceName``."""
+
+    is_batched = False
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create classes; claims that name them may be there already."""
+        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
+        if any(_resource(manifest) for _, manifest, _ in wanted):
+            quotas.count_all_again()
+        return results
+
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
+        """Write the new version of a class."""
+        if _resource(version.new) != _resource(version.old):
+            quotas.count_all_again()
+        return super().store(kind, version, now)
+
+    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+        """Remove classes."""
+        if any(_resource(row.manifest()) for row in rows):
+            quotas.count_all_again()
+        return super().remove(kind, rows, now)
+
+
+def _resource(device_class: Manifest) -> str:
+    name: str = (device_class.get("spec") or {}).get("extendedResourceName") or ""
+    return name
 
 
 def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) -> Stored:

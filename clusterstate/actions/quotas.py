@@ -22,7 +22,7 @@ Locks are taken in the order of `actions.objects`: admission, the quota lock, ro
 Namespaces without a quota that counts the kind cost a look-up in the catalogue.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -264,7 +264,11 @@ def _count_ended(books: Books, ended: Sequence[sql.Row]) -> set[str]:
     unreadable = set()
     for namespace, code, number, into_pods, *both in ended:
         kind = KINDS[NAMES[code]] if code in NAMES else None
-        before, after = (_usage(kind, *side, looks=into_pods) for side in (both[:4], both[4:]))
+        resources_of = resources_of_device_classes(kind)
+        before, after = (
+            _usage(kind, *side, looks=into_pods, resources_of=resources_of)
+            for side in (both[:4], both[4:])
+        )
         if before is None or after is None:
             unreadable.add(namespace)
         else:
@@ -274,11 +278,11 @@ def _count_ended(books: Books, ended: Sequence[sql.Row]) -> set[str]:
 
 def _usage(
     kind: Kind | None, there: object, spec: str | None, finished: object, text: str | None,
-    *, looks: bool,
+    *, looks: bool, resources_of: Mapping[str, str],
 ) -> Usage | None:  # fmt: skip
     """Return what an object counted for; ``None`` if it is not known any more.
 
-    ``looks``: a quota looks at pods beyond their class.
+    ``looks``: a quota looks at pods beyond their class. ``resources_of``: see `object_usage`.
     """
     if not there:
         return NOTHING
@@ -291,7 +295,9 @@ def _usage(
         return usage.pod_usage(spec, finished=bool(finished), extras=extras)
     if not usage.needs_document(kind):
         return usage.plain_usage(kind)
-    return None if text is None else usage.object_usage(kind, document.decode(text, 0))
+    if text is None:
+        return None
+    return usage.object_usage(kind, document.decode(text, 0), resources_of)
 
 
 def count_again(namespace: str) -> None:
@@ -300,6 +306,37 @@ def count_again(namespace: str) -> None:
         "INSERT INTO usage_change (namespace, kind) VALUES (%s::text, %s::smallint)",
         (namespace, COUNT_AGAIN),
     )
+
+
+def count_all_again() -> None:
+    """Let the quota controller count everything again in each namespace that has a quota.
+
+    For who changes what stored objects count for. Whoever counted by the former rule holds the
+    admission lock shared until its commit, and a recount waits for that.
+    """
+    sql.run(
+        "INSERT INTO usage_change (namespace, kind)"
+        " SELECT DISTINCT namespace, %s::smallint FROM resource_quota",
+        (COUNT_AGAIN,),
+    )
+
+
+def resources_of_device_classes(kind: Kind | None) -> Mapping[str, str]:
+    """Return the extended resource of each device class that has one.
+
+    Queries once for a kind whose objects count by it, else it returns nothing without a query.
+    """
+    if kind is None or not usage.looks_into_device_classes(kind):
+        return {}
+    classes = KINDS["DeviceClass"]
+    found = {}
+    for name, text in sql.fetch(
+        f"SELECT t.name, d.text FROM {classes.rows} t JOIN document d ON d.id = t.document_id"
+    ):
+        resource = (document.decode(text, 0).get("spec") or {}).get("extendedResourceName")
+        if resource:
+            found[name] = resource
+    return found
 
 
 def note_change(pod_id: int, before_document: int, before_class: int, *, finished: bool) -> None:
@@ -356,13 +393,16 @@ def recount(namespace: str, *, now: datetime) -> None:
 
 
 def count(books: Books, namespace: str) -> None:
-    """Let the accounts of a namespace hold what there is now. Queries once."""
+    """Let the accounts of a namespace hold what there is now. Queries once or twice."""
     specs = [account.spec for account in books.of(namespace)]
     for account in books.of(namespace):
         account.reset()
     into_pods = books.look_into_pods(namespace)
     counted = tuple(kind.name for kind in resource_quota.kinds_of(specs))
     statement = _count_statement(counted, into_pods=into_pods)
+    resources_of: Mapping[str, str] = {}
+    for name in counted:
+        resources_of = resources_of or resources_of_device_classes(KINDS[name])
     for code, spec, finished, terminating, priority_class, text, number in sql.fetch(
         statement, [namespace] * len(counted)
     ):
@@ -371,7 +411,7 @@ def count(books: Books, namespace: str) -> None:
             extras = Extras(terminating, priority_class)
             counts = usage.pod_usage(spec, finished=finished, extras=extras)
         elif text is not None:
-            counts = usage.object_usage(kind, document.decode(text, 0))
+            counts = usage.object_usage(kind, document.decode(text, 0), resources_of)
         else:
             counts = usage.plain_usage(kind)
         books.change(namespace, NOTHING, counts, number)
@@ -452,10 +492,12 @@ def wrong_accounts(namespace: str) -> list[tuple[str, Manifest, Manifest]]:
 __all__ = [
     "Books",
     "count_again",
+    "count_all_again",
     "limited",
     "note_change",
     "open_books",
     "recount",
+    "resources_of_device_classes",
     "settle",
     "with_books",
     "wrong_accounts",

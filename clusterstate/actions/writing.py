@@ -231,7 +231,8 @@ class Writer:
         """
         if kind.name not in usage.CHANGING:
             return None
-        after, before = usage.object_usage(kind, new), usage.object_usage(kind, old)
+        resources_of = quotas.resources_of_device_classes(kind)
+        after, before = (usage.object_usage(kind, one, resources_of) for one in (new, old))
         if after == before:
             return None
         metadata = new["metadata"]
@@ -390,10 +391,11 @@ def _charge(
     charges = []
     admitted = prepared[:]
     prepared.clear()
+    resources_of = quotas.resources_of_device_classes(kind)
     for one in admitted:
         metadata = one.admitted.manifest["metadata"]
         namespace = metadata.get("namespace") or ""
-        counts = usage.object_usage(kind, one.admitted.manifest)
+        counts = usage.object_usage(kind, one.admitted.manifest, resources_of)
         try:
             charges.append((namespace, books.charge(kind, namespace, metadata["name"], counts)))
         except StatusError as error:

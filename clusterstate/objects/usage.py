@@ -3,7 +3,10 @@
 A pod counts for itself and for what it asks for, overhead included (R140), until it has ended; then
 it only counts as an object that is stored. Everything a pod's scheduling class holds is worked out
 once for all pods of the class. Services and claims count for what their specs say, all other
-objects for one of their resource. Rules: pkg/quota/v1/evaluator/core/{pods,services,
+objects for one of their resource. Devices of a class count under three names, whether a pod or a
+claim asks for them: ``NAME.deviceclass.resource.k8s.io/devices`` (claims alone),
+``requests.deviceclass.resource.kubernetes.io/NAME``, and ``requests.`` with the class's
+``extendedResourceName``. Rules: pkg/quota/v1/evaluator/core/{pods,services,
 persistent_volume_claims,resource_claims}.go, apiserver quota/v1/generic/evaluator.go, v1.36.
 """
 
@@ -55,6 +58,10 @@ _REQUESTS: Final = "requests."
 _OF_CLAIMS: Final = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS: Final = ".storageclass.storage.k8s.io/"
 _DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+_OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""What stands before the name of a device class where a pod asks for its devices as a resource."""
+_FOR_A_POD: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that a scheduler made for what a pod asks for as resources."""
 _MOST_DEVICES: Final = 32
 """What a request for all devices counts for: more are never allocated to a claim."""
 _STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
@@ -101,7 +108,7 @@ def tracks(kind: Kind, name: str) -> bool:
         return (
             name in _OF_PODS
             or name.startswith((_HUGE_PAGES, _REQUESTS + _HUGE_PAGES))
-            or (name.startswith(_REQUESTS) and _is_extended(name))
+            or _is_request_of_extended(name)
         )
     if kind.name in _LEGACY and name == kind.plural:
         return True
@@ -112,11 +119,18 @@ def tracks(kind: Kind, name: str) -> bool:
             tuple(_STORAGE_CLASS + one for one in _OF_CLAIMS)
         )
     if kind.name == "ResourceClaim":
-        return name.endswith(_DEVICES) and name != _DEVICES
+        return (name.endswith(_DEVICES) and name != _DEVICES) or _is_request_of_extended(name)
     return False
 
 
+def _is_request_of_extended(name: str) -> bool:
+    return name.startswith(_REQUESTS) and _is_extended(name.removeprefix(_REQUESTS))
+
+
 def _is_extended(name: str) -> bool:
+    """Return whether pods ask by this name for devices: of a plugin of nodes or of a class."""
+    if name.startswith(_OF_CLASS):
+        return name != _OF_CLASS
     return "/" in name and "kubernetes.io/" not in name
 
 
@@ -243,15 +257,26 @@ def _terms(affinity: PodAffinity) -> list[PodAffinityTerm]:
 # Other objects --------------------------------------------------------------------------------
 
 
-def object_usage(kind: Kind, manifest: Manifest) -> Usage:
-    """Return what an object that is no pod counts for."""
+def object_usage(kind: Kind, manifest: Manifest, resources_of: Mapping[str, str]) -> Usage:
+    """Return what an object that is no pod counts for.
+
+    ``resources_of``: the ``extendedResourceName`` of each device class that has one. It is asked
+    for kinds alone that count by it (``looks_into_device_classes``).
+    """
+    if looks_into_device_classes(kind):
+        return _devices_usage(manifest, resources_of)
     special = _SPECIAL.get(kind.name)
     return plain_usage(kind) if special is None else special(manifest)
 
 
+def looks_into_device_classes(kind: Kind) -> bool:
+    """Return whether what an object of a kind counts for depends on device classes."""
+    return kind.name == "ResourceClaim"
+
+
 def needs_document(kind: Kind) -> bool:
     """Return whether objects of a kind other than pods count for different things."""
-    return kind.name in _SPECIAL
+    return kind.name in _SPECIAL or looks_into_device_classes(kind)
 
 
 @lru_cache(maxsize=256)
@@ -310,8 +335,13 @@ def _claim_usage(claim: Manifest) -> Usage:
     return Usage(amounts, attribute_classes=frozenset(name for name in names if name))
 
 
-def _devices_usage(claim: Manifest) -> Usage:
-    """Return what a claim for devices may come to: of alternatives the most of each class."""
+def _devices_usage(claim: Manifest, resources_of: Mapping[str, str]) -> Usage:
+    """Return what a claim for devices may come to: of alternatives the most of each class.
+
+    Where a scheduler made the claim for a pod, the pod counts already for the resource that it asks
+    for: the class's ``extendedResourceName`` if it has one, else the resource of the class. Which
+    one is told by the class alone, so that the claim counts for the same when the pod is gone.
+    """
     total: dict[str, int] = {}
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
         alternatives = request.get("firstAvailable") or [request.get("exactly") or {}]
@@ -323,8 +353,27 @@ def _devices_usage(claim: Manifest) -> Usage:
             most[name] = max(most.get(name, 0), count)
         for name, count in most.items():
             total[name] = total.get(name, 0) + count
-    amounts = {f"{name}{_DEVICES}": Quantity.of(n) for name, n in total.items() if name}
+    total.pop("", None)
+    for_a_pod = _is_for_a_pod(claim.get("metadata") or {})
+    counted: dict[str, int] = {}
+    for name, count in total.items():
+        counted[name + _DEVICES] = count
+        resource = resources_of.get(name)
+        if resource or not for_a_pod:
+            counted[_REQUESTS + _OF_CLASS + name] = count
+        if resource and not for_a_pod:  # several classes may be known by one name
+            counted[_REQUESTS + resource] = counted.get(_REQUESTS + resource, 0) + count
+    amounts = {name: Quantity.of(count) for name, count in counted.items()}
     return Usage({**_plain("ResourceClaim").amounts, **amounts})
+
+
+def _is_for_a_pod(metadata: Manifest) -> bool:
+    if (metadata.get("annotations") or {}).get(_FOR_A_POD) != "true":
+        return False
+    return any(
+        owner.get("controller") and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
+        for owner in metadata.get("ownerReferences") or ()
+    )
 
 
 def _quantity(amounts: Manifest, name: str) -> Quantity | None:
@@ -336,6 +385,5 @@ def _quantity(amounts: Manifest, name: str) -> Quantity | None:
 
 _SPECIAL: Final[dict[str, Callable[[Manifest], Usage]]] = {
     "PersistentVolumeClaim": _claim_usage,
-    "ResourceClaim": _devices_usage,
     "Service": _service_usage,
 }

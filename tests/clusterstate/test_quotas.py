@@ -468,6 +468,110 @@ def test_devices_of_a_class_are_counted_by_what_claims_may_come_to() -> None:
     assert settled() == {gpus: "4", nics: "4", "count/resourceclaims.resource.k8s.io": "1"}
 
 
+BY_CLASS, BY_RESOURCE = (
+    "requests.deviceclass.resource.kubernetes.io/gpu",
+    "requests.example.com/gpu",
+)
+BY_CLAIMS = "gpu.deviceclass.resource.k8s.io/devices"
+
+
+def device_class(name: str, resource: str = "") -> Manifest:
+    spec = {"extendedResourceName": resource} if resource else {}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def known_as(resource: str) -> None:
+    objects.update(
+        "DeviceClass",
+        "",
+        "gpu",
+        lambda stored: {**stored, "spec": {"extendedResourceName": resource}},
+        now=NOW,
+    )
+
+
+def asks(count: int) -> Manifest:
+    return {"exactly": {"deviceClassName": "gpu", "count": count}}
+
+
+def test_devices_count_under_each_name_of_their_class() -> None:
+    """Rule: evaluator/core/resource_claims.go and pods.go, v1.36."""
+    objects.create("DeviceClass", "", device_class("gpu", "example.com/gpu"), now=NOW)
+    quota({BY_CLASS: "6", BY_RESOURCE: "6", BY_CLAIMS: "9"})
+    objects.create("ResourceClaim", "team", claim("three", asks(3)), now=NOW)
+    assert used() == {BY_CLASS: "3", BY_RESOURCE: "3", BY_CLAIMS: "3"}
+    # A pod counts for what it names alone; the scheduler's claim for it does the rest.
+    by_class = BY_CLASS.removeprefix("requests.")
+    pod("by-class", **{by_class: "1"})
+    create_pod(
+        manifest("by-resource", requests={"example.com/gpu": 2}, limits={"example.com/gpu": 2}),
+        namespace="team",
+        now=NOW,
+    )
+    assert used() == {BY_CLASS: "4", BY_RESOURCE: "5", BY_CLAIMS: "3"}
+    made = claim("made", asks(2))
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "by-resource",
+        "uid": "u",
+        "controller": True,
+    }
+    made["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner],
+    }
+    objects.create("ResourceClaim", "team", made, now=NOW)
+    assert used() == {BY_CLASS: "6", BY_RESOURCE: "5", BY_CLAIMS: "5"}
+    with pytest.raises(Forbidden, match=f"requested: {BY_CLASS}=1, used: {BY_CLASS}=6"):
+        pod("more", **{by_class: "1"})
+    with pytest.raises(Forbidden, match=f"{BY_RESOURCE}=2, used: {BY_CLASS}=6,{BY_RESOURCE}=5"):
+        objects.create("ResourceClaim", "team", claim("more", asks(2)), now=NOW)
+    assert quotas.wrong_accounts("team") == []
+    delete("ResourceClaim", "three")
+    assert settled() == {BY_CLASS: "3", BY_RESOURCE: "2", BY_CLAIMS: "2"}
+    delete("Pod", "by-resource", gracePeriodSeconds=0)
+    delete("ResourceClaim", "made")
+    assert settled() == {BY_CLASS: "1", BY_RESOURCE: "0", BY_CLAIMS: "0"}
+
+
+@pytest.mark.parametrize("first", ["class", "claim", "quota"])
+def test_claims_count_by_the_name_that_their_class_has_now(first: str) -> None:
+    makers = {
+        "class": lambda: objects.create("DeviceClass", "", device_class("gpu"), now=NOW),
+        "claim": lambda: objects.create("ResourceClaim", "team", claim("two", asks(2)), now=NOW),
+        "quota": lambda: quota({BY_RESOURCE: "9", "requests.other.com/gpu": "9"}),
+    }
+    for name in sorted(makers, key=lambda one: one != first):
+        makers[name]()
+    nothing = {BY_RESOURCE: "0", "requests.other.com/gpu": "0"}
+    assert settled() == nothing
+    known_as("example.com/gpu")
+    assert settled() == nothing | {BY_RESOURCE: "2"}
+    known_as("other.com/gpu")
+    objects.create("ResourceClaim", "team", claim("one", asks(1)), now=NOW)  # not counted again yet
+    assert settled() == nothing | {"requests.other.com/gpu": "3"}
+    delete("ResourceClaim", "one")
+    delete("DeviceClass", "gpu", namespace="")
+    assert settled() == nothing
+    objects.create("DeviceClass", "", device_class("gpu", "example.com/gpu"), now=NOW)
+    assert settled() == nothing | {BY_RESOURCE: "2"}
+
+
+def test_classes_of_one_name_count_together_and_alternatives_once() -> None:
+    for name in ("gpu", "half"):
+        objects.create("DeviceClass", "", device_class(name, "example.com/gpu"), now=NOW)
+    quota({BY_CLASS: "9", BY_RESOURCE: "9"})
+    either = [
+        {"name": name, "deviceClassName": "gpu", "count": count, "allocationMode": "ExactCount"}
+        for name, count in (("a", 1), ("b", 3))
+    ]
+    half = {"exactly": {"deviceClassName": "half", "count": 2}}
+    mixed = claim("mixed", {"firstAvailable": either}, half)
+    objects.create("ResourceClaim", "team", mixed, now=NOW)
+    assert used() == {BY_CLASS: "3", BY_RESOURCE: "5"}
+
+
 # Resizes: test/e2e/node/pod_resize.go, v1.36 --------------------------------------------------
 
 
