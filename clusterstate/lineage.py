@@ -9,12 +9,17 @@ would never hear of what happens there later. So the row ``history`` keeps a *ce
     follow     no follower is given more than min(watermark, ceiling)    (`clusterstate.changes`)
     crash      the numbers are closed until ``establish`` has moved the sequence above the ceiling
 
-The numbers are closed by a crash itself: ``revisions_open`` is an UNLOGGED sequence, which crash
-recovery, a promotion and a start from a base backup all reset to "never called". Writers and
-followers ask for it in the statements that they send anyway, and find the function
-``revisions_closed``, which raises what PostgreSQL raises while it recovers (57P03): requests are
-answered 503, loops try again, and the first follower opens the numbers. A clean stop keeps the
-sequence, so a planned restart costs nothing.
+The numbers are closed by a crash itself: ``revisions_marker`` is an UNLOGGED table, which crash
+recovery, a promotion and a start from a base backup all empty. Writers and followers ask for its
+row in the statements that they send anyway, and find the function ``revisions_closed``, which
+raises what PostgreSQL raises while it recovers (57P03): requests are answered 503, loops try again,
+and the first follower opens the numbers. A clean stop keeps the row, so a planned restart costs
+nothing.
+
+The table has no index, and nothing else may be UNLOGGED. PostgreSQL 18 restores an unlogged
+sequence from a page that a standby need not have written to its disk yet: after a promotion before
+the standby's first restartpoint it cannot be read any more. A table is restored as an empty file.
+A logged sequence would not do: it says the same after a crash as before.
 
 The same row keeps the identity of the history: ``uid``, and the *place* that it lives in (system
 identifier, time line, database). When the place has changed (a replica was promoted, a backup was
@@ -37,7 +42,7 @@ BLOCK = 1 << 20
 GAP = 1 << 32
 """How far a new history starts above the old one: more than both could give out side by side."""
 
-OPEN = "pg_sequence_last_value('revisions_open') IS NOT NULL"
+OPEN = "revisions_are_open()"
 """Whether numbers may be given out; not since the last crash, unless ``establish`` ran."""
 
 # A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
@@ -66,7 +71,7 @@ def establish(*, renew: bool = False) -> None:
     # under the lock again, so that no process opens while another still moves the sequence.
     with transaction.atomic():
         _lock()
-        sql.fetch("SELECT setval('revisions_open', 1)")
+        sql.fetch("SELECT open_revisions()")
 
 
 def start_again() -> int:
@@ -128,6 +133,9 @@ def _renew(row: sql.Row) -> int:
         " first_revision = %s, trimmed_revision = %s WHERE id = 1",
         (base + BLOCK, _place(), base, base),
     )
+    # What processes remember under an epoch of the old history must not hold in this one, where
+    # the standby may not have heard of the last epochs.
+    sql.fetch("SELECT setval('admission_epoch', last_value + %s) FROM admission_epoch", (GAP,))
     # Decisions on a snapshot of the old history must come back.
     sql.run("UPDATE binder SET holder = '', revision = %s WHERE id = 1", (base,))
     _advance(base)

@@ -67,6 +67,9 @@ def main() -> None:
     def prepare() -> None:
         call_command("prepare", verbosity=0)
 
+    def migrate(name: str) -> None:
+        call_command("migrate", "clusterstate", name, verbosity=0)
+
     def create(name: str) -> int:
         return create_pod(pod(name), now=NOW).revision
 
@@ -127,6 +130,7 @@ def main() -> None:
     commands = {
         "controllers": controllers, "create": create, "create_slowly": create_slowly,
         "keep_mark": changes.keep_mark, "listed": listed, "mark": changes.watermark,
+        "migrate": migrate,
         "prepare": prepare, "read": read, "since": since, "sql": run, "undo": undo,
         "undo_classes": undo_classes,
     }  # fmt: skip
