@@ -26,7 +26,6 @@ DEFAULT_FOLDERS = [PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-n
 NOT_JUDGED_YET = {
     "devicetainteviction",
     "draallocator",
-    "dracel",
     "draclaimcontroller",
     "draclaims",
     "dradevicetaints",
