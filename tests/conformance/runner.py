@@ -25,10 +25,7 @@ DEFAULT_FOLDERS = [PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-n
 # Areas that are recorded and that nothing here can judge yet: their cases are skipped.
 NOT_JUDGED_YET = {
     "devicetainteviction",
-    "draallocator",
     "draclaimcontroller",
-    "draclaims",
-    "dradevicetaints",
     "drafit",
     "draplugin",
     "dravalidation",

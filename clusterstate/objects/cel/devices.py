@@ -123,8 +123,8 @@ def _version(text: str) -> Any:
     return version
 
 
-def device_value(device: Device) -> dict[str, Any]:
-    """Return the value of the variable ``device``.
+def device_value(device: Device, *, lists: bool = True) -> dict[str, Any]:
+    """Return the value of the variable ``device``; ``lists``: attributes may be lists.
 
     Raises:
         EvaluationError: an attribute has no value that CEL knows.
@@ -133,7 +133,7 @@ def device_value(device: Device) -> dict[str, Any]:
     for name, attribute in (device.device.get("attributes") or {}).items():
         domain, identifier = _domain(name, device.driver)
         try:
-            value = attribute_value(attribute)
+            value = attribute_value(attribute, lists=lists)
         except EvaluationError as error:
             raise EvaluationError(f"attribute {name}: {error}") from None
         attributes.setdefault(domain, {})[identifier] = value

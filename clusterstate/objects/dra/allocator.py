@@ -1,0 +1,629 @@
+"""The structured allocator: devices for claims on one node, the first solution of a full search.
+
+The reference form, to be read beside k8s.io/dynamic-resource-allocation
+``structured/internal/incubating/allocator_incubating.go`` (v1.36) and, for attributes that are
+lists, ``experimental/constraint.go``. Claims, their requests and devices are tried in order; each
+candidate is taken, the search goes on with what is left, and takes it back where that fails. Within
+one request devices come in the order of the pools alone, so that no set is tried twice.
+
+No solution is ``None``; an error ends the pod's attempt. What upstream forgets to give back on its
+way (counters of a device that a taint or constraint then refuses) is given back here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.cel.devices import CompileError, EvaluationError
+from clusterstate.objects.dra import capacity
+from clusterstate.objects.dra.allocated import AllocatedState
+from clusterstate.objects.dra.capacity import Consumed
+from clusterstate.objects.dra.pools import Pool, PoolId, gather_pools
+from clusterstate.objects.dra.resourceclaim import full_name, requests_of, tolerates
+from clusterstate.objects.dra.slices import DeviceId, DeviceView, NodeView, SliceView
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import Quantity
+
+MOST_RESULTS: Final = 32
+"""Devices that one claim can have (resource/v1 ``AllocationResultsMaxSize``)."""
+
+
+class Features(msgspec.Struct, frozen=True):
+    """Feature gates that the allocator knows, with the defaults of 1.36."""
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable_devices: bool = True
+    device_taints: bool = True
+    binding_conditions: bool = True
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+
+
+class AllocationError(ValueError):
+    """The pod's attempt ends; the text is Kubernetes'."""
+
+
+class FailedOnNode(AllocationError):
+    """Nothing fits on this node, and its pools are invalid; other nodes may do."""
+
+
+class _TooMany(Exception):
+    """More devices than a claim can have: what came before in it cannot help."""
+
+
+class _Request:
+    """One request or subrequest of a claim that devices are looked for."""
+
+    __slots__ = ("admin", "all", "choice", "count", "everything", "name", "parent", "spec")
+
+    def __init__(self, name: str, spec: Manifest, parent: str) -> None:
+        self.name = name
+        self.parent = parent
+        self.spec = spec
+        self.admin = bool(spec.get("adminAccess"))
+        self.all = spec.get("allocationMode") == "All"
+        self.count = 0
+        self.everything: list[tuple[DeviceView, SliceView, Pool]] = []
+        self.choice = 0  # kept with the first subrequest: which one was picked
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.parent}/{self.name}" if self.parent else self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which constraints can speak of it."""
+        return (self.parent, self.full_name) if self.parent else (self.name,)
+
+    @property
+    def capacities(self) -> Mapping[str, Any]:
+        return (self.spec.get("capacity") or {}).get("requests") or {}
+
+
+class _Result(msgspec.Struct):
+    request: _Request
+    device: DeviceView
+    slice: SliceView
+    consumed: Consumed | None
+
+
+class _Constraint:
+    """Devices of some requests whose attribute must be the same, or must differ."""
+
+    def __init__(self, manifest: Manifest, *, distinct: bool, lists: bool) -> None:
+        self.requests = manifest.get("requests") or ()
+        self.attribute: str = manifest["distinctAttribute" if distinct else "matchAttribute"]
+        self.distinct = distinct
+        self.lists = lists
+        self.values: list[frozenset[tuple[str, Any]]] = []
+        self.by_request: dict[str, frozenset[tuple[str, Any]]] = {}
+
+    def concerns(self, request: _Request) -> bool:
+        return not self.requests or any(name in self.requests for name in request.names)
+
+    def add(self, request: _Request, device: DeviceView) -> bool:
+        """Count a device in if the constraint allows it."""
+        if not self.concerns(request):
+            return True
+        values = attribute_set(device, self.attribute, lists=self.lists)
+        if not values:
+            return False
+        if self.distinct and not self.lists:
+            # As upstream: only the last device of each request is remembered.
+            if any(values & others for others in self.by_request.values()):
+                return False
+            self.by_request[request.names[0]] = values
+        elif self.distinct:
+            if any(values & others for others in self.values):
+                return False
+        elif self.values:
+            values &= self.values[-1]
+            if not values:
+                return False
+        self.values.append(values)
+        return True
+
+    def remove(self, request: _Request) -> None:
+        if self.concerns(request):
+            self.values.pop()
+            self.by_request.pop(request.names[0], None)
+
+
+def attribute_set(device: DeviceView, name: str, *, lists: bool) -> frozenset[tuple[str, Any]]:
+    """Return the values of a fully qualified attribute with their kinds; empty if it has none."""
+    attributes = device.manifest.get("attributes") or {}
+    domain, _, identifier = name.partition("/")
+    attribute = attributes.get(name)
+    if attribute is None and domain == device.id[0]:
+        attribute = attributes.get(identifier)
+    for kind in ("string", "int", "bool", "version"):
+        if attribute and (value := attribute.get(kind)) is not None:
+            return frozenset({(kind, value)})
+        if lists and attribute and (values := attribute.get(f"{kind}s")) is not None:
+            return frozenset((kind, value) for value in values)
+    return frozenset()
+
+
+class Allocator:
+    """Finds devices for claims; can be asked for many nodes. ``classes`` are by name."""
+
+    def __init__(
+        self,
+        slices: Sequence[SliceView],
+        classes: Mapping[str, Manifest],
+        state: AllocatedState,
+        features: Features | None = None,
+        share_id: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.slices = slices
+        self.classes = classes
+        self.state = state
+        self.features = features or Features()
+        self.share_id = share_id
+        self._anywhere = [s for s in slices if s.place.node_name is None]
+        self._on_node: dict[str, list[SliceView]] = {}
+        for one in slices:
+            if one.place.node_name is not None:
+                self._on_node.setdefault(one.place.node_name, []).append(one)
+
+    def allocate(
+        self,
+        node: NodeView,
+        claims: Sequence[Manifest],
+        check: Callable[[], None] = lambda: None,
+    ) -> list[Manifest] | None:
+        """Return an AllocationResult for each claim, ``None`` if there is no solution.
+
+        ``check`` is called at each step of the search and may raise to end it.
+
+        Raises:
+            AllocationError: a claim cannot be handled; ``FailedOnNode`` concerns this node alone.
+        """
+        usable = [*self._on_node.get(node.name, ()), *self._anywhere]
+        partitionable = self.features.partitionable_devices
+        pools = gather_pools(usable, self.slices, node, partitionable=partitionable)
+        search = _Search(self, node, claims, pools, check)
+        try:
+            done = search.run()
+        except RecursionError:
+            raise AllocationError("too many devices are claimed for one search") from None
+        if done:
+            return [search.allocation(index) for index in range(len(claims))]
+        if any(pool.invalid for pool in pools):
+            raise FailedOnNode("invalid resource pools were encountered")
+        return None
+
+
+class _Search:
+    """One search: what is taken so far, and how to take and give back."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        node: NodeView,
+        claims: Sequence[Manifest],
+        pools: list[Pool],
+        check: Callable[[], None],
+    ) -> None:
+        self.allocator, self.features = allocator, allocator.features
+        self.state, self.node, self.claims, self.pools = allocator.state, node, claims, pools
+        self.check = check
+        self.requests: list[list[list[_Request]]] = []  # claim, request, subrequests or one
+        self.constraints: list[list[_Constraint]] = []
+        self.results: list[list[_Result]] = [[] for _ in claims]
+        self.taking: dict[DeviceId, set[int]] = {}  # device -> claims, by their index
+        self.sharing: dict[DeviceId, tuple[int, Consumed]] = {}
+        self.available: dict[PoolId, dict[str, dict[str, Quantity]]] = {}
+        self.suits: dict[tuple[DeviceId, int], bool] = {}
+
+    def run(self) -> bool:
+        for claim in self.claims:
+            self._prepare(claim)
+        try:
+            return self._one(0, 0, 0)
+        except _TooMany:
+            return False
+
+    # --- Before the search ---
+
+    def _prepare(self, claim: Manifest) -> None:
+        """Read the requests of a claim (``Allocate``, ``validateDeviceRequest``)."""
+        least, found = 0, []
+        for request in requests_of(claim):
+            options = self._options(claim, request)
+            for option in options:
+                self._validate(claim, option)
+            found.append(options)
+            least += min(option.count for option in options)
+        if least > MOST_RESULTS:
+            raise AllocationError(
+                f"claim {full_name(claim)}: number of requested devices {least} exceeds the claim "
+                f"limit of {MOST_RESULTS}"
+            )
+        self.requests.append(found)
+        constraints = []
+        for index, one in enumerate(claim["spec"]["devices"].get("constraints") or ()):
+            distinct = one.get("distinctAttribute") is not None
+            if one.get("matchAttribute") is not None:
+                distinct = False
+            elif not distinct or not self.features.consumable_capacity:
+                raise AllocationError(
+                    f"claim {full_name(claim)}, constraint #{index}: empty constraint "
+                    "(unsupported constraint type?)"
+                )
+            lists = self.features.list_attributes
+            constraints.append(_Constraint(one, distinct=distinct, lists=lists))
+        self.constraints.append(constraints)
+
+    def _options(self, claim: Manifest, request: Manifest) -> list[_Request]:
+        name, subrequests = request["name"], request.get("firstAvailable") or ()
+        where = f"claim {full_name(claim)}, request {name}"
+        if subrequests and not self.features.prioritized_list:
+            raise AllocationError(
+                f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
+        exactly = request.get("exactly") or {}
+        if not self.features.consumable_capacity:
+            off = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+            if exactly.get("capacity") is not None:
+                raise AllocationError(f"{where}: {off}")
+            for sub in subrequests:
+                if sub.get("capacity") is not None:
+                    raise AllocationError(
+                        f"claim {full_name(claim)}, subrequest {sub['name']}: {off}"
+                    )
+        if subrequests:
+            return [_Request(sub["name"], sub, name) for sub in subrequests]
+        return [_Request(name, exactly, "")]
+
+    def _validate(self, claim: Manifest, request: _Request) -> None:
+        spec, where = request.spec, f"claim {full_name(claim)}, request {request.name}"
+        for index, selector in enumerate(spec.get("selectors") or ()):
+            if selector.get("cel") is None:
+                raise AllocationError(
+                    f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+                )
+        if not self.features.admin_access and spec.get("adminAccess") is not None:
+            raise AllocationError(
+                f"{where}: admin access is requested, but the feature is disabled"
+            )
+        if not (name := spec.get("deviceClassName")):
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        if name not in self.allocator.classes:
+            raise AllocationError(
+                f"{where}: could not retrieve device class {name}: "
+                f'deviceclass.resource.k8s.io "{name}" not found'
+            )
+        match spec.get("allocationMode"):
+            case "ExactCount":
+                request.count = spec.get("count") or 0
+            case "All":
+                self._find_all(claim, request, where)
+            case other:
+                raise AllocationError(f"{where}: unsupported count mode {other or ''}")
+
+    def _find_all(self, claim: Manifest, request: _Request, where: str) -> None:
+        for pool in self.pools:
+            if pool.incomplete or pool.invalid:
+                state = "being updated" if pool.incomplete else "invalid"
+                raise AllocationError(
+                    f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
+                )
+            for one in pool.slices:
+                request.everything += [
+                    (device, one, pool) for device in one.devices
+                    if self._is_suitable(claim, request, device, one)
+                    and self._has_capacity(request, device)
+                ]  # fmt: skip
+        request.count = len(request.everything)
+
+    # --- The search ---
+
+    def _one(self, claim: int, request: int, option: int, taken: int = 0, start: int = 0) -> bool:
+        """Find the next device and all that follow (``allocateOne``).
+
+        ``taken``: devices that this request has already; at 0 its subrequests are tried in order,
+        unless ``start`` is negative, which says that ``option`` is the one to try.
+        """
+        self.check()
+        if claim >= len(self.claims):
+            return True
+        if request >= len(self.requests[claim]):
+            try:
+                return self._one(claim + 1, 0, 0)
+            except _TooMany:
+                return False
+        options = self.requests[claim][request]
+        if options[0].parent and not taken and start >= 0:
+            return self._first_available(claim, request)
+        wanted = options[option]
+        if wanted.all and not wanted.everything:
+            return False
+        if taken >= wanted.count:
+            return self._one(claim, request + 1, 0)
+        if len(self.results[claim]) + wanted.count - taken > MOST_RESULTS:
+            raise _TooMany
+        if wanted.all:
+            device, one, pool = wanted.everything[taken]
+            if not self._take(claim, wanted, device, one, pool, must=True):
+                return False
+            return self._or_give_back(claim, request, option, taken, 0)
+        at = 0
+        for pool in self.pools:
+            if pool.incomplete or pool.invalid:
+                continue
+            for one in pool.slices:
+                for device in one.devices:
+                    at += 1
+                    if (
+                        at > start
+                        and not self._is_in_use(claim, wanted, device)
+                        and self._is_suitable(self.claims[claim], wanted, device, one)
+                        and self._has_capacity(wanted, device)
+                        and self._take(claim, wanted, device, one, pool, must=False)
+                        and self._or_give_back(claim, request, option, taken, at)
+                    ):
+                        return True
+        return False
+
+    def _or_give_back(self, claim: int, request: int, option: int, taken: int, at: int) -> bool:
+        done = False
+        try:
+            done = self._one(claim, request, option, taken + 1, at)
+        finally:
+            if not done:
+                self._give_back(claim)
+        return done
+
+    def _first_available(self, claim: int, request: int) -> bool:
+        options, all_too_many = self.requests[claim][request], True
+        for option in range(len(options)):
+            try:
+                done = self._one(claim, request, option, 0, -1)
+            except _TooMany:
+                continue
+            all_too_many = False
+            if done:
+                options[0].choice = option
+                return True
+        if all_too_many:
+            raise _TooMany
+        return False
+
+    def _is_in_use(self, claim: int, request: _Request, device: DeviceView) -> bool:
+        if request.admin:
+            return claim in self.taking.get(device.id, ())
+        return device.id in self.state.devices or bool(self.taking.get(device.id))
+
+    def _is_suitable(
+        self, claim: Manifest, request: _Request, device: DeviceView, one: SliceView
+    ) -> bool:
+        """Return whether class, selectors and place allow a device (``isSelectable``)."""
+        if not self.features.binding_conditions and device.manifest.get("bindingConditions"):
+            return False
+        key = (device.id, id(request))
+        if (known := self.suits.get(key)) is None:
+            name = request.spec["deviceClassName"]
+            of_class = (self.allocator.classes[name].get("spec") or {}).get("selectors") or ()
+            known = self.suits[key] = (
+                self._selected(f"class {name}", of_class, device)
+                and self._selected(
+                    f"claim {full_name(claim)}", request.spec.get("selectors") or (), device
+                )
+                and (not one.by_device or device.place.matches(self.node))
+            )
+        return known
+
+    def _selected(self, whose: str, selectors: Sequence[Manifest], device: DeviceView) -> bool:
+        for index, selector in enumerate(selectors):
+            where = f"{whose}: selector #{index}"
+            try:
+                expression = selector["cel"]["expression"]
+                if not device.matches(expression, lists=self.features.list_attributes):
+                    return False
+            except CompileError as error:
+                raise AllocationError(f"{where}: CEL compile error: {error}") from None
+            except EvaluationError as error:
+                raise AllocationError(f"{where}: CEL runtime error: {error}") from None
+        return True
+
+    def _has_capacity(self, request: _Request, device: DeviceView) -> bool:
+        if not self.features.consumable_capacity:
+            return True
+        _, taking = self.sharing.get(device.id, (0, {}))
+        capacities = device.manifest.get("capacity") or {}
+        if not device.shared:
+            # An exclusive device is taken as a whole; the request still has to be a sound one.
+            return capacity.fits(request.capacities, capacities)
+        held = self.state.consumed.get(device.id, {})
+        return capacity.fits(request.capacities, capacities, held, taking)
+
+    def _take(
+        self, claim: int, request: _Request, device: DeviceView, one: SliceView, pool: Pool, *,
+        must: bool,
+    ) -> bool:  # fmt: skip
+        """Take a device if it is free and allowed (``allocateDevice``)."""
+        shared = self.features.consumable_capacity and device.shared
+        if not (shared and request.admin) and self._is_in_use(claim, request, device):
+            return False
+        counted = bool(device.consumes)
+        if counted and not self.features.partitionable_devices:
+            return False
+        in_use = device.id in self.state.consumed or device.id in self.sharing
+        if counted and not (shared and in_use) and not self._has_counters(device, pool):
+            return False
+        if self.features.device_taints and _is_repelled(device, request):
+            return False
+        done: list[_Constraint] = []
+        for constraint in self.constraints[claim]:
+            if not constraint.add(request, device):
+                if must:
+                    raise AllocationError(
+                        f"claim {full_name(self.claims[claim])}, request {request.name}: cannot "
+                        f"add device {device} because a claim constraint would not be satisfied"
+                    )
+                break
+            done.append(constraint)
+        if len(done) < len(self.constraints[claim]) or not self._has_capacity(request, device):
+            for constraint in done:
+                constraint.remove(request)
+            return False
+        consumed = None
+        if shared:
+            consumed = capacity.consumed_by_request(
+                request.capacities, device.manifest.get("capacity") or {}
+            )
+            users, total = self.sharing.get(device.id, (0, {}))
+            total = dict(total)
+            capacity.add(total, consumed)
+            self.sharing[device.id] = (users + 1, total)
+        else:
+            self.taking.setdefault(device.id, set()).add(claim)
+        self.results[claim].append(_Result(request, device, one, consumed))
+        return True
+
+    def _give_back(self, claim: int) -> None:
+        """Take the last device of a claim back."""
+        last = self.results[claim].pop()
+        for constraint in self.constraints[claim]:
+            constraint.remove(last.request)
+        if last.consumed is None:
+            self.taking[last.device.id].discard(claim)
+            return
+        users, total = self.sharing.pop(last.device.id)
+        if users > 1:
+            capacity.subtract(total, last.consumed)
+            self.sharing[last.device.id] = (users - 1, total)
+
+    def _has_counters(self, device: DeviceView, pool: Pool) -> bool:
+        """Return whether the pool's counters are enough for one more device."""
+        if (free := self.available.get(pool.id)) is None:
+            free = {name: dict(counters) for name, counters in pool.counter_sets.items()}
+            for other in (d for s in (*pool.slices, *pool.others) for d in s.devices):
+                if other.consumes and self.state.holds(other.id):
+                    _subtract(free, other)
+            self.available[pool.id] = free
+        left = {name: dict(counters) for name, counters in free.items()}
+        for other_id in {result.device.id for results in self.results for result in results}:
+            if other_id[:2] == pool.id and not self.state.holds(other_id):
+                _subtract(left, self._device(other_id))
+        _subtract(left, device)
+        return all(amount.sign >= 0 for counters in left.values() for amount in counters.values())
+
+    def _device(self, device_id: DeviceId) -> DeviceView:
+        return next(
+            r.device for results in self.results for r in results if r.device.id == device_id
+        )
+
+    # --- The result ---
+
+    def allocation(self, index: int) -> Manifest:
+        """Return the AllocationResult of a claim."""
+        claim, results = self.claims[index], self.results[index]
+        devices: Manifest = {"results": [self._result(result) for result in results]}
+        if config := self._config(index, claim):
+            devices["config"] = config
+        allocation: Manifest = {"devices": devices}
+        if (selector := _node_selector(results, self.node.name)) is not None:
+            allocation["nodeSelector"] = selector
+        return allocation
+
+    def _result(self, result: _Result) -> Manifest:
+        driver, pool, name = result.device.id
+        made: Manifest = {
+            "request": result.request.full_name, "driver": driver, "pool": pool, "device": name,
+        }  # fmt: skip
+        if result.request.admin:
+            made["adminAccess"] = True
+        if tolerations := result.request.spec.get("tolerations"):
+            made["tolerations"] = tolerations
+        if self.features.binding_conditions:
+            for field in ("bindingConditions", "bindingFailureConditions"):
+                if conditions := result.device.manifest.get(field):
+                    made[field] = conditions
+        if result.consumed is not None:
+            made["shareID"] = self.allocator.share_id()
+            if result.consumed:
+                made["consumedCapacity"] = {n: str(v) for n, v in result.consumed.items()}
+        return made
+
+    def _config(self, index: int, claim: Manifest) -> list[Manifest]:
+        """Return the configuration of classes, once each, and of the claim."""
+        picked = [options[options[0].choice] for options in self.requests[index]]
+        made: list[Manifest] = []
+        places: dict[str, tuple[int, int]] = {}
+        for request in picked:
+            name = request.spec["deviceClassName"]
+            if name in places:
+                for entry in made[slice(*places[name])]:
+                    entry["requests"].append(request.full_name)
+                continue
+            begin = len(made)
+            of_class = (self.allocator.classes[name].get("spec") or {}).get("config") or ()
+            made += [
+                {"source": "FromClass", "requests": [request.full_name], **config}
+                for config in of_class
+            ]
+            places[name] = (begin, len(made))
+        for config in claim["spec"]["devices"].get("config") or ():
+            named = config.get("requests") or []
+            entry = {**config, "source": "FromClaim", "requests": list(named)}
+            if not named:
+                made.append(entry)
+            made += [dict(entry) for r in picked if any(name in named for name in r.names)]
+        for entry in made:
+            if not entry["requests"]:
+                del entry["requests"]
+        return made
+
+
+def _is_repelled(device: DeviceView, request: _Request) -> bool:
+    """Return whether a taint keeps the request away; unknown effects do not."""
+    tolerations = request.spec.get("tolerations") or ()
+    return any(
+        taint.get("effect") in ("NoSchedule", "NoExecute")
+        and not any(tolerates(toleration, taint) for toleration in tolerations)
+        for taint in device.taints
+    )
+
+
+def _subtract(free: dict[str, dict[str, Quantity]], device: DeviceView) -> None:
+    for name, counters in device.consumes:
+        for counter, amount in counters.items():
+            if counter in free.get(name, ()):
+                free[name][counter] = free[name][counter].sub(amount)
+
+
+def _node_selector(results: Sequence[_Result], node: str) -> Manifest | None:
+    """Return where the allocation can be used, ``None`` if everywhere (``createNodeSelector``)."""
+    expressions: list[Manifest] = []
+    fields: list[Manifest] = []
+    for result in results:
+        place = result.device.place if result.slice.by_device else result.slice.place
+        if place.node_name is not None or result.device.manifest.get("bindsToNode"):
+            only = {"key": "metadata.name", "operator": "In", "values": [node]}
+            return {"nodeSelectorTerms": [{"matchFields": [only]}]}
+        terms = (place.selector or {}).get("nodeSelectorTerms") or ()
+        if len(terms) > 1:
+            raise AllocationError(f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms")
+        for term in terms:
+            _add_new(fields, term.get("matchFields") or ())
+            _add_new(expressions, term.get("matchExpressions") or ())
+    term = {
+        **({"matchExpressions": expressions} if expressions else {}),
+        **({"matchFields": fields} if fields else {}),
+    }
+    return {"nodeSelectorTerms": [term]} if term else None
+
+
+def _add_new(known: list[Manifest], more: Sequence[Manifest]) -> None:
+    def identity(one: Manifest) -> tuple[Any, ...]:
+        return one["key"], one["operator"], frozenset(one.get("values") or ())
+
+    have = set(map(identity, known))
+    for one in more:
+        if identity(one) not in have:
+            have.add(identity(one))
+            known.append(one)

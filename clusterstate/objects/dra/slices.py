@@ -1,0 +1,157 @@
+"""Slices of devices as the allocator reads them, made once for a version of a slice.
+
+A ``SliceView`` holds its devices; each device remembers what CEL selectors said of it, so that an
+expression is evaluated once for a device version.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects.cel.devices import (
+    CompileError,
+    Device,
+    EvaluationError,
+    compile_selector,
+    device_value,
+)
+from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import NodeSelector
+from clusterstate.objects.quantity import Quantity
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+Counters = tuple[tuple[str, dict[str, Quantity]], ...]
+"""Counter sets by name, and what is taken or there of each counter."""
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """What decides whether a node has access to a device: its name and labels."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+class Place:
+    """Where a slice or a device can be used: one node, all nodes, or what a selector picks."""
+
+    __slots__ = ("_matcher", "all_nodes", "node_name", "selector")
+
+    def __init__(self, of: Mapping[str, Any]) -> None:
+        self.node_name: str | None = of.get("nodeName") or None
+        self.all_nodes = bool(of.get("allNodes"))
+        self.selector: Manifest | None = of.get("nodeSelector")
+        self._matcher: NodeSelectorMatcher | None = None
+        if self.selector is not None:
+            selector = msgspec.convert(self.selector, NodeSelector)
+            self._matcher = NodeSelectorMatcher(selector, empty_term="none")
+
+    @property
+    def stated(self) -> bool:
+        """Whether anything of it is set."""
+        return bool(self.node_name or self.all_nodes or self._matcher)
+
+    def matches(self, node: NodeView) -> bool:
+        """Return whether the node has access (``NodeMatches``)."""
+        if self.node_name:
+            return node.name == self.node_name
+        if self.all_nodes:
+            return True
+        return self._matcher is not None and self._matcher.matches(
+            node.labels, node_fields(node.name)
+        )
+
+
+class DeviceView:
+    """One device of a slice."""
+
+    __slots__ = (
+        "_answers", "_values", "consumes", "id", "manifest", "place", "shared", "taints",
+    )  # fmt: skip
+
+    def __init__(self, driver: str, pool: str, manifest: Manifest) -> None:
+        self.id: DeviceId = (driver, pool, manifest["name"])
+        self.manifest = manifest
+        self.place = Place(manifest)
+        self.shared = bool(manifest.get("allowMultipleAllocations"))
+        self.taints: Sequence[Manifest] = manifest.get("taints") or ()
+        self.consumes: Counters = _counters(
+            manifest.get("consumesCounters") or (), name="counterSet"
+        )
+        self._values: dict[bool, dict[str, Any]] = {}
+        self._answers: dict[tuple[str, bool], bool | str] = {}
+
+    def __str__(self) -> str:
+        return "/".join(self.id)
+
+    def matches(self, expression: str, *, lists: bool) -> bool:
+        """Return whether a CEL selector matches; ``lists``: whether attributes may be lists.
+
+        Raises:
+            CompileError, EvaluationError: it cannot tell.
+        """
+        answer = self._answers.get((expression, lists))
+        if answer is None:
+            answer = self._answers[expression, lists] = self._ask(expression, lists=lists)
+        if isinstance(answer, str):
+            raise EvaluationError(answer)
+        return answer
+
+    def _ask(self, expression: str, *, lists: bool) -> bool | str:
+        selector = compile_selector(expression)
+        try:
+            if lists not in self._values:
+                device = Device(self.id[0], self.manifest)
+                self._values[lists] = device_value(device, lists=lists)
+            return selector.evaluate(self._values[lists])[0]
+        except EvaluationError as error:
+            return str(error)
+
+
+class SliceView:
+    """One ResourceSlice."""
+
+    __slots__ = (
+        "by_device", "count", "counter_sets", "devices", "driver", "generation", "has_conditions",
+        "manifest", "name", "place", "pool",
+    )  # fmt: skip
+
+    def __init__(self, manifest: Manifest) -> None:
+        spec = manifest["spec"]
+        pool = spec.get("pool") or {}
+        self.manifest = manifest
+        self.name: str = (manifest.get("metadata") or {}).get("name", "")
+        self.driver: str = spec.get("driver", "")
+        self.pool: str = pool.get("name", "")
+        self.generation: int = pool.get("generation") or 0
+        self.count: int = pool.get("resourceSliceCount") or 0
+        self.place = Place(spec)
+        self.by_device: bool | None = spec.get("perDeviceNodeSelection")
+        self.counter_sets = _counters(spec.get("sharedCounters") or (), name="name")
+        self.devices = [
+            DeviceView(self.driver, self.pool, each) for each in spec.get("devices") or ()
+        ]
+        self.has_conditions = any(d.manifest.get("bindingConditions") for d in self.devices)
+
+
+def _counters(sets: Sequence[Manifest], *, name: str) -> Counters:
+    return tuple(
+        (
+            one[name],
+            {key: Quantity.parse(c["value"]) for key, c in (one.get("counters") or {}).items()},
+        )
+        for one in sets
+    )
+
+
+__all__ = [
+    "CompileError",
+    "DeviceId",
+    "DeviceView",
+    "EvaluationError",
+    "NodeView",
+    "Place",
+    "SliceView",
+]
