@@ -28,7 +28,6 @@ NOT_JUDGED_YET = {
     "draclaimcontroller",
     "drafit",
     "draplugin",
-    "dravalidation",
     "gangs",
     "podgroupvalidation",
     "queueinghints",

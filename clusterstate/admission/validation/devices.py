@@ -1,11 +1,10 @@
 """Devices that pods claim: what is claimed, what was allocated, and what drivers tell of them.
 
-A part of Kubernetes' rules: what keeps an object from being misunderstood. Selectors and derived
-attributes are expressions in CEL; their length is looked at, they are not compiled. Rules:
-pkg/apis/resource/validation/validation.go, v1.36.
+Selectors are compiled: what is new may use what is on by default, and may not be too costly. Rules:
+pkg/apis/resource/validation/validation.go, v1.36. Texts about request policies of capacities are
+our own.
 """
 
-import ipaddress
 import re
 import uuid
 from collections.abc import Callable, Iterable
@@ -22,15 +21,21 @@ from clusterstate.admission.validation.field import (
     forbidden,
     invalid,
     invalid_each,
+    not_found,
     not_supported,
     required,
     required_one_of,
     too_long,
 )
 from clusterstate.admission.validation.metadata import validate_immutable
+from clusterstate.admission.validation.resources import is_extended_resource_name
 from clusterstate.admission.validation.scheduling import validate_node_selector
 from clusterstate.objects import devices
+from clusterstate.objects.cel.devices import MOST_COST, CompileError, compile_selector
+from clusterstate.objects.cel.functions import parse_semver
+from clusterstate.objects.dra.capacity import violates_policy
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import Quantity
 
 _ALLOCATION: Final = ("All", "ExactCount")
 _SOURCES: Final = ("FromClaim", "FromClass")
@@ -50,6 +55,13 @@ _MOST_DEVICES: Final = 128
 _MOST_SPECIAL_DEVICES: Final = 64
 _MOST_TAINTS: Final = 16
 _MOST_ADDRESSES: Final = 16
+_MOST_TOLERATIONS: Final = 16
+_MOST_BINDING_CONDITIONS: Final = 4
+_MOST_COUNTER_SETS: Final = 8
+_MOST_SETS_OF_DEVICE: Final = 2
+_MOST_COUNTERS: Final = 32
+_MOST_VALUES: Final = 48
+_LONGEST_VALUE: Final = 64
 _LONGEST_EXPRESSION: Final = 10 * 1024
 _LONGEST_DATA: Final = 10 * 1024
 _LONGEST_IDENTIFIER: Final = 32
@@ -157,7 +169,9 @@ def _uid(text: str, path: str) -> Errors:
     try:
         canonical = str(uuid.UUID(text))
     except ValueError:
-        return [invalid(path, text, "error validating uid: invalid UUID format")]
+        length = len(text)
+        what = "format" if length in (32, 36, 38, 45) else f"length: {length}"
+        return [invalid(path, text, f"error validating uid: invalid UUID {what}")]
     if canonical == text:
         return []
     detail = (
@@ -200,22 +214,33 @@ def _names_of_requests(claim: Manifest) -> set[str]:
 
 def _names_a_request(names: set[str]) -> _Check:
     def check(name: str, path: str) -> Errors:
-        return [] if name in names else [invalid(path, name, _UNKNOWN_REQUEST)]
+        errors: Errors = []
+        if len(parts := name.split("/")) <= 2:
+            for part in parts:
+                errors += _label(part, path)
+        return errors if name in names else [*errors, invalid(path, name, _UNKNOWN_REQUEST)]
 
     return check
 
 
-def _claim_spec(spec: Manifest, path: str) -> Errors:
+def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> Errors:
+    """Return what is wrong with what a claim asks; ``distinct``: ``distinctAttribute`` is known."""
     claim, path = spec.get("devices") or {}, f"{path}.devices"
     names = _names_a_request(_names_of_requests(claim))
 
     def constraint(one: Manifest, where: str) -> Errors:
         errors = _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
-        for kind in ("matchAttribute", "distinctAttribute"):
-            if (attribute := one.get(kind)) is not None:
-                return errors + _fully_qualified(attribute, f"{where}.{kind}")
-        detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required'
-        return [*errors, required(where, detail)]
+        kinds = ("matchAttribute", "distinctAttribute") if distinct else ("matchAttribute",)
+        given = [kind for kind in kinds if one.get(kind) is not None]
+        for kind in given:
+            errors += _fully_qualified(one[kind], f"{where}.{kind}")
+        if not distinct and not given:
+            return [*errors, required(f"{where}.matchAttribute")]
+        detail = (
+            'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple'
+            " fields are set"  # Kubernetes says so of none as well
+        )
+        return errors if len(given) == 1 else [*errors, required(where, detail)]
 
     def configuration(one: Manifest, where: str) -> Errors:
         errors = _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
@@ -264,10 +289,28 @@ def _wanted(request: Manifest, path: str) -> Errors:
         errors.append(invalid(f"{path}.count", count, detail))
     elif mode == "ExactCount" and count <= 0:
         errors.append(invalid(f"{path}.count", count, "must be greater than zero"))
+    for key in (request.get("capacity") or {}).get("requests") or ():
+        errors += _qualified(key, f"{path}.capacity.requests")
+    where = f"{path}.tolerations"
+    return errors + _each(request.get("tolerations"), where, _toleration, most=_MOST_TOLERATIONS)
+
+
+def _toleration(toleration: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    if key := toleration.get("key") or "":
+        errors += invalid_each(f"{path}.key", key, formats.qualified_name(key))
+    operator, value = toleration.get("operator") or "", toleration.get("value") or ""
+    if operator == "Exists" and value:
+        errors.append(invalid(f"{path}.value", value, "must be empty for operator `Exists`"))
+    elif operator in ("Equal", ""):
+        errors += invalid_each(f"{path}.value", value, formats.label_value(value))
+    errors += required_one_of(operator, f"{path}.operator", ("Equal", "Exists"))
+    if effect := toleration.get("effect") or "":
+        errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
     return errors
 
 
-def _selector(selector: Manifest, path: str) -> Errors:
+def _selector(selector: Manifest, path: str, *, stored: frozenset[str] = frozenset()) -> Errors:
     if (cel := selector.get("cel")) is None:
         return [required(f"{path}.cel")]
     expression, path = cel.get("expression") or "", f"{path}.cel.expression"
@@ -275,6 +318,12 @@ def _selector(selector: Manifest, path: str) -> Errors:
         return [required(path)]
     if len(expression.encode()) > _LONGEST_EXPRESSION:
         return [too_long(path, "", _LONGEST_EXPRESSION)]
+    try:
+        compiled = compile_selector(expression, lists=expression in stored)
+    except CompileError as error:
+        return [invalid(path, expression, str(error))]
+    if compiled.max_cost > MOST_COST:
+        return [forbidden(path, "too complex, exceeds cost limit")]
     return []
 
 
@@ -282,14 +331,14 @@ def _resource_claim(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     if old is not None:
         return validate_immutable(spec, old.get("spec") or {}, "spec")
-    return _claim_spec(spec, "spec")
+    return validate_claim_spec(spec, "spec")
 
 
 def _resource_claim_template(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     if old is not None:
         return validate_immutable(spec, old.get("spec") or {}, "spec")
-    return _claim_spec(spec.get("spec") or {}, "spec.spec")
+    return validate_claim_spec(spec.get("spec") or {}, "spec.spec")
 
 
 # The status of claims --------------------------------------------------------------------------
@@ -342,8 +391,12 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
     names = _names_a_request(requests)
 
     def result(one: Manifest, where: str) -> Errors:
-        errors = names(one.get("request") or "", f"{where}.request")
-        return errors + _place(one, where)
+        errors = names(one.get("request") or "", f"{where}.request") + _place(one, where)
+        for key in one.get("consumedCapacity") or ():
+            errors += _qualified(key, f"{where}.consumedCapacity")
+        errors += _binding_conditions(one, where)
+        given = one.get("tolerations")
+        return errors + _each(given, f"{where}.tolerations", _toleration, most=_MOST_TOLERATIONS)
 
     def configuration(one: Manifest, where: str) -> Errors:
         source, errors = one.get("source") or "", []
@@ -398,12 +451,11 @@ def _interface_address(text: str, path: str) -> Errors:
 
     Rule: apimachinery ``validation.IsValidInterfaceAddress``.
     """
-    if "/" not in text or formats.cidr(text):
+    interface = formats.ip_interface(text) if "/" in text else None
+    if interface is None:
         detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
         return [invalid(path, text, detail)]
-    if problems := [one for one in formats.cidr(text, strict=True) if "bits set" not in one]:
-        return invalid_each(path, text, problems)
-    canonical = str(ipaddress.ip_interface(text))
+    canonical = str(interface)
     if canonical != text:
         return [invalid(path, text, f'must be in canonical form ("{canonical}")')]
     return []
@@ -442,7 +494,56 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
     def device(one: Manifest, path: str) -> Errors:
         return _device(one, path, apart=apart)
 
+    errors += _each(
+        spec.get("sharedCounters"), "spec.sharedCounters", _counter_set,
+        most=_MOST_COUNTER_SETS, key=_name,
+    )  # fmt: skip
     return errors + _each(found, "spec.devices", device, most=most, key=_name)
+
+
+def _counter_set(counters: Manifest, path: str, name: str = "name") -> Errors:
+    """Return what is wrong with counters that a slice has, or that a device takes."""
+    of = counters.get(name) or ""
+    errors = _label(of, f"{path}.{name}") if of else [required(f"{path}.{name}")]
+    found, where = counters.get("counters") or {}, f"{path}.counters"
+    if not found:
+        return [*errors, required(where)]
+    if too_many := at_most(found, where, _MOST_COUNTERS):
+        return errors + too_many
+    for key in found:
+        errors += _label(key, where)
+    return errors
+
+
+def _consumed_counters(counters: Manifest, path: str) -> Errors:
+    return _counter_set(counters, path, "counterSet")
+
+
+def _binding_conditions(device: Manifest, path: str) -> Errors:
+    """Return what is wrong with conditions that binding waits for, or fails at."""
+    needed = device.get("bindingConditions") or []
+    failing = device.get("bindingFailureConditions") or []
+    errors: Errors = []
+    for field, conditions in (("bindingConditions", needed), ("bindingFailureConditions", failing)):
+        errors += _each(
+            conditions, f"{path}.{field}", _condition_type,
+            most=_MOST_BINDING_CONDITIONS, key=str,
+        )  # fmt: skip
+    if needed and not failing:
+        detail = "bindingFailureConditions are required to use bindingConditions"
+        errors.append(invalid(f"{path}.bindingFailureConditions", failing, detail))
+    if failing and not needed:
+        detail = "bindingConditions are required to use bindingFailureConditions"
+        errors.append(invalid(f"{path}.bindingConditions", needed, detail))
+    detail = "bindingFailureConditions must not overlap with bindingConditions"
+    for index, condition in enumerate(failing):
+        if condition in needed:
+            errors.append(invalid(f"{path}.bindingFailureConditions[{index}]", condition, detail))
+    return errors
+
+
+def _condition_type(condition: str, path: str) -> Errors:
+    return invalid_each(path, condition, formats.qualified_name(condition))
 
 
 def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Errors:
@@ -456,6 +557,8 @@ def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Err
             errors.append(invalid(f"{path}.{field}", value, "must be either unset or set to true"))
         elif value == "":
             detail = "must be either unset or set to a non-empty string"
+            if why:  # of a device
+                detail = "must not be empty"
             errors.append(invalid(f"{path}.{field}", value, detail))
         else:
             given.append(f"`{field}`")
@@ -490,16 +593,29 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
     if (count := len(attributes) + len(capacity)) > _MOST:
         detail = f"the total number of attributes and capacities must not exceed {_MOST}"
         errors.append(invalid(path, count, detail))
+    total = 0
     for key, attribute in attributes.items():
         errors += _qualified(key, f"{path}.attributes")
-        given = [one for one in _VALUES if attribute.get(one) is not None]
-        where = f"{path}.attributes[{key}]"
-        if not given:
-            errors.append(required(where, "exactly one value must be specified"))
-        elif len(given) > 1:
-            errors.append(invalid(where, attribute, "exactly one value must be specified"))
-    for key in capacity:
+        errors += _attribute(attribute, f"{path}.attributes[{key}]")
+        total += sum(
+            len(value) if isinstance(value, list) else 1
+            for value in map(attribute.get, _VALUES) if value is not None
+        )  # fmt: skip
+    if total > _MOST_VALUES:
+        detail = f"the total number of attribute values must not exceed {_MOST_VALUES}"
+        errors.append(invalid(path, total, detail))
+    shared = bool(device.get("allowMultipleAllocations"))
+    for key, one in capacity.items():
         errors += _qualified(key, f"{path}.capacity")
+        if (policy := one.get("requestPolicy")) is not None:
+            where = f"{path}.capacity[{key}].requestPolicy"
+            errors += _policy(policy, one.get("value") or "0", where, shared=shared)
+    errors += _each(
+        device.get("consumesCounters"), f"{path}.consumesCounters", _consumed_counters,
+        most=_MOST_SETS_OF_DEVICE, key=lambda one: one.get("counterSet"),
+    )  # fmt: skip
+    errors += _binding_conditions(device, path)
+    errors += _node_resources(device, path)
     errors += _each(device.get("taints"), f"{path}.taints", _taint, most=_MOST_TAINTS)
     if apart:
         why = " when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
@@ -513,22 +629,126 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
     return errors
 
 
+def _attribute(attribute: Manifest, path: str) -> Errors:
+    given = [one for one in _VALUES if attribute.get(one) is not None]
+    if len(given) != 1:
+        return [invalid(path, attribute, "exactly one value must be specified")]
+    kind, errors = given[0], []
+    if kind in ("string", "version"):
+        return _text(attribute[kind], f"{path}.{kind}", version=kind == "version")
+    if kind in ("strings", "versions"):
+        for index, text in enumerate(attribute[kind]):
+            errors += _text(text, f"{path}.{kind}[{index}]", version=kind == "versions")
+    return errors
+
+
+def _text(text: str, path: str, *, version: bool) -> Errors:
+    errors: Errors = []
+    if version and parse_semver(text) is None:
+        detail = "must be a string compatible with semver.org spec 2.0.0"
+        errors.append(invalid(path, text, detail))
+    if len(text.encode()) > _LONGEST_VALUE:
+        errors.append(too_long(path, text, _LONGEST_VALUE))
+    return errors
+
+
+def _policy(policy: Manifest, total: str, path: str, *, shared: bool) -> Errors:
+    """Return what is wrong with how requests take of a capacity."""
+    if not shared:
+        return [forbidden(path, "may only be set if `allowMultipleAllocations` is true")]
+    bounds, values = policy.get("validRange"), policy.get("validValues")
+    if bounds is not None and values:
+        return [forbidden(path, "only one of `validRange` or `validValues` may be set")]
+    default = policy.get("default")
+    if default is None:
+        return [required(f"{path}.default")] if bounds is not None or values else []
+    numbers = [Quantity.parse(value) for value in values or ()]
+    errors: Errors = at_most(numbers, f"{path}.validValues", 10)
+    if numbers != sorted(numbers) or len(set(numbers)) != len(numbers):
+        detail = "must be in ascending order, without duplicates"
+        errors.append(invalid(f"{path}.validValues", values, detail))
+    if bounds is not None:
+        named = {key: Quantity.parse(bounds[key]) for key in bounds if bounds[key] is not None}
+        if (least := named.get("min")) is None:
+            return [*errors, required(f"{path}.validRange.min")]
+        most = named.get("max", Quantity.parse(total))
+        if not least <= most <= Quantity.parse(total):
+            detail = "must not be less than min, and not greater than the capacity"
+            errors.append(invalid(f"{path}.validRange.max", str(most), detail))
+        step = named.get("step")
+        if step is not None and (step.sign <= 0 or (most.value() - least.value()) % step.value()):
+            detail = "must be positive, and lead from min to max"
+            errors.append(invalid(f"{path}.validRange.step", str(step), detail))
+    if not errors:
+        wanted = Quantity.parse(default)
+        low = bounds is not None and wanted < Quantity.parse(bounds["min"])
+        if low or wanted > Quantity.parse(total) or violates_policy(wanted, policy):
+            detail = "must be one of the valid values, within the capacity"
+            errors.append(invalid(f"{path}.default", default, detail))
+    return errors
+
+
+def _node_resources(device: Manifest, path: str) -> Errors:
+    """Return what is wrong with what a device takes of its node (an alpha of Kubernetes)."""
+    errors: Errors = []
+    for name, mapping in (device.get("nodeAllocatableResourceMappings") or {}).items():
+        where = f"{path}.nodeAllocatableResourceMappings[{name}]"
+        native = name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-")
+        if not native:
+            errors.append(invalid(where, name, "must be a node allocatable resource name"))
+        key, factor = mapping.get("capacityKey"), mapping.get("allocationMultiplier")
+        if key is None and factor is None:
+            detail = "at least one of allocationMultiplier or capacityKey must be set"
+            errors.append(invalid(where, mapping, detail))
+        if key == "":
+            detail = "capacityKey must not be an empty string"
+            errors.append(invalid(f"{where}.capacityKey", key, detail))
+        elif key is not None and key not in (device.get("capacity") or {}):
+            errors.append(not_found(f"{where}.capacityKey", key))
+        if factor is not None and Quantity.parse(factor).sign <= 0:
+            errors.append(invalid(f"{where}.allocationMultiplier", factor, "must be positive"))
+    return errors
+
+
 def _taint(taint: Manifest, path: str) -> Errors:
     key, effect = taint.get("key") or "", taint.get("effect") or ""
     errors = invalid_each(f"{path}.key", key, formats.qualified_name(key))
+    if value := taint.get("value"):
+        errors += invalid_each(f"{path}.value", value, formats.label_value(value))
     errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
     return errors
 
 
-def _device_class(new: Manifest, old: Manifest | None) -> Errors:
+def _device_taint_rule(new: Manifest, old: Manifest | None) -> Errors:
     del old
     spec = new.get("spec") or {}
-    errors = _each(spec.get("selectors"), "spec.selectors", _selector, most=_MOST)
+    selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"
+    errors: Errors = []
+    for field, check in (("driver", _driver), ("pool", _pool), ("device", _label)):
+        if (value := selector.get(field)) is not None:
+            errors += check(value, f"{path}.{field}")
+    return errors + _taint(spec.get("taint") or {}, "spec.taint")
+
+
+def _device_class(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    before = ((old or {}).get("spec") or {}).get("selectors") or ()
+    stored = frozenset((one.get("cel") or {}).get("expression") or "" for one in before)
+
+    def selector(one: Manifest, path: str) -> Errors:
+        return _selector(one, path, stored=stored)
+
+    errors = _each(spec.get("selectors"), "spec.selectors", selector, most=_MOST)
+    name = spec.get("extendedResourceName")
+    if name is not None and not is_extended_resource_name(name):
+        detail = "must be a valid extended resource name"
+        errors.append(invalid("spec.extendedResourceName", name, detail))
     return errors + _each(spec.get("config"), "spec.config", _configuration, most=_MOST)
 
 
 RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
     "DeviceClass": _device_class,
+    "DeviceTaintRule": _device_taint_rule,
     "ResourceClaim": _resource_claim,
     "ResourceClaimTemplate": _resource_claim_template,
     "ResourceSlice": _resource_slice,
