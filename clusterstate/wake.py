@@ -1,16 +1,18 @@
 """Wake-ups through Redis: lossy hints that something was committed.
 
 After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
-tailers of the web processes, the scheduler's (`shards.channel`) for the scheduling loop, and on
-``TIMERS`` for the timer loop when the commit could start timers. A wake-up may be lost at any
+tailers of the web processes, the scheduler's (`shards.channel`) for the scheduling loop, on
+``TIMERS`` for the timer loop when the commit could start timers, and on ``WORKLOADS`` for the
+workload controllers when it wrote a Deployment or its like. A wake-up may be lost at any
 point: Redis down, frozen or wiped, a loop killed between subscribing and reading. Each loop that
 waits also looks at the database after a while, so a lost wake-up costs latency and nothing else;
 that is why failures here are logged and swallowed.
 
 A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
-leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``, or
-``TIMERS_GATHER_SECONDS``, between two wake-ups of a loop for it. Each look of a loop costs up to a
-dozen statements, which were a third of what a node costs that is created among many.
+leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``,
+``TIMERS_GATHER_SECONDS`` or ``WORKLOADS_GATHER_SECONDS`` between two wake-ups of a loop for it.
+Each look of a loop costs up to a dozen statements, which were a third of what a node costs that is
+created among many.
 
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
 another makes the connection of a subscription and asks Redis once a second whether it still
@@ -42,6 +44,7 @@ logger = structlog.get_logger(__name__)
 
 CHANGES = "stowage:changes"
 TIMERS = "stowage:timers"
+WORKLOADS = "stowage:workloads"
 SCHEDULER = shards.channel(shards.FIRST)
 POLL_SECONDS = 0.2
 """How long ``Subscription.wait`` waits at most while Redis does not answer."""
@@ -53,6 +56,19 @@ GATHER_SECONDS = 0.02
 """Between two wake-ups of the scheduler for news that no pod waits for."""
 TIMERS_GATHER_SECONDS = 0.05
 """Between two wake-ups of the timers, whose look costs twice as much."""
+WORKLOADS_GATHER_SECONDS = 0.05
+"""Between two wake-ups of the workload controllers."""
+_WORKLOADS = frozenset(
+    {
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    }
+)
 _local = threading.local()
 
 
@@ -81,6 +97,16 @@ def without_scheduler() -> Iterator[None]:
         _local.quiet = False
 
 
+@contextmanager
+def without_workloads() -> Iterator[None]:
+    """Commits inside do not wake the workload controllers: they made them and know."""
+    _local.of_workloads = True
+    try:
+        yield
+    finally:
+        _local.of_workloads = False
+
+
 def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = False) -> None:
     """Wake followers because ``revision`` was committed; returns at once, never raises.
 
@@ -96,6 +122,8 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
         woken[SCHEDULER] = 0.0 if "Pod" in kinds and not leaving else GATHER_SECONDS
     if "Node" in kinds:
         woken[TIMERS] = TIMERS_GATHER_SECONDS
+    if not _WORKLOADS.isdisjoint(kinds) and not getattr(_local, "of_workloads", False):
+        woken[WORKLOADS] = WORKLOADS_GATHER_SECONDS
     _announcer.add(revision, woken)
 
 

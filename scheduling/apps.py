@@ -1,9 +1,11 @@
 """The application's configuration: commits wake the scheduler, processes write heartbeats."""
 
+from datetime import datetime
 from typing import Any
 
 from django.apps import AppConfig
 
+_REVISED = ("DaemonSet", "Deployment", "StatefulSet")
 _NOT_SCHEDULED = frozenset({"Event", "Lease"})
 
 
@@ -15,7 +17,7 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect once, when all applications are loaded."""
-        from clusterstate.actions import scheduler_configuration
+        from clusterstate.actions import objects, scheduler_configuration
         from clusterstate.changes import committed
         from scheduling.celery import app
 
@@ -23,12 +25,19 @@ class SchedulingConfig(AppConfig):
 
         committed.connect(_announce, dispatch_uid="clusterstate.wake")
         scheduler_configuration.check_with(_check_configuration)
+        objects.follow_with(_follow, _REVISED)
 
 
 def _check_configuration(document: object) -> tuple[str, list[str]]:
     from scheduling.answers import questions  # imports NumPy, which most requests do not need
 
     return questions.check_configuration(document)
+
+
+def _follow(kind: str, namespace: str, name: str, now: datetime) -> None:
+    from scheduling.controllers.workloads import promptly
+
+    promptly.make_revision(kind, namespace, name, now)
 
 
 def _announce(*, revision: int, kinds: frozenset[str], leaving: bool, **_: Any) -> None:

@@ -397,6 +397,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
             now=clock.now(),
             user=self.user,
         )
+        if stored.changed and not target.subresource:
+            objects.follow_at_once(target.kind, target.namespace, target.name, clock.now())
         return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
 
     # ----------------------------------------------------------------------------- deletes

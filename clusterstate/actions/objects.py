@@ -7,7 +7,7 @@ works on an old version.
 Locks are taken in this order, by everybody: admission, placement, rows, revision.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Final
@@ -188,6 +188,29 @@ def update(
         subresource=subresource or "",
     )
     return writer.update(kind, wanted, now)
+
+
+Follower = Callable[[str, str, str, datetime], object]
+_followers: dict[str, Follower] = {}
+
+
+def follow_with(follower: Follower, kinds: Iterable[str]) -> None:
+    """Have ``follow_at_once`` call this function for objects of these kinds.
+
+    Called when the applications are ready.
+    """
+    _followers.update(dict.fromkeys(kinds, follower))
+
+
+def follow_at_once(kind: Kind, namespace: str, name: str, now: datetime) -> None:
+    """Do what a client expects of a changed object by the time that it has its answer.
+
+    What follows is the controllers' business, which comes in as a function (``follow_with``).
+    Nothing follows a rehearsal.
+    """
+    follower = _followers.get(kind.name)
+    if follower is not None and not transactions.is_rehearsal():
+        follower(kind.name, namespace, name, now)
 
 
 def delete(

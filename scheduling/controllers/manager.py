@@ -37,6 +37,7 @@ from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
 
+WORKLOADS: Final = workloads.NAME
 NAME: Final = "controllers"
 """The loop's name in heartbeats, and of its row of progress."""
 

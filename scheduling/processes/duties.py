@@ -1,15 +1,18 @@
 """The work of the worker with the controllers, in three loops that ``loops`` starts.
 
 ``run_duties`` judges nodes and begins what is due each second: the controllers, binding plugins,
-the landings of pods that leave, webhooks, and each minute the deletion of old rows. All of these
+the landings of pods that leave, webhooks, and each minute the deletion of old rows. The workload
+controllers begin at once when somebody wrote a Deployment or its like: who changes one and undoes
+it by the next command finds the revision that the change made. All of these
 work on threads of their own, since any of them may take long: the rollout of a large Deployment
 must hold up neither the judgement of nodes nor anything else. ``carry_out_plans`` and
 ``pack_and_seal`` have loops of their own, because a round of them may take long. What needs NumPy
 and the plugins is imported when there is something to do for it.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -18,7 +21,7 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import collector, heartbeats, priority, reservations, sql, steady_clock
+from clusterstate import collector, heartbeats, priority, reservations, sql, steady_clock, wake
 from clusterstate.actions import (
     audit_log,
     brakes,
@@ -43,6 +46,10 @@ from scheduling.processes.own_thread import OwnThread
 logger = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
+_LISTEN_SECONDS = 0.5
+_GATHER_SECONDS = wake.WORKLOADS_GATHER_SECONDS
+_PROMPT_SHARE = 4.0
+"""How often as long as the last pass took controllers rest before news makes them begin anew."""
 _EARLY = 0.9
 """The share of its period after which a duty is due: a pause of a second may end a little early."""
 _TRIM_SECONDS = 60.0
@@ -71,14 +78,21 @@ def run_duties(loop: Loop) -> None:
         _Duty(_TRIM_SECONDS, lambda: trimming.begin(trim)),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
+    news = _News(loop)
     try:
         while not loop.stopping():
+            patience = pause
+            if news.came() and (left := controllers.rest_left()) > 0:
+                patience = min(patience, left)
+            elif news.taken():
+                passes.attempt(loop.name, controllers.begin_promptly, raises_if_away=True)
             failed = [duty for duty in duties if not duty.run_if_due(loop)]
             if len(failed) < len(duties):
                 reporter.note()
             heartbeats.beat(loop.name)
-            loop.pause(pause)
+            loop.pause(patience)
     finally:
+        news.end()
         binding_cycles.end()
         controllers.end()
         landings.end()
@@ -91,17 +105,41 @@ class Controllers:
 
     def __init__(self) -> None:
         self._threads = {name: OwnThread(manager.work_of(name)) for name in manager.CONTROLLERS}
+        self._rests: dict[str, float] = {}
+        """Until when (monotonic seconds) news does not begin another pass."""
 
     def begin(self) -> list[str]:
         """Begin a pass of each controller that has work and is in none; return their names.
 
         Queries once.
         """
-        return [
-            name
-            for name in manager.with_work(steady_clock.now())
-            if self._threads[name].begin(partial(_look, name))
-        ]
+        return self._begin(manager.with_work(steady_clock.now()))
+
+    def begin_promptly(self) -> list[str]:
+        """Begin a pass of the workload controllers, as ``begin`` does. Queries once."""
+        found = {manager.WORKLOADS}.intersection(manager.with_work(steady_clock.now()))
+        return self._begin(found)
+
+    def rest_left(self) -> float:
+        """Return for how many seconds news does not begin a pass of the workload controllers.
+
+        They rest after a pass in proportion to what it took: clients that write all the time must
+        not keep them at work all the time.
+        """
+        if not self._threads[manager.WORKLOADS].wait(0):
+            return _GATHER_SECONDS
+        return self._rests.get(manager.WORKLOADS, 0.0) - time.monotonic()
+
+    def _begin(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self._threads[name].begin(partial(self._look, name))]
+
+    def _look(self, name: str) -> None:
+        began = time.monotonic()
+        try:
+            manager.look(name, steady_clock.now())
+        finally:
+            ended = time.monotonic()
+            self._rests[name] = ended + _PROMPT_SHARE * (ended - began)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the passes that run, ``seconds`` at most each; return whether all have ended."""
@@ -113,8 +151,37 @@ class Controllers:
             thread.end()
 
 
-def _look(name: str) -> None:
-    manager.look(name, steady_clock.now())
+class _News:
+    """Ends the pause of a loop when somebody wrote a workload, on a thread of its own."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._came = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="workload-news", daemon=True)
+        self._thread.start()
+
+    def came(self) -> bool:
+        """Return whether there is news that was not taken."""
+        return self._came.is_set()
+
+    def taken(self) -> bool:
+        """Return whether there is news, and take it."""
+        came = self._came.is_set()
+        self._came.clear()
+        return came
+
+    def end(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join(2 * _LISTEN_SECONDS)
+
+    def _listen(self) -> None:
+        with wake.Subscription(wake.WORKLOADS) as subscription:
+            while not self._ended.is_set():
+                if subscription.wait(_LISTEN_SECONDS):
+                    self._came.set()
+                    self._loop.nudge()
 
 
 class _Duty:

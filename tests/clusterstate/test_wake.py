@@ -14,13 +14,13 @@ from tests import waiting
 @pytest.fixture
 def heard(redis_client: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[PubSub]:
     """Listen to all channels, which have names of their own: other tests publish, too."""
-    for name in ("CHANGES", "TIMERS", "SCHEDULER"):
+    for name in ("CHANGES", "TIMERS", "SCHEDULER", "WORKLOADS"):
         monkeypatch.setattr(wake, name, f"{name}-{uuid4()}")
     monkeypatch.setattr(wake, "_announcer", wake._Announcer())
     monkeypatch.setattr(wake, "_pause", wake._Pause())
     pubsub = redis_client.pubsub()
-    pubsub.subscribe(wake.CHANGES, wake.TIMERS, wake.SCHEDULER)
-    for _ in range(3):
+    pubsub.subscribe(wake.CHANGES, wake.TIMERS, wake.SCHEDULER, wake.WORKLOADS)
+    for _ in range(4):
         assert pubsub.get_message(timeout=10)["type"] == "subscribe"
     yield pubsub
     pubsub.close()
@@ -90,3 +90,17 @@ def test_a_connection_that_redis_ended_is_made_again(heard, redis_client):
     redis_client.client_kill_filter(_id=str(publisher._connection.read_response()))
     publisher.publish(2, [wake.CHANGES, wake.TIMERS])
     assert until(heard, 2, wake.TIMERS) == [(wake.CHANGES, 2), (wake.TIMERS, 2)]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "Node"])
+def test_workload_controllers_are_woken_by_workloads_that_others_wrote(heard, monkeypatch, kind):
+    monkeypatch.setattr(wake, "WORKLOADS_GATHER_SECONDS", 0.0)
+    with wake.without_workloads():
+        wake.announce(revision=1, kinds=(kind,))
+        until(heard, 1, wake.CHANGES)
+    wake.announce(revision=2, kinds=(kind,))
+    found = until(heard, 2, wake.SCHEDULER)
+    assert (wake.WORKLOADS, 1) not in found
+    if kind not in ("Pod", "Node"):
+        found += until(heard, 2, wake.WORKLOADS) if (wake.WORKLOADS, 2) not in found else []
+    assert ((wake.WORKLOADS, 2) in found) == (kind not in ("Pod", "Node"))

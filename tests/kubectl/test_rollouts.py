@@ -96,6 +96,36 @@ def test_a_deployment_is_rolled_out_undone_and_told(kubectl, kubelets):
     assert "ScalingReplicaSet" in described
 
 
+STATEFUL_SET = (
+    """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: {name}}}
+spec:
+  serviceName: {name}
+  replicas: 1
+"""
+    + TEMPLATE
+)
+
+
+@pytest.mark.parametrize("kind", ["deployment", "statefulset", "daemonset"])
+def test_a_change_can_be_undone_by_the_next_command(kubectl, kubelets, kind):
+    """Each change has its revision by then: the undo finds it, and what was before it."""
+    manifest = {"deployment": DEPLOYMENT, "statefulset": STATEFUL_SET, "daemonset": DAEMON_SET}
+    text = manifest[kind].format(
+        name="web", replicas=1, image="example.com/web:1", own=kubectl.namespace, deadline=60
+    )
+    kubectl.says("created", "create", "-f", "-", stdin=text)
+    kubectl.run("rollout", "status", f"{kind}/web", "--timeout=50s")
+    image = ("get", kind, "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    for number in (2, 3):
+        kubectl.run("set", "image", f"{kind}/web", f"main=example.com/web:{number}")
+        kubectl.says("rolled back", "rollout", "undo", f"{kind}/web")
+        assert kubectl.run(*image).strip() == "example.com/web:1"
+    kubectl.run("rollout", "status", f"{kind}/web", "--timeout=50s")
+
+
 @pytest.mark.long
 def test_restart_pause_resume_and_scale(kubectl, kubelets):
     deploy(kubectl)

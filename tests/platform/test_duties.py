@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from api.server import health
 from clusterstate import bulk, progress, sql, steady_clock
-from clusterstate.actions import objects
-from clusterstate.queries.objects import find_object
+from clusterstate.actions import bootstrap, objects
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager
 from scheduling.controllers.nodes import lifecycle
 from scheduling.engine import deciding
@@ -109,6 +110,56 @@ def test_what_takes_long_holds_up_nothing_else(slow, monkeypatch, running, relea
     standing = progress.standing(patience=SECONDS)
     assert standing.silent_seconds[manager.NAME] < progress.SILENT_SECONDS
     assert not released.is_set()
+
+
+def deployment(image: str) -> dict[str, Any]:
+    labels = {"app": "web"}
+    containers = [{"name": "main", "image": image}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def test_a_change_of_a_workload_has_its_revision_before_the_next_look(
+    monkeypatch, running, redis_client
+):
+    """Who undoes a change by the next command finds what was before it."""
+    monkeypatch.setattr(duties, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(duties.settings, "NODE_MONITOR_PERIOD_SECONDS", 3600.0)
+    bootstrap.add_missing(now=steady_clock.now())
+    running()
+
+    def revisions() -> list[str]:
+        found = [decode_object(one) for one in list_page("ReplicaSet", "default").items]
+        return sorted(
+            one["metadata"]["annotations"]["deployment.kubernetes.io/revision"] for one in found
+        )
+
+    objects.create("Deployment", "default", deployment("web:1"), now=steady_clock.now())
+    until(lambda: revisions() == ["1"], seconds=SECONDS)
+
+    def change(stored: dict[str, Any]) -> dict[str, Any]:
+        return {**stored, "spec": deployment("web:2")["spec"]}
+
+    objects.update("Deployment", "default", "web", change, now=steady_clock.now())
+    until(lambda: revisions() == ["1", "2"], seconds=SECONDS)
+
+
+def test_news_begins_no_pass_while_controllers_rest_after_a_long_one(monkeypatch):
+    passes = []
+    replace(monkeypatch, "workloads", look=passes.append, has_work=lambda seen, now: True)
+    controllers = duties.Controllers()
+    assert controllers.rest_left() <= 0
+    assert controllers.begin_promptly() == ["workloads"]
+    assert controllers.wait(SECONDS)
+    monkeypatch.setattr(duties, "_PROMPT_SHARE", 1e9)
+    assert controllers.begin_promptly() == ["workloads"]
+    assert controllers.wait(SECONDS)
+    assert controllers.rest_left() > 60
+    assert "workloads" in controllers.begin()  # what is due each second does not rest
+    controllers.end()
 
 
 @pytest.mark.parametrize(

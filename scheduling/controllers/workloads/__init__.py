@@ -16,6 +16,7 @@ what is wanted out), and a module that carries them out::
                        job_indexes           sets of completion indexes, as a status writes them
     cron_jobs          cron_job_rules        Jobs, whenever a schedule comes round
     autoscalers        autoscaler_rules      targets within their bounds; nobody measures
+    promptly           the revision of a changed template, before the change is answered
     revisions          revision_rules        former templates, kept to be brought back
     claims             what a workload owns besides pods: adopted and let go by its selector
     control            what all of them do: create and delete pods, adopt, write statuses and events

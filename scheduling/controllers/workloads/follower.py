@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import locks
+from clusterstate import locks, wake
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
 from clusterstate.objects.actor import acting, controller
@@ -114,7 +114,7 @@ def follow(now: datetime) -> int:
     """
     if not settings.CONTROLLERS:
         return 0
-    with locks.alone(locks.WORKLOADS) as mine:
+    with locks.alone(locks.WORKLOADS) as mine, wake.without_workloads():
         return _pass(now) if mine else 0
 
 

@@ -46,14 +46,14 @@ def trace(owner: Manifest, revisions: Sequence[Manifest]) -> History:
     """Return an owner's history: a new revision is made for a template that has none."""
     data = data_of(owner)
     ordered = sorted(revisions, key=_order)
-    newest = ordered[-1].get("revision", 0) if ordered else 0
     template = owner["spec"]["template"]
     equal = [one for one in ordered if same_template(template_of(one), template)]
+    newest = max((one.get("revision", 0) for one in ordered if one not in equal), default=0)
     if not equal:
         return History(_snapshot(owner, data, newest + 1), ordered, created=True)
     *others, current = equal
     old = [one for one in ordered if one is not current]
-    if current.get("revision", 0) < newest:
+    if current.get("revision", 0) <= newest:
         current = {**current, "revision": newest + 1}
         return History(current, old, raised=True, equal=others)
     return History(current, old, equal=others)

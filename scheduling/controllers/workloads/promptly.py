@@ -1,0 +1,118 @@
+"""The revision of a changed template, made before the client that changed it has its answer.
+
+``kubectl rollout undo`` takes the revision before the newest one: if the controllers' next pass
+came after it, it would find none, or the wrong one. So the ReplicaSet (without replicas) or the
+ControllerRevision of the present template is made, or becomes the newest, in a transaction behind
+the one of the change. The controllers' pass finds it there, or makes it if this failed.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import structlog
+from django.conf import settings
+
+from clusterstate.actions import objects
+from clusterstate.objects.actor import acting, controller
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import is_controlled_by
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object
+from scheduling.controllers.workloads import deployment_records as records
+from scheduling.controllers.workloads import deployment_rules, revision_rules
+from scheduling.controllers.workloads.control import reference
+from scheduling.controllers.workloads.world import selector_of
+
+logger = structlog.get_logger(__name__)
+
+_Make = Callable[[Manifest, list[Manifest], datetime], None]
+
+
+def make_revision(kind: str, namespace: str, name: str, now: datetime) -> None:
+    """Have the present template of a workload be its newest revision.
+
+    Queries a few times, and writes if it is not. Does nothing where another program plays the
+    controller. What is refused (a quota, a taken name) is left to the controllers, which say why.
+    """
+    if kind.lower() not in settings.CONTROLLERS:
+        return
+    account, revision_kind, make = _KINDS[kind]
+    text = find_object(kind, namespace, name)
+    owner = None if text is None else decode_object(text)
+    if owner is None or owner["metadata"].get("deletionTimestamp"):
+        return
+    listed = list_page(revision_kind, namespace, label_selector=selector_of(owner)).items
+    mine = [
+        one for one in map(decode_object, listed) if is_controlled_by(one, owner["metadata"]["uid"])
+    ]
+    try:
+        with acting(controller(account)):
+            make(owner, mine, now)
+    except StatusError as error:
+        logger.debug("revision_left_to_the_controllers", kind=kind, name=name, error=error.message)
+
+
+def _of_deployment(owner: Manifest, sets: list[Manifest], now: datetime) -> None:
+    known = [records.replica_set_of(one) for one in sets]
+    busy = {one.uid for one in known if one.present or one.replicas}
+    plan = deployment_rules.plan(owner, known, busy=busy, now=now)
+    if plan.created is not None:
+        _create(
+            "ReplicaSet",
+            owner,
+            {**plan.created, "spec": {**plan.created["spec"], "replicas": 0}},
+            now,
+        )
+        return
+    before = {one.name: one.annotations.get(records.REVISION) for one in known}
+    for one in plan.changed:
+        revision = one.annotations.get(records.REVISION)
+        if revision != before[one.name]:
+            _annotate(owner, one.name, one.annotations, now)
+
+
+def _annotate(owner: Manifest, name: str, annotations: dict[str, str], now: datetime) -> None:
+    def annotated(manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        if not is_controlled_by(manifest, owner["metadata"]["uid"]):
+            return manifest
+        return {
+            **manifest,
+            "metadata": {
+                **metadata,
+                "annotations": {**(metadata.get("annotations") or {}), **annotations},
+            },
+        }
+
+    objects.update("ReplicaSet", owner["metadata"]["namespace"], name, annotated, now=now)
+
+
+def _of_others(owner: Manifest, revisions: list[Manifest], now: datetime) -> None:
+    history = revision_rules.trace(owner, revisions)
+    current = history.current
+    if history.created:
+        _create("ControllerRevision", owner, current, now)
+    elif history.raised:
+        number = current["revision"]
+        objects.update(
+            "ControllerRevision",
+            owner["metadata"]["namespace"],
+            current["metadata"]["name"],
+            lambda one: {**one, "revision": number},
+            now=now,
+        )
+
+
+def _create(kind: str, owner: Manifest, wanted: Manifest, now: datetime) -> None:
+    metadata = {**wanted["metadata"], "ownerReferences": [reference(owner)]}
+    namespace = owner["metadata"]["namespace"]
+    objects.create(kind, namespace, {**wanted, "metadata": metadata}, now=now)
+
+
+_KINDS: Final[dict[str, tuple[str, str, _Make]]] = {
+    "Deployment": ("deployment-controller", "ReplicaSet", _of_deployment),
+    "DaemonSet": ("daemon-set-controller", "ControllerRevision", _of_others),
+    "StatefulSet": ("statefulset-controller", "ControllerRevision", _of_others),
+}
