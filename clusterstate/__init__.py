@@ -20,7 +20,8 @@ committed), ``actors`` (who made a change), ``pod_log`` (changes of pods in colu
 
 How the parts of the service see one another: ``heartbeats``, ``progress`` (whether work is done),
 ``aside`` (objects that followers set aside), ``shards`` (names by a scheduler's number),
-``sessions`` (ending those that hold up everybody), ``locks`` (every advisory lock),
+``sessions`` (ending those that hold up everybody), ``slowness`` (how long others wait for a slow
+process), ``locks`` (every advisory lock),
 ``steady_clock`` (the time by which what is due is done), ``memory`` (what a process remembers of
 rows), ``collector`` (garbage), ``priority`` (threads that yield processors), ``troubles`` (telling
 what lasts in few lines).

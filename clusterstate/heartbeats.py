@@ -28,6 +28,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterstate import slowness
+
 FOLDER = "heartbeats"
 PATIENCE_SECONDS = 30.0
 """How long a loop may be silent unless it asked for more."""
@@ -103,9 +105,10 @@ def begin(state: Path, process: str) -> None:
 def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Say that the loop makes progress, and will say so again within ``seconds``.
 
-    Costs a microsecond when it says little new.
+    A process that is slow has as many times as long (``slowness``). Costs a microsecond when it
+    says little new.
     """
-    _pulse.beat(loop, seconds)
+    _pulse.beat(loop, seconds * slowness.own.last)
 
 
 def rest(loop: str) -> None:

@@ -14,14 +14,18 @@ LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
 """The loops that the service cannot do without, by the names under which they report."""
 SILENT_SECONDS: Final = 5.0
 """A loop that reported longer ago does not work now: it reports every second."""
+_MOST_PATIENCE: Final = 6
+"""A loop whose process is slow may be silent so many times as long at most."""
 
 
 class Standing(msgspec.Struct, frozen=True):
     """How the work stands.
 
     ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
-    it. ``ended`` are the loops whose last report came over a session of the database that is no
-    more: their process has ended, or lost its connection, and no process works in its place yet.
+    it. ``patience`` is for how many seconds each of them may be silent: longer where its process
+    says that it is slow (``slowness``). ``ended`` are the loops whose last report came over a
+    session of the database that is no more: their process has ended, or lost its connection, and no
+    process works in its place yet.
     ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
     ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
     the age of the watermark, 0 when nothing holds it. ``only_reads``: the database takes no writes.
@@ -29,6 +33,7 @@ class Standing(msgspec.Struct, frozen=True):
     """
 
     silent_seconds: dict[str, float]
+    patience: dict[str, float]
     ended: frozenset[str]
     scheduler_behind: int
     log_held_seconds: float
@@ -43,11 +48,14 @@ _HELD = f"""
       AND a.datname = current_database() AND l.pid <> pg_backend_pid()
       AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
 """
-_LOOPS = """
+_LOOPS = f"""
     SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision,
            backend_pid IS NOT NULL AND NOT EXISTS (
                SELECT FROM pg_stat_get_activity(p.backend_pid) a
-               WHERE coalesce(a.backend_start = p.backend_start, true))
+               WHERE coalesce(a.backend_start = p.backend_start, true)),
+           coalesce((SELECT max(substring(k.application_name FROM '[{sql.KEEPER}]([0-9]+)$')::int)
+                    FROM pg_stat_get_activity(p.backend_pid) a, pg_stat_activity k
+                    WHERE starts_with(k.application_name, a.application_name || '{sql.KEEPER}')), 1)
     FROM loop_progress p
 """
 
@@ -67,10 +75,11 @@ def standing(*, patience: float) -> Standing:
     sql.drop_dead_connection()
     with sql.patience(patience):
         rows, ((held, mark, only_reads, at),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
-    followed = next((revision for name, _, revision, _ in rows if name == LOOPS[0]), 0)
+    followed = next((row[2] for row in rows if row[0] == LOOPS[0]), 0)
     return Standing(
-        silent_seconds={name: max(0.0, age) for name, age, _, _ in rows},
-        ended=frozenset(name for name, _, _, ended in rows if ended),
+        silent_seconds={row[0]: max(0.0, row[1]) for row in rows},
+        patience={row[0]: SILENT_SECONDS * min(row[4], _MOST_PATIENCE) for row in rows},
+        ended=frozenset(row[0] for row in rows if row[3]),
         scheduler_behind=max(0, (mark or 0) - followed),
         log_held_seconds=max(0.0, held),
         only_reads=only_reads,

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from clusterstate import environment, logs, private_files
+from clusterstate import environment, logs, private_files, slowness
 from clusterstate.local import places
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -345,11 +345,11 @@ SERVES = PROCESS in {
     *("web", "http", "https", "console"),
     *("scheduler", "timers", "worker", "advisor", "beat"),
 }
-# Processes that hold locks between transactions: their sessions carry a sign of the process, and
-# are ended when it is stopped or lost (`clusterstate.sessions`).
+# Processes with loops, which may hold locks between transactions: their sessions carry a sign of
+# the process, and are ended when it is stopped or lost (`clusterstate.sessions`).
 SESSION_SIGN = "stowage"
 SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
-    f"-{secrets.token_hex(4)}" if PROCESS in {"scheduler", "timers", "worker"} else ""
+    f"-{slowness.sign()}" if PROCESS in {"scheduler", "timers", "worker", "advisor"} else ""
 )
 # No wait without an end. No session may hold up others by falling silent in a transaction; a
 # statement of a command may take long. A client that vanished is found by the connection itself.

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+LOADS = " loads"
+"""Ends the ``application_name`` of a session that reads the whole cluster in one transaction."""
+KEEPER = "+"
+"""In the ``application_name`` of a keeper's session (``sessions``): its process's sign, this, and
+the factor by which the process is slow."""
 METADATA = "split_part(d.text, chr(1), 1)"
 """The text of a document ``d`` as far as its metadata goes: the first slot ends it.
 

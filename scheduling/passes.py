@@ -10,7 +10,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import sql
+from clusterstate import sessions, sql
 from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
@@ -41,6 +41,7 @@ def attempt(
         is_away = sql.is_away(error)
         if is_away and raises_if_away:
             raise
+        sessions.note_end(error)
         reason = reason_of(error)
         if failures := trouble.note(reason) if trouble is not None else 1:
             told = {"work": work, "error": reason, "failures": failures}

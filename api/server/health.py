@@ -95,7 +95,7 @@ def _work() -> Iterator[Part]:
         silent = found.silent_seconds.get(loop)
         if silent is None:
             yield Part(loop, "has not worked yet")
-        elif silent > progress.SILENT_SECONDS:
+        elif silent > found.patience[loop]:
             yield Part(loop, f"has not worked for {silent:.0f} s")
         elif loop in found.ended:
             yield Part(loop, "its session of the database has ended, another one begins")

@@ -40,6 +40,10 @@ _STOPPED_SECONDS = 3.0
 """A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
 _BEGIN_SECONDS = 300.0
 """A child that should give signs of life must have given the first after so long."""
+_LATER_SECONDS = 60.0
+"""So much later than it said may a child be that was killed for its silence; then three times."""
+_FORGET_SECONDS = 1800.0
+"""After so long a child's silences are forgotten."""
 
 
 @dataclass(kw_only=True)
@@ -48,7 +52,8 @@ class Child:
 
     spawn gets the descriptor for standard output and error. Stages stop from the highest to the
     lowest; children of one stage stop together. beats says whether its processes write heartbeats;
-    resumes that one that is stopped is continued rather than replaced.
+    resumes that one that is stopped is continued rather than replaced. silences counts how often it
+    was killed because it gave no sign of life: it may have been slow, so the next has more time.
     """
 
     name: str
@@ -60,9 +65,16 @@ class Child:
     resumes: bool = False
     process: subprocess.Popen[bytes] | None = None
     failures: int = 0
+    silences: int = 0
     started_at: float = 0.0
     restart_at: float | None = None
     pieces: dict[int, bytes] = field(default_factory=dict)
+
+    def may_be_late(self, now: float) -> float:
+        """Return how many seconds it may be later than it said, or than others begin."""
+        if now - self.started_at > _FORGET_SECONDS:
+            self.silences = 0
+        return _LATER_SECONDS * ((1 << self.silences) - 1)
 
     def runs(self) -> bool:
         """Return whether the process is there."""
@@ -227,14 +239,16 @@ class Supervisor:
             (one.pid, f"{one.loop} is silent"): child
             for one in heartbeats.hung(self._state, now)
             for leader, child in running.items()
-            if one.pid in families[leader]
+            if one.pid in families[leader] and one.seconds >= child.may_be_late(now)
         }
         for leader, child in running.items():
             waited = now - child.started_at
-            if child.beats and waited > _BEGIN_SECONDS and not beating.keys() & families[leader]:
+            longest = _BEGIN_SECONDS + child.may_be_late(now)
+            if child.beats and waited > longest and not beating.keys() & families[leader]:
                 late[leader, f"gave no sign of life in {waited:.0f} s"] = child
         for (pid, reason), child in late.items():
             if (pid, reason) in self._late:
+                child.silences = min(child.silences + 1, 6)
                 self._end(child, pid, f"{reason}: killed")
         self._late = set(late)
 

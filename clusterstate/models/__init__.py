@@ -57,7 +57,7 @@ from clusterstate.models.policies import (
     RuntimeClass,
     UsageChange,
 )
-from clusterstate.models.progress import LoopProgress
+from clusterstate.models.progress import LoopPatience, LoopProgress
 from clusterstate.models.reservations import Reservation
 from clusterstate.models.seals import DecisionSeal, SealHead
 from clusterstate.models.tokens import ApiToken, SigningKey
@@ -98,6 +98,7 @@ __all__ = [
     "History",
     "Lease",
     "LimitRange",
+    "LoopPatience",
     "LoopProgress",
     "MetricTotal",
     "Namespace",

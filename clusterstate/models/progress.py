@@ -24,3 +24,21 @@ class LoopProgress(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.revision}"
+
+
+class LoopPatience(models.Model):
+    """How many times as long as usual a loop asks the others to wait for it, by the loop's name.
+
+    Written by a process that was ended while it worked, read by the next one. It halves every
+    minute from ``at`` on, by the database's clock.
+    """
+
+    name = models.TextField(primary_key=True, db_collation="C")
+    factor = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "loop_patience"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.factor:g}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
+from django.conf import settings
 from django.db import connection, transaction
 
 from clusterstate import changes, sql
@@ -11,7 +12,7 @@ from clusterstate.objects import document
 
 _SNAPSHOT_SECONDS = 600
 
-_TAKE_TIME = "SELECT " + ", ".join(
+_TAKE_TIME = "SELECT set_config('application_name', %s, true), " + ", ".join(
     f"set_config('{limit}_timeout', '{_SNAPSHOT_SECONDS}s', true)"
     for limit in ("transaction", "statement", "idle_in_transaction_session")
 )
@@ -45,8 +46,9 @@ def consistent_read() -> Iterator[int]:
     with transaction.atomic():
         if not nested:
             sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            # It delays no follower, reads a whole cluster, and computes between the statements.
-            sql.fetch(_TAKE_TIME)
+            # It delays no follower, reads a whole cluster, and computes between the statements: the
+            # other processes see that by its name (``sessions``).
+            sql.fetch(_TAKE_TIME, (settings.SESSION_NAME + sql.LOADS,))
         with sql.patience(_SNAPSHOT_SECONDS):
             yield revision
 

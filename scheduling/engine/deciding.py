@@ -41,6 +41,11 @@ def is_kept() -> bool:
         return fast_lane.is_kept() and row_program.is_kept()
 
 
+def is_quick() -> bool:
+    """Return whether the compiled loops are loaded; until then the reference path decides."""
+    return fast_lane.enabled()
+
+
 def warm() -> bool:
     """Load the compiled loops, compiling them where they are not yet; return whether all are on.
 

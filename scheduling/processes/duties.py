@@ -203,7 +203,10 @@ class _Duty:
             return True
         self._due = time.monotonic() + self._seconds * _EARLY
         loop.busy()
-        return passes.attempt(loop.name, self._do, raises_if_away=True, trouble=self._trouble)
+        done = passes.attempt(loop.name, self._do, raises_if_away=True, trouble=self._trouble)
+        if done:
+            progress.step(loop.name)
+        return done
 
 
 def carry_out_plans(loop: Loop) -> None:

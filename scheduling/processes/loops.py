@@ -25,6 +25,7 @@ from typing import Final
 from django.conf import settings
 
 from clusterstate import heartbeats, sessions, shards, tracing
+from clusterstate.actions import progress
 from clusterstate.actions.metrics import Adder
 from scheduling.processes.loop import Loop
 
@@ -99,7 +100,7 @@ def start(process: str) -> None:
     if process not in LOOPS:
         return
     heartbeats.begin(settings.STATE_DIR, process)
-    sessions.keep()
+    sessions.keep(progress.Memory(LOOPS[process][0]))
     for name, work in (LOOPS[process], *BESIDE.get(process, ())):
         # Work is imported here, on one thread: a thread may find a module that another one is still
         # importing.

@@ -32,6 +32,7 @@ import structlog
 from django.db import connection
 
 from clusterstate import shards, sql, tracing, wake
+from clusterstate.actions import progress
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -48,6 +49,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
+from scheduling.worker.mirror.loading import NAME
 from scheduling.worker.pod_events import NORMAL, SCHEDULED, WARNING, PodEvents
 from scheduling.worker.recorder import Recorder
 from scheduling.worker.unwritten_refusals import UnwrittenRefusals, moment, stage
@@ -178,7 +180,11 @@ class Binder:
 
     def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         sql.drop_dead_connection()
-        return self._bind(bindings, revision, now)
+        result = self._bind(bindings, revision, now)
+        # The next batch may take long to decide, and this one shows that the scheduler works.
+        progress.step(NAME)
+        progress.tell_steps()
+        return result
 
     def finish_batch(self, now: float, later: Sequence[Binding] = ()) -> int:
         """Wait for the batch that is being bound and apply the result; return how many came back.

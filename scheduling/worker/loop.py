@@ -120,8 +120,7 @@ def run(
                 now = clock()
                 count = scheduler.cycle(now)
                 decided += count
-                if warming.is_over():  # until then it works, and is not ready for a load
-                    reporter.note(scheduler.mirror.cursor)
+                reporter.note(scheduler.mirror.cursor)
                 scheduler.measure()
                 if count:
                     busy_at = moment

@@ -18,10 +18,11 @@ from typing import cast
 import structlog
 
 from clusterstate import collector, heartbeats, shards, sql
+from clusterstate.actions import progress
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
-from scheduling.engine import reliance
+from scheduling.engine import deciding, reliance
 from scheduling.engine.cycle import (
     Options,
     PodToPlace,
@@ -58,6 +59,8 @@ NAME = shards.loop(shards.FIRST)
 """The loop's name in heartbeats, and of its row of progress."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
+BATCH_WITHOUT_LOOPS = 100
+"""Pods decided at once while the loops are compiled: these take a hundred times as long."""
 LOAD_SECONDS = 600.0
 """What loading the cluster, or compiling for the first time, may take on a slow machine."""
 CYCLE_SECONDS = 120.0
@@ -92,6 +95,7 @@ class SlowPlugins(measuring.PluginMeter):
         That a plugin returned is a sign of life: a batch may ask one for every node.
         """
         heartbeats.beat(NAME, CYCLE_SECONDS)
+        progress.step(NAME)
         super().note(plugin, point, code, seconds)
         self._took(plugin, point, seconds)
         if seconds < _SLOW:
@@ -295,7 +299,8 @@ class Scheduler:
         if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)
-        batch = self.mirror.queue.pop_batch(now, _batch_size.limit)
+        most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
+        batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         try:
             done = self._place(batch, ready, now)
             if _batch_size.is_reduced:

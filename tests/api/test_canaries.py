@@ -181,7 +181,7 @@ def test_a_scheduler_that_hangs_in_a_plugin_is_seen_from_outside(api, runner, mo
 
     def standing(silent, ended=()):
         found = progress.Standing(
-            {loop: silent}, frozenset(ended), 0, 0.0, only_reads=False, at=0.0
+            {loop: silent}, {loop: 5.0}, frozenset(ended), 0, 0.0, only_reads=False, at=0.0
         )
         monkeypatch.setattr(progress, "standing", lambda patience: found)
 

@@ -56,6 +56,7 @@ TABLES = {
     "history": ONE,
     "lease": OBJECTS,
     "limit_range": OBJECTS,
+    "loop_patience": "one for each kind of process with a loop",
     "loop_progress": ONE,
     "metric_total": "one for each combination of labels, which are bounded by what is served",
     "namespace": OBJECTS,

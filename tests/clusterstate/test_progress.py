@@ -1,8 +1,10 @@
 """How far the loops are, as told to whoever asks the database."""
 
 import pytest
+from django.db import connection
 
 from clusterstate import progress, sql
+from clusterstate.actions import progress as actions_progress
 from clusterstate.actions.progress import Reporter
 from tests.clusterstate.support import Worker
 from tests.waiting import until
@@ -32,3 +34,33 @@ def test_a_report_without_a_session_is_judged_by_its_age_alone() -> None:
     )
     assert standing().ended == set()
     assert standing().silent_seconds["scheduler"] < progress.SILENT_SECONDS
+
+
+def test_a_part_of_long_work_is_told_by_the_keeper_once_the_loop_has_reported(monkeypatch) -> None:
+    monkeypatch.setattr(actions_progress, "_EVERY_SECONDS", 0.0)
+    actions_progress.step("timers")
+    actions_progress.tell_steps()
+    assert standing().silent_seconds == {}  # another process may hold what the loop works under
+    Reporter("timers").note()
+    sql.run("UPDATE loop_progress SET at = at - interval '9 s'")
+    actions_progress.tell_steps()
+    assert standing().silent_seconds["timers"] > 8  # nothing was done
+    actions_progress.step("timers")
+    actions_progress.tell_steps()
+    assert standing().silent_seconds["timers"] < 5
+    sql.run("UPDATE loop_progress SET at = at - interval '9 s', holder = 'another'")
+    actions_progress.step("timers")
+    actions_progress.tell_steps()
+    assert standing().silent_seconds["timers"] > 8  # another process took over
+
+
+def test_a_loop_may_be_silent_for_as_long_as_its_keeper_says(settings) -> None:
+    Reporter("timers").note()
+    assert standing().patience == {"timers": progress.SILENT_SECONDS}
+    keeper = connection.copy()
+    try:
+        with keeper.cursor() as cursor:
+            cursor.execute(f"SET application_name = '{settings.SESSION_NAME}+4'")
+        assert standing().patience == {"timers": 4 * progress.SILENT_SECONDS}
+    finally:
+        keeper.close()

@@ -1,17 +1,26 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from clusterstate import sql
+from clusterstate import sessions, slowness, sql
+from clusterstate.actions import progress
 from clusterstate.local import preparation
 from clusterstate.sessions import Judge, Session, look
 from tests.clusterstate.support import Worker
 from tests.waiting import until
 
+ROOT = Path(__file__).resolve().parents[2]
 OURS = "stowage-timers-0a"
 THEIRS = "stowage-scheduler-0b"
 
@@ -31,6 +40,40 @@ def judged(*looks: list[Session]) -> set[int]:
     for second, seen in enumerate(looks):
         found = judge.condemn(seen, float(second))
     return set(found)
+
+
+class Process:
+    """Another process as its sessions and ``/proc`` show it: real, so that it can be stopped."""
+
+    def __init__(self) -> None:
+        code = "import time\nwhile True:\n    sum(range(1000)); time.sleep(0.001)"
+        self._process = subprocess.Popen([sys.executable, "-c", code])
+        ours = slowness.sign().split(".")
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        began = int(fields[19]) & 0xFFFFFF
+        self.sign = f"stowage-scheduler-{ours[0]}.{self._process.pid}.{began:x}"
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            until(lambda: slowness.seen(self.sign.rpartition("-")[2])[0] == "T", what="its stop")
+
+    def work(self) -> None:
+        """Wait until it has used a processor for a while."""
+        token = self.sign.rpartition("-")[2]
+        before = slowness.seen(token)[1]
+        until(lambda: slowness.seen(token)[1] > before, seconds=60, what="work")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    one = Process()
+    yield one
+    one.end()
 
 
 def test_idle_sessions_of_web_processes_and_of_people_stay() -> None:
@@ -120,6 +163,163 @@ def test_a_session_that_its_own_process_gave_up_ends_and_those_in_use_stay() -> 
     web = session(3)
     found = [judge.condemn([used, left, web], float(second), {1}) for second in range(4)]
     assert [set(one) for one in found] == [set(), set(), set(), {2}]
+
+
+@pytest.mark.parametrize("factor", [1, 4])
+def test_a_process_is_waited_for_as_many_times_as_long_as_its_keeper_says(factor: int) -> None:
+    keeper = session(1, application=f"{THEIRS}+{factor}")
+    silent = session(2, application=THEIRS, state="idle in transaction", locks=True)
+
+    def quiet(seconds: float) -> list[Session]:
+        return [keeper, msgspec.structs.replace(silent, quiet_seconds=seconds)]
+
+    assert judged(quiet(2.9 * factor)) == set()
+    assert judged(quiet(3.1 * factor)) == {2}
+    deaf = [keeper, session(2, application=THEIRS, state="active", locks=True)]
+    assert judged(*[deaf] * (3 * factor)) == set()
+    assert judged(*[deaf] * (3 * factor + 1)) == {2}
+
+
+def test_a_process_that_said_it_is_slow_is_not_lost_as_soon_as_its_keeper_is_gone() -> None:
+    keeper = session(1, application=f"{THEIRS}+8")
+
+    def other(seconds: float) -> Session:
+        return session(2, application=THEIRS, quiet_seconds=seconds)
+
+    assert judged([keeper, other(9)], [other(10)], [other(11)], [other(12)]) == set()
+    assert judged([keeper, other(9)], [other(17)], [other(18)]) == {2}
+
+
+def test_who_is_slow_itself_waits_as_much_longer_for_the_others() -> None:
+    silent = session(1, application="psql", state="idle in transaction", locks=True)
+    left = session(2, application=OURS)
+    judge = Judge(OURS)
+    for second in range(12):
+        seen = [msgspec.structs.replace(silent, quiet_seconds=float(second)), left]
+        assert judge.condemn(seen, float(second), (), factor=4) == {}
+    seen = [msgspec.structs.replace(silent, quiet_seconds=12.5), left]
+    assert set(judge.condemn(seen, 12.5, (), factor=4)) == {1, 2}
+
+
+def test_who_looks_seldom_believes_nothing_at_the_second_look() -> None:
+    judge = Judge(OURS)
+    left = session(1, application=OURS)
+    found = [judge.condemn([left], second, ()) for second in (0.0, 20.0, 40.0, 60.0)]
+    assert [set(one) for one in found] == [set(), set(), set(), {1}]
+
+
+def test_who_loads_the_cluster_computes_in_its_transaction_while_its_process_works() -> None:
+    keeper = session(1, application=f"{THEIRS}+1")
+    computes = session(2, application=f"{THEIRS} loads", state="idle in transaction", locks=True)
+    reads = session(3, application=f"{THEIRS} loads", state="active", locks=True)
+    assert judged(*[[keeper, computes, reads]] * 9) == set()
+    assert judged([keeper, computes, reads], *[[computes, reads]] * 2) == {2, 3}
+    ours = session(2, application=f"{OURS} loads", state="idle in transaction", locks=True)
+    assert judged(*[[ours]] * 9) == set()
+
+
+def test_a_process_of_this_machine_that_works_is_not_lost_without_its_keeper(process) -> None:
+    holder = session(1, application=process.sign, locks=True)
+    judge = Judge(OURS)
+    for second in range(60):
+        assert judge.condemn([holder], float(second)) == {}
+        if second < 8:
+            process.work()
+        elif second == 8:
+            break
+    gone = Judge(OURS)
+    process.end()
+    found = [set(gone.condemn([holder], float(second))) for second in range(2)]
+    assert found == [set(), {1}]
+
+
+def test_a_process_of_this_machine_that_is_stopped_is_seen_to_be(process) -> None:
+    """However long its keeper asked the others to wait."""
+    seen = [
+        session(1, application=process.sign, locks=True),
+        session(2, application=f"{process.sign}+32"),
+    ]
+    judge = Judge(OURS)
+    process.signal(signal.SIGSTOP)
+    found = [set(judge.condemn(seen, float(second))) for second in range(3)]
+    assert found == [set(), set(), {1, 2}]
+
+
+def test_a_process_that_is_stopped_and_continued_all_the_time_works(process) -> None:
+    seen = [
+        session(1, application=process.sign, locks=True, quiet_seconds=1.0),
+        session(2, application=f"{process.sign}+4"),
+    ]
+    judge = Judge(OURS)
+    for second in range(6):
+        process.signal(signal.SIGSTOP)
+        assert judge.condemn(seen, float(second)) == {}
+        process.signal(signal.SIGCONT)
+        process.work()
+
+
+def test_two_processes_of_a_kind_have_signs_of_their_own_and_leave_each_other_alone() -> None:
+    code = "import django; django.setup(); from django.conf import settings as s"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", f"{code}; print(s.SESSION_NAME)"],
+            env={**os.environ, "STOWAGE_PROCESS": process}, cwd=ROOT, check=True,
+            capture_output=True, text=True,
+        ).stdout.strip()
+        for process in ("advisor", "advisor", "scheduler", "timers", "worker")
+    }  # fmt: skip
+    assert len(found) == 5
+    (one, other, *_) = sorted(found)
+    assert one.startswith("stowage-advisor-")
+    judge = Judge(one)
+    theirs = [session(1, application=other), session(2, application=f"{other}+1")]
+    assert [judge.condemn(theirs, float(second), ()) for second in range(9)] == [{}] * 9
+
+
+def test_a_process_that_was_ended_while_it_worked_asks_for_more_time(transactional_db) -> None:
+    """And the next one with its loop, until a while has passed."""
+    other = connection.copy()
+    asked = slowness.own.asked()
+    memory = progress.Memory("scheduler")
+    try:
+        ((pid,),) = sql.fetch("SELECT pg_backend_pid()")
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        assert sum(range(3_000_000))  # this process works
+        with pytest.raises(OperationalError) as raised:
+            sql.fetch("SELECT 1")
+        connection.close()
+        assert memory.recall() == 0
+        before = slowness.own.factor()
+        assert sessions.note_end(raised.value)
+        assert slowness.own.factor() == 2 * before
+        memory.keep()
+        assert progress.Memory("scheduler").recall() == pytest.approx(2 * before, rel=0.1)
+        sql.run("UPDATE loop_patience SET at = at - interval '2 minutes'")
+        assert progress.Memory("scheduler").recall() == pytest.approx(before / 2, rel=0.1)
+        assert progress.Memory("timers").recall() == 0
+        assert not sessions.note_end(OperationalError("the network is away"))
+    finally:
+        other.close()
+        slowness.own._slowness.asked = asked
+
+
+def test_slowness_rises_at_once_falls_slowly_and_does_not_come_of_a_stop() -> None:
+    slow = slowness.Slowness(1.0)
+    assert slow.factor(0.0) == 1
+    slow.measure(1.05, 0.01)
+    assert slow.factor(0.0) == 1
+    slow.measure(7.0, 0.5)
+    assert slow.factor(0.0) == 8
+    slow.measure(1.0, 0.01)
+    assert slow.factor(0.0) == 8
+    for _ in range(12):
+        slow.measure(1.0, 0.01)
+    assert slow.factor(0.0) == 1
+    slow.measure(9.0, 0.005)  # stopped: it used no processor
+    assert slow.factor(0.0) == 1
+    slow.measure(1000.0, 50.0)
+    assert slow.factor(0.0) == slowness.MOST
 
 
 def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) -> None:

@@ -21,7 +21,7 @@ from scheduling.engine.requirements import from_pod
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
 from tests.conformance.cluster_cases import differences, read_pod
-from tests.conformance.runner import folder, missing
+from tests.conformance.runner import folders, missing
 from tests.strategies import EXAMPLES
 
 AREAS = (
@@ -45,7 +45,7 @@ def recorded() -> dict[str, list[Any]]:
         kind: [] for kind in ("pods", "nodes", "pdbs", "services", "replicaSets", "namespaces")
     }
     for area in AREAS:
-        for path in sorted(folder().glob(f"{area}.*jsonl")):
+        for path in sorted(one for each in folders() for one in each.glob(f"{area}.*jsonl")):
             for line in path.read_text().splitlines()[::3]:
                 case = json.loads(line)
                 for kind in ("pods", "nodes", "pdbs", "services", "replicaSets"):
@@ -131,7 +131,7 @@ class Shuffle:
 @pytest.mark.parametrize("seed", range(5))
 def test_both_schedulers_decide_alike(seed: int) -> None:
     if not recorded()["pods"]:
-        pytest.skip(missing(folder()))
+        pytest.skip(missing(folders()))
     shuffle = Shuffle(seed)
     for _ in range(EXAMPLES):
         case = shuffle.world()
@@ -157,7 +157,7 @@ def test_both_schedulers_decide_alike(seed: int) -> None:
 def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
     """Pods of a few classes come one after the other while pods and nodes come and go."""
     if not recorded()["pods"]:
-        pytest.skip(missing(folder()))
+        pytest.skip(missing(folders()))
     shuffle = Shuffle(seed)
     chance = shuffle.random
     nodes = [shuffle.node(n) for n in range(chance.randint(3, 30))]

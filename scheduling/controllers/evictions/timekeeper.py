@@ -31,8 +31,7 @@ from scheduling.controllers.pods import deletion
 
 logger = structlog.get_logger(__name__)
 
-NAME = "timers"
-"""The loop's name in heartbeats, and of its row of progress."""
+NAME = workers.NAME
 _ROUND_SECONDS = 120.0
 """What one round may take: ten thousand timers of one instant, or a log of an hour."""
 _LONGEST_WAIT = 0.25

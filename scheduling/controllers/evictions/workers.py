@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import connection
 
 from clusterstate.actions import evictions as actions
+from clusterstate.actions import progress
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
 from clusterstate.objects.actor import TAINT_EVICTION, acts_as
@@ -24,6 +25,8 @@ from clusterstate.queries.brakes import HeldBack
 from clusterstate.queries.eviction_timers import DueTaint, due_taints, next_due
 from scheduling.controllers.evictions import brake, firing
 
+NAME = "timers"
+"""The loop's name in heartbeats, and of its row of progress."""
 MOST = 20_000
 """Pods after which a round ends, so that the timers can be brought up to date with the log."""
 
@@ -145,6 +148,7 @@ def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) ->
     while batch is not None:
         done = firing.fire_taints(batch, _moment(clock))
         total._add(done, clock())
+        progress.step(NAME)
         batch = due.take()
     return total
 
