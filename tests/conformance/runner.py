@@ -27,7 +27,6 @@ NOT_JUDGED_YET = {
     "devicetainteviction",
     "draclaimcontroller",
     "drafit",
-    "draplugin",
     "gangs",
     "podgroupvalidation",
     "queueinghints",
