@@ -9,7 +9,7 @@ Source: pkg/scheduler/framework/plugins/noderesources/{fit,least_allocated,most_
 requested_to_capacity_ratio}.go and plugins/helper/shape_score.go, v1.36.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from clusterstate.objects.pod import Pod
@@ -80,6 +80,7 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
 
     ``ignored_resources`` and ``ignored_resource_groups`` (the part before the slash) are extended
     resources that the filter does not look at. ``sidecar_containers`` is a feature gate.
+    ``class_of`` gives the device class that serves an extended resource, if one does.
     """
 
     name = "NodeResourcesFit"
@@ -102,6 +103,7 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
         self.shape = tuple(shape)
         self.ignored_resources = frozenset(ignored_resources)
         self.ignored_resource_groups = frozenset(ignored_resource_groups)
+        self.class_of: Callable[[str], object] = lambda name: None
 
     def pre_filter(self, pod: Pod, cluster: Cluster) -> Begun[dict[str, int]]:
         """Add up the pod's requests; reject sidecars where that feature is off."""
@@ -126,6 +128,8 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
             want = wants.get(name, 0)
             if want <= 0 and (name in NATIVE or want == 0):
                 continue
+            if not has.get(name) and self.class_of(name) is not None:
+                continue  # devices serve it there: DynamicResources decides
             if want > has.get(name, 0) - used[name]:
                 reasons.append(f"Insufficient {name}")
                 if want > has.get(name, 0):

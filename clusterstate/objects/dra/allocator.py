@@ -162,10 +162,11 @@ class Allocator:
         self.state = state
         self.features = features or Features()
         self.share_id = share_id
-        self._anywhere = [s for s in slices if s.place.node_name is None]
+        # Counters matter wherever their pool does.
+        self._anywhere = [s for s in slices if s.place.node_name is None or s.counter_sets]
         self._on_node: dict[str, list[SliceView]] = {}
         for one in slices:
-            if one.place.node_name is not None:
+            if one.place.node_name is not None and not one.counter_sets:
                 self._on_node.setdefault(one.place.node_name, []).append(one)
 
     def allocate(
