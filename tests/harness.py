@@ -17,6 +17,7 @@ from clusterstate.objects.errors import FieldError
 from clusterstate.objects.meta import ObjectMeta
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.storage import KINDS
 from clusterstate.objects.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -30,7 +31,7 @@ from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import PluginUse, Profile
+from scheduling.framework.configuration import _WEIGHTS, BUILT_IN, PluginUse, Profile
 from scheduling.framework.documents import load
 from scheduling.framework.interface import CycleState
 from scheduling.framework.node_table import Rows
@@ -57,9 +58,23 @@ from scheduling.plugins.node_ports import NodePorts
 from scheduling.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduling.plugins.node_resources_fit import NodeResourcesFit
 from scheduling.plugins.node_unschedulable import NodeUnschedulable
+from scheduling.plugins.node_volume_limits import NodeVolumeLimits
 from scheduling.plugins.pod_topology_spread import PodTopologySpread
 from scheduling.plugins.taint_toleration import TaintToleration
+from scheduling.plugins.volume_binding import VolumeBinding
+from scheduling.plugins.volume_restrictions import VolumeRestrictions
+from scheduling.plugins.volume_zone import VolumeZone
 from tests.conformance.cluster_cases import Case, Outcome, read, read_pod, status, with_gates
+
+VOLUME_MEMBERS = {
+    "persistentVolumeClaims": "PersistentVolumeClaim",
+    "persistentVolumes": "PersistentVolume",
+    "storageClasses": "StorageClass",
+    "csiNodes": "CSINode",
+    "csiDrivers": "CSIDriver",
+    "csiStorageCapacities": "CSIStorageCapacity",
+    "volumeAttachments": "VolumeAttachment",
+}
 
 
 def full_name(pod: Pod) -> str:
@@ -90,6 +105,9 @@ def build_snapshot(world: Case) -> Snapshot:
         name = budget.metadata.name or f"budget-{number}"
         meta = msgspec.structs.replace(budget.metadata, name=name)
         snapshot.set_budget(msgspec.structs.replace(budget, metadata=meta))
+    for member, kind in VOLUME_MEMBERS.items():
+        for value in read(KINDS[kind], world.get(member)):
+            snapshot.set_object(value)
     for node in read(Node, world.get("nodes")):
         snapshot.set_node(node)
     for pod in read(Pod, world.get("pods")):
@@ -150,9 +168,13 @@ def by_name(snapshot: Snapshot, rows: Any, scores: Any) -> dict[str, int]:
 
 def make_plugin(case: Case) -> Any:
     """Return the plugin of a case with its arguments, switched to Kubernetes' behaviour."""
-    name, gates = case["plugin"], case.get("featureGates") or {}
+    name, gates = case["plugin"], case.get("featureGates") or case.get("gates") or {}
     comparison = {"comparison_operators": gates.get("TaintTolerationComparisonOperators", False)}
     given = dict(case.get("args") or {})
+    if name == "VolumeBinding":
+        given["storageCapacityScoring"] = gates.get("StorageCapacityScoring", False)
+    if name == "NodeVolumeLimits":
+        given["volumeLimitScaling"] = gates.get("VolumeLimitScaling", False)
     if name == "NodeAffinity":
         given["emptyNodeSelectorTerm"] = "none"
     errors: list[FieldError] = []
@@ -175,6 +197,10 @@ def make_plugin(case: Case) -> Any:
             return NodeName()
         case "NodePorts":
             return NodePorts()
+        case "VolumeZone":
+            return VolumeZone()
+        case "VolumeRestrictions":
+            return VolumeRestrictions()
         case "ImageLocality":
             return ImageLocality()
         case "NodeResourcesFit":
@@ -183,6 +209,8 @@ def make_plugin(case: Case) -> Any:
         "NodeAffinity": NodeAffinity,
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
+        "VolumeBinding": VolumeBinding,
+        "NodeVolumeLimits": NodeVolumeLimits,
     }
     return with_arguments_alone[name](args)
 
@@ -257,6 +285,19 @@ def kubernetes_profile() -> Profile:
 @cache
 def kubernetes_framework() -> Framework:
     return build_framework(kubernetes_profile())
+
+
+@cache
+def whole_framework() -> Framework:
+    """Return Kubernetes' whole default profile, the plugins that are off by default included."""
+    names = [{"name": name, "weight": _WEIGHTS.get(name, 1)} for name in BUILT_IN]
+    own = {
+        **KUBERNETES["profiles"][0],
+        "plugins": {"multiPoint": {"disabled": [{"name": "*"}], "enabled": names}},
+    }
+    profile = load({**KUBERNETES, "profiles": [own]}).profile("default-scheduler")
+    assert profile is not None
+    return build_framework(profile)
 
 
 def framework_with(plugin: Any, place: int | None = None, *, weight: int = 1) -> Framework:
@@ -336,9 +377,9 @@ def decision_outcome(decision: Decision) -> Outcome:
     }
 
 
-def run_schedule_case(case: Case) -> Outcome:
+def run_schedule_case(case: Case, framework: Framework | None = None) -> Outcome:
     """Return what the engine decides about a case of the area schedule."""
-    outcome = decision_outcome(decide(case, read_pod(case)))
+    outcome = decision_outcome(decide(case, read_pod(case), framework=framework))
     # A PreFilter that rejects the pod everywhere speaks instead of the counts.
     reasons = {tuple(entry.get("reasons", ())) for entry in outcome["rejected"].values()}
     outcome["preFilterMsg"] = ", ".join(*reasons) if len(reasons) == 1 else ""

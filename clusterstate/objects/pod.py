@@ -154,11 +154,100 @@ class ImageVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     reference: str = ""
 
 
+class PersistentVolumeClaimVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim of the pod's namespace."""
+
+    claim_name: str = ""
+
+
+class EphemeralVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim that is made for the pod, from a template that scheduling need not know."""
+
+
+class CSIVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A volume that a CSI driver makes in place, without a claim."""
+
+    driver: str = ""
+
+
+class AWSElasticBlockStoreVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An EBS disk."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    read_only: bool = False
+
+
+class GCEPersistentDiskVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A disk of Google's."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AzureDiskVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A disk of Azure's."""
+
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+
+
+class AzureFileVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A share of Azure's."""
+
+    secret_name: str = ""
+    share_name: str = ""
+
+
+class CinderVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A disk of OpenStack's."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class VsphereVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A disk of vSphere's."""
+
+    volume_path: str = ""
+
+
+class PortworxVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A volume of Portworx."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class ISCSIVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A disk by iSCSI."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An image of Ceph's."""
+
+    monitors: tuple[str, ...] = ()
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
 class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A volume, as far as scheduling looks at it: the image that it mounts, if any."""
+    """A volume, as far as scheduling looks at it."""
 
     name: str = ""
     image: ImageVolumeSource | None = None
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    csi: CSIVolumeSource | None = None
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
+    azure_disk: AzureDiskVolumeSource | None = None
+    azure_file: AzureFileVolumeSource | None = None
+    cinder: CinderVolumeSource | None = None
+    vsphere_volume: VsphereVolumeSource | None = None
+    portworx_volume: PortworxVolumeSource | None = None
+    iscsi: ISCSIVolumeSource | None = None
+    rbd: RBDVolumeSource | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -37,6 +37,22 @@ _SPEC_FIELDS: Final = (
     "hostNetwork",
     "schedulingGates",
 )
+_VOLUME_FIELDS: Final = {
+    "image": ("reference",),
+    "persistentVolumeClaim": ("claimName",),
+    "ephemeral": (),
+    "csi": ("driver",),
+    "awsElasticBlockStore": ("volumeID", "readOnly"),
+    "gcePersistentDisk": ("pdName", "readOnly"),
+    "azureDisk": ("diskURI",),
+    "azureFile": ("secretName", "shareName"),
+    "cinder": ("volumeID",),
+    "vsphereVolume": ("volumePath",),
+    "portworxVolume": ("volumeID",),
+    "iscsi": ("iqn", "readOnly"),
+    "rbd": ("monitors", "image", "pool", "readOnly"),
+}
+"""Sources of volumes, and what scheduling looks at of each."""
 _PORT_FIELDS: Final = ("hostIP", "hostPort", "protocol")
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "name")
 _CONTAINERS: Final = (
@@ -79,13 +95,11 @@ def reduce(manifest: Manifest) -> Manifest:
     for field in ("containers", "initContainers"):
         if containers := spec.get(field):
             kept_spec[field] = [_reduce_container(container) for container in containers]
-    images = [
-        {"image": {"reference": volume["image"].get("reference", "")}}
-        for volume in spec.get("volumes") or ()
-        if volume.get("image")
-    ]
-    if images:
-        kept_spec["volumes"] = images
+    if volumes := [one for one in map(_reduce_volume, spec.get("volumes") or ()) if one]:
+        kept_spec["volumes"] = volumes
+        if any("ephemeral" in volume for volume in volumes):
+            # Such a claim is named after its pod, and must be its own.
+            kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
     kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
     if status := manifest.get("status"):
         amounts = held(spec, status)
@@ -173,6 +187,17 @@ def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
     except (msgspec.ValidationError, QuantityError):
         return False
     return before != after
+
+
+def _reduce_volume(volume: Manifest) -> Manifest:
+    """Return what scheduling looks at of a volume, empty for nothing."""
+    for field, members in _VOLUME_FIELDS.items():
+        if (source := volume.get(field)) is not None:
+            kept = {name: source[name] for name in members if source.get(name)}
+            if field == "ephemeral":
+                return {"name": volume.get("name", ""), field: kept}
+            return {field: kept}
+    return {}
 
 
 def _reduce_container(container: Manifest) -> Manifest:

@@ -14,6 +14,7 @@ from scheduling.engine.interning import Interner
 from scheduling.engine.nominations import Nominations
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_table import VolumeTable
 
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
 _MADE_AGAIN: Final = frozenset(
@@ -62,6 +63,8 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
             return value.copy()
         return [_copied(name, inner, classes) for inner in value]
     if isinstance(value, set):
+        return value.copy()
+    if isinstance(value, VolumeTable):
         return value.copy()
     if isinstance(value, Nominations):
         return value.copied(classes)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from clusterstate.objects.csi_migration import is_migratable
 from clusterstate.objects.labels import (
     IN,
     NOT_IN,
@@ -24,6 +25,7 @@ from clusterstate.objects.pod import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    Volume,
     WeightedPodAffinityTerm,
 )
 from clusterstate.objects.quantity import Quantity
@@ -39,6 +41,7 @@ from clusterstate.objects.resources import (
     pod_requests,
 )
 from scheduling.framework.types import AffinityTerm, HostPort, PodInfo, digest_of
+from scheduling.framework.volume_binder import claim_name
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(Pod).decode
@@ -92,6 +95,8 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
     containers = (*spec.init_containers, *spec.containers)
     mounted = (volume.image.reference for volume in spec.volumes if volume.image)
     info.images = tuple(map(normalized_image_name, (*(c.image for c in containers), *mounted)))
+    info.volumes = tuple(filter(_matters, spec.volumes))
+    info.claims = tuple(name for one in info.volumes if (name := claim_name(meta, one)) is not None)
     info.container_count = len(containers)
     info.gates = tuple(gate.name for gate in spec.scheduling_gates)
     affinity = spec.affinity
@@ -127,7 +132,8 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
         info.preferred_affinity,
         info.preferred_anti_affinity,
     )
-    info.peer_key = _encode((info.namespace, info.labels, terms, info.host_ports))
+    seen = (info.namespace, info.labels, terms, info.host_ports)
+    info.peer_key = _encode((*seen, info.claims, info.volumes) if info.volumes else seen)
     required_affinity = (
         (
             node_affinity.required_during_scheduling_required_during_execution,
@@ -150,12 +156,24 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
     return info
 
 
+def _matters(volume: Volume) -> bool:
+    """Return whether a volume matters to where its pod goes."""
+    return (
+        volume.persistent_volume_claim is not None
+        or volume.ephemeral is not None
+        or volume.iscsi is not None
+        or volume.rbd is not None
+        or is_migratable(volume)
+    )
+
+
 def _digest(pod: Pod) -> bytes:
     """Return the content of what matters for scheduling; unlike a stored digest not hashed."""
+    ephemeral = any(volume.ephemeral is not None for volume in pod.spec.volumes)
     meta = msgspec.structs.replace(
         pod.metadata,
-        name="",
-        uid="",
+        name=pod.metadata.name if ephemeral else "",
+        uid=pod.metadata.uid if ephemeral else "",
         annotations={},
         creation_timestamp=None,
         deletion_timestamp=None,

@@ -116,7 +116,9 @@ class RowPrograms:
             if kind is not None:
                 self._kinds[id(plugin)] = kind
         # Then a row that a filter of single rows rejects is not asked about the pods of others.
-        order = [_looks_beyond_rows(plugin) for plugin in framework.filter_plugins]
+        # A filter that states nothing makes a program unusable, unless PreFilter leaves it out.
+        stated = [one for one in framework.filter_plugins if id(one) in self._kinds]
+        order = [_looks_beyond_rows(plugin) for plugin in stated]
         self._rows_first = order == sorted(order)
 
     def program(self, state: CycleState, info: PodInfo) -> FilterProgram | None:

@@ -1,8 +1,8 @@
 """The scheduler's configuration as a value: profiles, their plugins, weights and arguments.
 
 ``framework.documents`` reads the value from a ``KubeSchedulerConfiguration`` document; the live
-cycle and the simulations run with it. Plugins for volumes and devices are known by name, have no
-effect, and are named in a warning.
+cycle and the simulations run with it. Plugins for devices are known by name, have no effect, and
+are named in a warning.
 """
 
 from typing import Any, ClassVar
@@ -16,8 +16,10 @@ from scheduling.framework.plugin_args import (
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    NodeVolumeLimitsArgs,
     PodTopologySpreadArgs,
     PrioritySortArgs,
+    VolumeBindingArgs,
 )
 
 GROUP = "kubescheduler.config.k8s.io"
@@ -131,6 +133,18 @@ BUILT_IN: dict[str, PluginInfo] = {
     "NodeResourcesFit": _info(
         "preFilter", "filter", "preScore", "score", args=NodeResourcesFitArgs
     ),
+    "VolumeRestrictions": _info("preFilter", "filter"),
+    "NodeVolumeLimits": _info("preFilter", "filter", args=NodeVolumeLimitsArgs),
+    "VolumeBinding": _info(
+        "preFilter",
+        "filter",
+        "preScore",
+        "score",
+        "reserve",
+        "preBind",
+        args=VolumeBindingArgs,
+    ),
+    "VolumeZone": _info("preFilter", "filter"),
     "PodTopologySpread": _info(
         "preFilter", "filter", "preScore", "score", args=PodTopologySpreadArgs
     ),
@@ -146,7 +160,9 @@ BUILT_IN: dict[str, PluginInfo] = {
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
 
-OFF_BY_DEFAULT: frozenset[str] = frozenset()
+OFF_BY_DEFAULT: frozenset[str] = frozenset(
+    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
+)
 """Plugins of this package that act only where a profile names them."""
 
 _WEIGHTS = {
@@ -160,14 +176,10 @@ _WEIGHTS = {
 DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
     PluginUse(name, _WEIGHTS.get(name, 1)) for name in BUILT_IN if name not in OFF_BY_DEFAULT
 )
-"""Kubernetes' default plugins and weights (default_plugins.go, v1.36), no volumes, no devices."""
+"""Kubernetes' default plugins and weights (default_plugins.go, v1.36), no devices."""
 
 WITHOUT_EFFECT = frozenset(
     {
-        "VolumeRestrictions",
-        "NodeVolumeLimits",
-        "VolumeBinding",
-        "VolumeZone",
         "DynamicResources",
         "NodeDeclaredFeatures",
         "GangScheduling",

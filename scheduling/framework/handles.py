@@ -8,8 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from clusterstate.objects.meta import Manifest
-from scheduling.framework.interface import Plugin
+from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_table import Assumed
 
 
 class WaitingPod(Protocol):
@@ -101,4 +102,30 @@ class WantsStoredPods(Plugin, Protocol):
 
     def use_stored_pods(self, pods: StoredPods) -> None:
         """Keep the handle; called once, before anything else, where pods are stored."""
+        ...
+
+
+class VolumeStore(Protocol):
+    """Where what was decided about claims is written; there is none in a simulation."""
+
+    def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
+        """Write what was decided, once; return whether all claims are bound now.
+
+        Args:
+            state: of the pod's binding cycle.
+            taken: the pod's node, and what is bound and made for it.
+            timeout: seconds after which an unbound claim is an error.
+
+        Raises:
+            BinderError: it cannot come to pass any more.
+        """
+        ...
+
+
+@runtime_checkable
+class WantsVolumeStore(Plugin, Protocol):
+    """A plugin that binds claims."""
+
+    def use_volume_store(self, store: VolumeStore) -> None:
+        """Keep the handle; called once, before anything else, where objects are stored."""
         ...

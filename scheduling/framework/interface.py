@@ -30,6 +30,7 @@ from scheduling.framework.types import (
     PodRecord,
     Victims,
 )
+from scheduling.framework.volume_table import VolumeTable
 
 Scores = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
@@ -54,8 +55,9 @@ class CycleState:
     ``victim_search`` is a quick dry run of preemption, ``None`` where the engine offers none;
     ``tells_candidates``: whether a nomination must name all candidates. ``pod_name``
     (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
-    scheduling class. A binding cycle may go on in another process or after a restart; it then finds
-    the notes that are plain data (``plain_notes``) and no others.
+    scheduling class. ``volumes``: the snapshot's table for Reserve and Unreserve, ``None`` where no
+    snapshot is at hand. A binding cycle may go on in another process or after a restart; it then
+    finds the notes that are plain data (``plain_notes``) and no others.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class CycleState:
         "skip_score",
         "tells_candidates",
         "victim_search",
+        "volumes",
     )
 
     def __init__(
@@ -86,6 +89,7 @@ class CycleState:
         self.skip_score: set[str] = set()
         self.victim_search: VictimSearch | None = None
         self.tells_candidates = False
+        self.volumes: VolumeTable | None = None
 
     @property
     def random(self) -> np.random.Generator | None:
@@ -158,6 +162,7 @@ class CycleState:
         copy.pod_name, copy.pod_uid = self.pod_name, self.pod_uid
         copy.victim_search = self.victim_search
         copy.tells_candidates = self.tells_candidates
+        copy.volumes = self.volumes
         return copy
 
 
@@ -425,6 +430,18 @@ class Reserve(Plugin, Protocol):
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Give back, also when nothing was set aside."""
+        ...
+
+
+@runtime_checkable
+class Selective(Plugin, Protocol):
+    """A plugin whose Reserve, PreBind and PostBind concern some pods alone.
+
+    The others are decided and bound in bulk, as if the profile did not have it at these points.
+    """
+
+    def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether the plugin may have something to do for a pod of the class now."""
         ...
 
 

@@ -15,6 +15,7 @@ from clusterstate.objects.node import Node, Taint
 from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+from scheduling.framework.volume_table import VolumeTable
 
 Rows = npt.NDArray[np.intp]
 """Row numbers of the node table, in the order in which nodes are looked at."""
@@ -41,6 +42,7 @@ class NodeTable(Protocol):
     taint_sets: list[tuple[Taint, ...]]
     node_version: int
     peer_version: int
+    volumes: VolumeTable
 
     @property
     def node_count(self) -> int:
@@ -90,7 +92,11 @@ class NodeTable(Protocol):
         ...
 
     def peer_stamp(self, info: PodInfo) -> int:
-        """A number that changes when terms about the class become known."""
+        """A number that changes when something becomes known that decides about the class."""
+        ...
+
+    def claim_users(self, namespace: str, name: str) -> int:
+        """How many pods on known nodes use a claim."""
         ...
 
     def has_term_about(self, info: PodInfo) -> bool:
@@ -124,6 +130,15 @@ class NodeTable(Protocol):
         """The selector of the services and controllers of a pod, ``None`` when it has none."""
         ...
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether a dry run counts other pods than ``pods_on`` lists."""
+        ...
+
+    def counted_on(self, row: int) -> Sequence[PodInfo]:
+        """The class of each pod that is counted on a row, in a dry run, too."""
+        ...
+
     def request_vector(self, info: PodInfo) -> npt.NDArray[np.int64]:
         """Requests by resource column, int64 (resources,)."""
         ...
@@ -140,6 +155,11 @@ class NodeTable(Protocol):
         self, nominated: Mapping[int, Sequence[PodInfo]]
     ) -> AbstractContextManager[None]:
         """Count nominated pods on their nodes for a while."""
+        ...
+
+    @property
+    def log_end(self) -> int:
+        """Position after the last entry of the log of touched rows."""
         ...
 
     def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:

@@ -93,6 +93,25 @@ class DefaultPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="c
     min_candidate_nodes_absolute: int = 100
 
 
+class VolumeBindingArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Arguments of VolumeBinding.
+
+    ``bind_timeout_seconds``: how long volumes of a placed pod may take. ``shape``: use of a class's
+    volumes (%) to score (0-10), empty without scores; ``storage_capacity_scoring`` stands for the
+    alpha gate of that name.
+    """
+
+    bind_timeout_seconds: int = 600
+    storage_capacity_scoring: bool = False
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+class NodeVolumeLimitsArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Arguments of NodeVolumeLimits; the one stands for the alpha gate VolumeLimitScaling."""
+
+    volume_limit_scaling: bool = False
+
+
 MOST_AGE_POINTS = 1_000_000_000
 """With so many a pod that waited for a minute goes before all priorities that users may give."""
 
@@ -120,6 +139,8 @@ Args = (
     | InterPodAffinityArgs
     | DefaultPreemptionArgs
     | PrioritySortArgs
+    | VolumeBindingArgs
+    | NodeVolumeLimitsArgs
     | RawArgs
     | msgspec.Struct
 )
@@ -338,13 +359,41 @@ def _priority_sort(args: Field) -> Args:
     return PrioritySortArgs(age_points_per_minute=points)
 
 
+def _volume_binding(args: Field) -> Args:
+    timeout = args.integer("bindTimeoutSeconds", 600)
+    if timeout < 0:
+        text = "invalid BindTimeoutSeconds, should not be a negative value"
+        args.error("bindTimeoutSeconds", timeout, text)
+    scoring = args.boolean("storageCapacityScoring", default=False)
+    shape: tuple[UtilizationShapePoint, ...] = ()
+    if args.has("shape"):
+        if scoring:
+            shape = _shape(args)
+        else:
+            text = "unexpected field `shape`, StorageCapacityScoring feature gate is disabled"
+            args.error("shape", args.take("shape"), text)
+    elif scoring:
+        points = ((0, 10), (100, 0))
+        shape = tuple(UtilizationShapePoint(utilization=at, score=of) for at, of in points)
+    return VolumeBindingArgs(
+        bind_timeout_seconds=timeout, storage_capacity_scoring=scoring, shape=shape
+    )
+
+
+def _node_volume_limits(args: Field) -> Args:
+    scaling = args.boolean("volumeLimitScaling", default=False)
+    return NodeVolumeLimitsArgs(volume_limit_scaling=scaling)
+
+
 READERS: dict[str, Callable[[Field], Args]] = {
     "DefaultPreemption": _default_preemption,
     "InterPodAffinity": _inter_pod_affinity,
     "NodeAffinity": _node_affinity,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
+    "NodeVolumeLimits": _node_volume_limits,
     "PodTopologySpread": _pod_topology_spread,
     "PrioritySort": _priority_sort,
+    "VolumeBinding": _volume_binding,
 }
 """By plugin; a plugin without a reader takes no arguments, or is not of this package."""

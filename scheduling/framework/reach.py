@@ -1,7 +1,8 @@
 """Which pods a counter or a term can mean, as something that can be looked up.
 
-An *anchor* is a label with its value, a namespace, or that a pod wants host ports. What is filed
-under anchors of which every pod it means has at least one need not be compared with all others.
+An *anchor* is a label with its value, a namespace, or that a pod has host ports or disks. What is
+filed under anchors of which every pod it means has at least one need not be compared with all
+others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from scheduling.framework.types import AffinityTerm, PodInfo
 Anchor = tuple[str | None, str, str]
 """Namespace (``None``: any), label key and value; both empty: every pod of the namespace."""
 HOST_PORT: Anchor = (None, "", "host port")
+VOLUMES: Anchor = (None, "", "volumes")
 _FEW_VALUES = 8
 
 
@@ -25,6 +27,8 @@ def anchors_of(info: PodInfo) -> Iterator[Anchor]:
             yield namespace, key, value
     if info.host_ports:
         yield HOST_PORT
+    if info.volumes:
+        yield VOLUMES
 
 
 def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Anchor, ...]:

@@ -27,8 +27,10 @@ from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
 from scheduling.framework.handles import (
     StoredPods,
+    VolumeStore,
     WaitingPods,
     WantsStoredPods,
+    WantsVolumeStore,
     WantsWaitingPods,
 )
 from scheduling.framework.interface import (
@@ -53,6 +55,7 @@ from scheduling.framework.interface import (
     Reserve,
     Score,
     Scores,
+    Selective,
     looks_at_nodes,
 )
 from scheduling.framework.node_table import NodeTable, Rows
@@ -104,6 +107,7 @@ class Framework(FilterPoint):
         plugins: instances by name; all that the profile names.
         waiting_pods: what plugins that want it see of pods that wait on Permit.
         stored_pods: what plugins that want it see of pods beyond their scheduling classes.
+        volume_store: where VolumeBinding writes what it decided.
         meter: told how long each call of a plugin takes; ``None`` for none.
 
     Raises:
@@ -117,6 +121,7 @@ class Framework(FilterPoint):
         *,
         waiting_pods: WaitingPods | None = None,
         stored_pods: StoredPods | None = None,
+        volume_store: VolumeStore | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.profile = profile
@@ -130,6 +135,8 @@ class Framework(FilterPoint):
                 _prepared(name, "use_waiting_pods", plugin.use_waiting_pods, waiting_pods)
             if stored_pods is not None and isinstance(plugin, WantsStoredPods):
                 _prepared(name, "use_stored_pods", plugin.use_stored_pods, stored_pods)
+            if volume_store is not None and isinstance(plugin, WantsVolumeStore):
+                plugin.use_volume_store(volume_store)
             if isinstance(plugin, EventsToRegister):
                 self.events[name] = _events_of(name, plugin)
         forms = {name: adapted(plugin) for name, plugin in plugins.items()}
@@ -194,11 +201,20 @@ class Framework(FilterPoint):
             if isinstance(form, PreFilterExtensions)
         ]
 
-    @property
+    @cached_property
     def decides_alone(self) -> bool:
         """Whether each pod must be reserved and permitted before the next one is decided."""
-        plugins = (self.reserve_plugins, self.permit_plugins, self.post_bind_plugins)
-        return any(plugins) or self.works_before_binding
+        plugins = (*self.reserve_plugins, *self.permit_plugins, *self.post_bind_plugins)
+        return self.works_before_binding or not all(isinstance(one, Selective) for one in plugins)
+
+    @cached_property
+    def _selective(self) -> tuple[Selective, ...]:
+        plugins = (*self.reserve_plugins, *self.pre_bind_plugins, *self.post_bind_plugins)
+        return tuple({id(one): one for one in plugins if isinstance(one, Selective)}.values())
+
+    def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Whether a pod must be reserved before the next one is decided, whatever others must."""
+        return any(plugin.concerns(pod, snapshot) for plugin in self._selective)
 
     @cached_property
     def finds_one(self) -> bool:
@@ -245,11 +261,14 @@ class Framework(FilterPoint):
         points = ("preFilter", "filter")
         return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
 
-    @property
+    @cached_property
     def works_before_binding(self) -> bool:
-        """Whether binding takes more than writing the node down: PreBind, or a Bind of its own."""
+        """Whether binding takes more than writing the node down: PreBind, or a Bind of its own.
+
+        It may for single pods all the same (``concerns``).
+        """
         own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
-        return own or bool(self.pre_bind_plugins)
+        return own or not all(isinstance(one, Selective) for one in self.pre_bind_plugins)
 
     # --- scheduling cycle ------------------------------------------------------------------------
 

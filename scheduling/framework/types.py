@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from clusterstate.objects.labels import Selector
 from clusterstate.objects.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
-from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.objects.pod import Pod, Toleration, Volume
 from scheduling.framework.status import Code, Status
 
 HostPort = tuple[str, str, int]
@@ -76,6 +76,7 @@ class PodInfo:
         "affinity",
         "amounts",
         "anti_affinity",
+        "claims",
         "container_count",
         "digest",
         "gates",
@@ -104,6 +105,7 @@ class PodInfo:
         "scored_requests",
         "toleration_key",
         "tolerations",
+        "volumes",
     )
 
     pod: Pod
@@ -125,6 +127,10 @@ class PodInfo:
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
+    volumes: tuple[Volume, ...]
+    """Those of the pod's volumes that matter to where it goes: claims and disks."""
+    claims: tuple[str, ...]
+    """Names of the claims among them, in the pod's namespace."""
     container_count: int
     gates: tuple[str, ...]
     affinity: tuple[AffinityTerm, ...]
@@ -134,7 +140,7 @@ class PodInfo:
     problem: str
     """Which of the four lists of affinity terms do not parse, and why; they are empty then."""
     peer_key: bytes
-    """Content of what other pods see: namespace, labels, affinity terms, host ports."""
+    """Content of what other pods see: namespace, labels, affinity terms, host ports, volumes."""
     placement_key: bytes
     """Content of node selector, required node affinity and tolerations."""
     toleration_key: bytes

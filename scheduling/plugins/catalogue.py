@@ -14,7 +14,7 @@ from scheduling.framework import documents
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.extenders import ExtenderArgs
-from scheduling.framework.handles import StoredPods, WaitingPods
+from scheduling.framework.handles import StoredPods, VolumeStore, WaitingPods
 from scheduling.framework.interface import Plugin
 from scheduling.framework.plugin_args import (
     DefaultPreemptionArgs,
@@ -22,9 +22,11 @@ from scheduling.framework.plugin_args import (
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    NodeVolumeLimitsArgs,
     PodTopologySpreadArgs,
     PrioritySortArgs,
     RawArgs,
+    VolumeBindingArgs,
 )
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
@@ -39,10 +41,14 @@ from scheduling.plugins.node_ports import NodePorts
 from scheduling.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduling.plugins.node_resources_fit import NodeResourcesFit
 from scheduling.plugins.node_unschedulable import NodeUnschedulable
+from scheduling.plugins.node_volume_limits import NodeVolumeLimits
 from scheduling.plugins.pod_topology_spread import PodTopologySpread
 from scheduling.plugins.priority_sort import PrioritySort
 from scheduling.plugins.scheduling_gates import SchedulingGates
 from scheduling.plugins.taint_toleration import TaintToleration
+from scheduling.plugins.volume_binding import VolumeBinding
+from scheduling.plugins.volume_restrictions import VolumeRestrictions
+from scheduling.plugins.volume_zone import VolumeZone
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -93,6 +99,14 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
         "NodeResourcesFit": lambda: NodeResourcesFit(
             of("NodeResourcesFit", NodeResourcesFitArgs, NodeResourcesFitArgs())
         ),
+        "VolumeRestrictions": VolumeRestrictions,
+        "NodeVolumeLimits": lambda: NodeVolumeLimits(
+            of("NodeVolumeLimits", NodeVolumeLimitsArgs, NodeVolumeLimitsArgs())
+        ),
+        "VolumeBinding": lambda: VolumeBinding(
+            of("VolumeBinding", VolumeBindingArgs, VolumeBindingArgs())
+        ),
+        "VolumeZone": VolumeZone,
         "PodTopologySpread": lambda: PodTopologySpread(
             of("PodTopologySpread", PodTopologySpreadArgs, PodTopologySpreadArgs()),
             empty_node_selector_term=affinity.empty_node_selector_term,
@@ -137,6 +151,7 @@ def build_framework(
     *,
     waiting_pods: WaitingPods | None = None,
     stored_pods: StoredPods | None = None,
+    volume_store: VolumeStore | None = None,
     meter: Meter | None = None,
 ) -> Framework:
     """Return the profile's plugins, ready to run.
@@ -146,5 +161,10 @@ def build_framework(
     """
     plugins = build_plugins(profile)
     return Framework(
-        profile, plugins, waiting_pods=waiting_pods, stored_pods=stored_pods, meter=meter
+        profile,
+        plugins,
+        waiting_pods=waiting_pods,
+        stored_pods=stored_pods,
+        volume_store=volume_store,
+        meter=meter,
     )

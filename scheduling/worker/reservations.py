@@ -124,6 +124,7 @@ class Reservations:
         The snapshot counts the pod on its node already, and no longer when it was refused.
         """
         pod_id, info, node_name = cast(int, pod.key), pod.info, decision.node_name
+        state.volumes = self._mirror.snapshot.volumes
         waits: dict[str, float] = {}
         try:
             status = framework.reserve(state, info, node_name)
@@ -138,6 +139,7 @@ class Reservations:
             self._mirror.snapshot.unnominate(pod_id)
             return _refused(decision, status)
         self._to_activate.update(dict.fromkeys(state.take_pods_to_activate()))
+        works = framework.works_before_binding or framework.concerns(info, self._mirror.snapshot)
         self._pods[pod_id] = ReservedPod(
             pod_id=pod_id,
             pod=info,
@@ -145,7 +147,8 @@ class Reservations:
             framework=framework,
             revision=revision,
             state=state,
-            step=WAITING if waits else BINDING if framework.works_before_binding else READY,
+            step=WAITING if waits else BINDING if works else READY,
+            works=works,
             since=now,
             waits={plugin: now + seconds for plugin, seconds in waits.items()},
             stored=False,
@@ -165,7 +168,7 @@ class Reservations:
                 continue
             framework = cast(Framework, pod.framework)
             if pod.step == WAITING and not pod.waits:  # allowed by a pod of the same batch
-                pod.step = BINDING if framework.works_before_binding else READY
+                pod.step = _next_step(pod)
             if pod.step == READY:
                 ready.append(self._binding(pod))
                 pod.submitted = True
@@ -272,6 +275,7 @@ class Reservations:
         """Return a pod that was reserved before the restart; its plugins reserve it again."""
         framework = self._framework_at(row.profile_revision, row.profile)
         state = CycleState(pod_key=row.pod_id)
+        state.volumes = self._mirror.snapshot.volumes
         state.pod_name, state.pod_uid = f"{row.namespace}/{row.name}", row.uid
         for key, value in row.notes.items():
             state.write(key, value)
@@ -287,6 +291,14 @@ class Reservations:
             since=row.since.timestamp(),
             waits={name: due.timestamp() for name, due in row.waits.items()},
             stored=True,
+            works=row.step == BINDING
+            or (
+                framework is not None
+                and (
+                    framework.works_before_binding
+                    or framework.concerns(info, self._mirror.snapshot)
+                )
+            ),
         )
         if framework is None:
             text = f"profile {row.profile} of revision {row.profile_revision} cannot be used"
@@ -502,7 +514,7 @@ def names(states: Sequence[CycleState]) -> None:
 
 
 def _next_step(pod: ReservedPod) -> str:
-    return BINDING if pod.framework and pod.framework.works_before_binding else READY
+    return BINDING if pod.framework and pod.works else READY
 
 
 def _refusal(pod: ReservedPod, status: Status) -> Refusal:

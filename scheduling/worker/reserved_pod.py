@@ -32,6 +32,8 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
     refused: Status | None = None
     allowed_by: set[str] = msgspec.field(default_factory=set)
     submitted: bool = False
+    works: bool = False
+    """Whether plugins have work to do for it before it is bound."""
 
     @property
     def is_nominated(self) -> bool:

@@ -12,7 +12,8 @@
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import cast
 
 import structlog
@@ -392,7 +393,7 @@ class Scheduler:
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
         """Return the pods of a batch whose decisions may lean on those of others."""
-        if self.reservations.count or self.binder.has_leaning or self._reserves:
+        if self.reservations.count or self.binder.has_leaning or self._reserves(batch):
             self.binder.take_turns(batch)
         snapshot = self.mirror.snapshot
         classes = {pod.class_id: pod for pod in batch}
@@ -407,9 +408,15 @@ class Scheduler:
         }
         return {pod.pod_id for pod in batch if pod.class_id in leaning} if leaning else ()
 
-    @property
-    def _reserves(self) -> bool:
-        return any(framework.decides_alone for framework in self._profiles.frameworks.values())
+    def _reserves(self, batch: Sequence[PendingPod]) -> bool:
+        """Return whether a pod may be reserved: every one of a profile, or one of the batch."""
+        frameworks = self._profiles.frameworks
+        return any(framework.decides_alone for framework in frameworks.values()) or any(
+            frameworks[pod.spec.spec.scheduler_name].concerns(
+                self.mirror.info(pod.class_id), self.mirror.snapshot
+            )
+            for pod in {pod.class_id: pod for pod in batch}.values()
+        )
 
     def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
         made = Decisions()
@@ -425,26 +432,45 @@ class Scheduler:
                 for pod in pods
             ]
             options = Options(seed=self._seeds())
-            decisions: Sequence[Decision]
-            if framework.decides_alone:
-                decisions = self._reserve_each(framework, places, options, now)
-                made.extend(decisions)
-            else:
-                decisions = schedule_batch(
-                    snapshot,
-                    framework,
-                    places,
-                    options,
-                    start=self._starts.get(name, 0),
-                    decider=self._decider(name),
-                )
-                for part in decisions.parts:
-                    made.extend(part)
-            self._starts[name] = made.next_start
+            draw = 0
+            for alone, run in self._runs(framework, places):
+                if alone:
+                    made.extend(self._reserve_each(framework, run, options, now, draw=draw))
+                else:
+                    decisions = schedule_batch(
+                        snapshot,
+                        framework,
+                        run,
+                        options,
+                        start=self._starts.get(name, 0),
+                        draw=draw,
+                        decider=self._decider(name),
+                    )
+                    for part in decisions.parts:
+                        made.extend(part)
+                draw += len(run)
+                self._starts[name] = made.next_start
         return made
 
+    def _runs(
+        self, framework: Framework, pods: Sequence[PodToPlace]
+    ) -> Iterator[tuple[bool, Sequence[PodToPlace]]]:
+        """Yield the pods in order, in runs of those that are reserved one by one and of others."""
+        snapshot = self.mirror.snapshot
+        if framework.decides_alone:
+            yield True, pods
+            return
+        for alone, run in groupby(pods, lambda pod: framework.concerns(pod.info, snapshot)):
+            yield alone, list(run)
+
     def _reserve_each(
-        self, framework: Framework, pods: Sequence[PodToPlace], options: Options, now: float
+        self,
+        framework: Framework,
+        pods: Sequence[PodToPlace],
+        options: Options,
+        now: float,
+        *,
+        draw: int,
     ) -> list[Decision]:
         """Decide pods one by one, each with Reserve and Permit before the next (R150).
 
@@ -452,20 +478,20 @@ class Scheduler:
         """
         snapshot = self.mirror.snapshot
         decider = None if framework.chooses_by_itself else self._decider(framework.scheduler_name)
-        states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
+        states = [new_state(pod, options, number) for number, pod in enumerate(pods, draw)]
         reservations.names(states)
         framework.prepare([pod.info for pod in pods], snapshot)
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
-        for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):
+        for number, (pod, state) in enumerate(zip(pods, states, strict=True), draw):
             if decider is None:
                 decision = schedule_pod(
-                    snapshot, framework, pod, options, draw=draw, start=start, state=state
+                    snapshot, framework, pod, options, draw=number, start=start, state=state
                 )
                 assume_or_nominate(snapshot, pod, decision)
             else:
                 (decision,) = schedule_batch(
-                    snapshot, framework, [pod], options, draw=draw, start=start, decider=decider
+                    snapshot, framework, [pod], options, draw=number, start=start, decider=decider
                 )
             start = decision.next_start
             if decision.scheduled:

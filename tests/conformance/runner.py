@@ -28,10 +28,7 @@ NOT_JUDGED_YET = {
     "gangs",
     "podgroupvalidation",
     "queueinghints",
-    "schedulevolumes",
     "storagevalidation",
-    "volumebinder",
-    "volumes",
 }
 Check = Callable[[dict[str, Any]], str | None]
 

@@ -13,6 +13,7 @@ them belong to one object. Its class is written in floors: each extends the one 
 arrays that it names::
 
     __init__    Snapshot: everything
+    looked_up   LookedUp: volumes, claims and the like, and what assumed pods take of them
     counters    PodCounters: weighted counts of pods by row, for affinity, spreading, ports
     many        ManyPods: thousands of pods at once, in columns
     pods        PodColumns: the pods on nodes, the sums of each row, assumed pods
@@ -34,17 +35,17 @@ services and controllers select with it, ``nomination_version`` changes of nomin
 Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 
-from scheduling.engine.snapshot.counters import PodCounters
+from scheduling.engine.snapshot.looked_up import LookedUp
 from scheduling.engine.snapshot.workloads import Workloads
 
 
-class Snapshot(PodCounters, Workloads):
+class Snapshot(LookedUp, Workloads):
     """All nodes, the pods on them, and the objects that scheduling looks up.
 
     ``revision``: of the change log, up to which the feeder has followed.
     """
 
     def __init__(self, *, capacity: int = 64) -> None:
-        PodCounters.__init__(self, capacity)
+        LookedUp.__init__(self, capacity)
         Workloads.__init__(self)
         self.revision = 0

@@ -41,6 +41,8 @@ class ClassColumns(NodeColumns):
         self._looked_up: set[str] = set()
         # By kind, namespace and name of a controller: the peers of classes that it owns.
         self._owned: dict[tuple[str, str, str], set[int]] = {}
+        # By namespace and name of a claim: the peers of classes that use it.
+        self._claimed: dict[tuple[str, str], dict[int, None]] = {}
         self.peer_version = 0
         self.lowest_priority = NO_PRIORITY
         """The lowest priority of all classes that were ever known."""
@@ -70,6 +72,8 @@ class ClassColumns(NodeColumns):
         if info.owner is not None:
             _, kind, name = info.owner
             self._owned.setdefault((kind, info.namespace, name), set()).add(info.peer)
+        for claim in info.claims:
+            self._claimed.setdefault((info.namespace, claim), {})[info.peer] = None
         self.classes.append(info)
         self._vectors.append(vector)
         if info.index == len(self._class_priority):

@@ -1,0 +1,105 @@
+"""What plugins look up beside nodes and pods, and what placed pods do with it: volumes."""
+
+from collections.abc import Hashable, Sequence
+
+import msgspec
+
+from clusterstate.objects.volume_matching import MatchingError
+from scheduling.engine.snapshot.counters import PodCounters
+from scheduling.framework.arrays import Int32
+from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_binder import (
+    BinderError,
+    NodeSeen,
+    find_pod_volumes,
+    meta_of,
+    pod_volume_claims,
+)
+from scheduling.framework.volume_table import VolumeTable
+
+
+class LookedUp(PodCounters):
+    """Objects by kind and name; assumed pods take what they found on their nodes."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.volumes = VolumeTable()
+
+    def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
+        """Add or replace an object of a kind that plugins look up; return what it replaced."""
+        return self.volumes.set(value)
+
+    def remove_object(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
+        """Remove one; return it, ``None`` where it was not known."""
+        return self.volumes.remove(kind, namespace, name)
+
+    def peer_stamp(self, info: PodInfo) -> int:
+        """Return a number that changes when something becomes known that decides about a class.
+
+        Terms about it, services and controllers that select it, and objects that it uses.
+        """
+        found = super().peer_stamp(info)
+        # Both only grow, so no two states have the same sum.
+        return found + self.volumes.version if info.volumes else found
+
+    def claim_users(self, namespace: str, name: str) -> int:
+        """Return how many pods on known nodes use a claim."""
+        pods = self._peers.pods
+        users = sum(pods[peer] for peer in self._claimed.get((namespace, name), ()))
+        for info, _ in self._counted_nominated:
+            users += info.namespace == namespace and name in info.claims
+        return users
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether a dry run counts other pods than ``pods_on`` lists."""
+        return bool(self._detached or self._counted_nominated)
+
+    def counted_on(self, row: int) -> list[PodInfo]:
+        """Return the class of each pod that is counted on a row, in a dry run, too."""
+        found = [one.info for one in self.pods_on(row) if one.slot not in self._detached]
+        return found + [info for info, at in self._counted_nominated if at == row]
+
+    def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
+        """Count a pod that was just decided, with the volumes that it gets on its node."""
+        super().assume(key, info, row)
+        if info.claims:
+            self._take_volumes(key, info, row)
+
+    def confirm(
+        self,
+        key: Hashable,
+        info: PodInfo,
+        node_name: str,
+        *,
+        start_time: float | None = None,
+        terminating: bool = False,
+    ) -> bool:
+        """Confirm a pod that is known with the same class and node; return whether it is."""
+        found = super().confirm(
+            key, info, node_name, start_time=start_time, terminating=terminating
+        )
+        if found and info.claims:
+            self.volumes.forget(key)  # the stored objects say it now
+        return found
+
+    def remove_pod(self, key: Hashable) -> None:
+        """Forget a pod. Unknown: nothing happens."""
+        self.volumes.forget(key)
+        super().remove_pod(key)
+
+    def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
+        """Forget many pods on live rows at once, as ``remove_pod`` would one after the other."""
+        for key in keys:
+            self.volumes.forget(key)
+        super().remove_pods(keys, slots)
+
+    def _take_volumes(self, key: Hashable, info: PodInfo, row: int) -> None:
+        table, name = self.volumes, self.node_name(row)
+        try:
+            claims = pod_volume_claims(table, meta_of(info), info.volumes)
+            if claims.delayed:
+                seen = NodeSeen(name, self.node(row).metadata.labels, table.csi_node(name))
+                table.assume(key, find_pod_volumes(table, claims, seen)[0].assumed(name))
+        except (BinderError, MatchingError):
+            return  # nothing is taken; who asks for the pod again is told why

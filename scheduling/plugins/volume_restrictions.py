@@ -1,0 +1,127 @@
+"""VolumeRestrictions: disks that one pod may use at a time, and claims of ReadWriteOncePod.
+
+Rule: plugins/volumerestrictions/volume_restrictions.go, v1.36. Both are counts of pods, which
+follow whoever is put on a node or taken off it, so preemption needs nothing more.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from clusterstate.objects.pod import Volume
+from clusterstate.objects.storage import READ_WRITE_ONCE_POD
+from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.reach import VOLUMES, Reach
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
+from scheduling.framework.tables import Counter
+from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_binder import not_found
+
+NAME = "VolumeRestrictions"
+DISK = "node(s) had no available disk"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already "
+    "in-use by another pod"
+)
+
+
+def is_disk(volume: Volume) -> bool:
+    """Return whether only some pods may share the volume."""
+    return (
+        volume.gce_persistent_disk is not None
+        or volume.aws_elastic_block_store is not None
+        or volume.rbd is not None
+        or volume.iscsi is not None
+    )
+
+
+def conflict(one: Volume, other: Volume) -> bool:
+    """Return whether two volumes are one disk, and pods may not share it."""
+    disk, there = one.gce_persistent_disk, other.gce_persistent_disk
+    if disk and there and disk.pd_name == there.pd_name:
+        return not (disk.read_only and there.read_only)
+    block, held = one.aws_elastic_block_store, other.aws_elastic_block_store
+    if block and held:
+        return block.volume_id == held.volume_id
+    target, used = one.iscsi, other.iscsi
+    if target and used and target.iqn == used.iqn:
+        return not (target.read_only and used.read_only)
+    image, mounted = one.rbd, other.rbd
+    if image and mounted and not set(image.monitors).isdisjoint(mounted.monitors):
+        same = (image.pool, image.image) == (mounted.pool, mounted.image)
+        return same and not (image.read_only and mounted.read_only)
+    return False
+
+
+class VolumeRestrictions:
+    """Filter on disks and claims in use."""
+
+    name = NAME
+    filter_locality = Locality.PODS
+    score_locality = Locality.NODE
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing for pods without such disks and claims."""
+        if not pod.volumes:
+            return ()
+        found = self._exclusive(pod, snapshot)
+        restricted = isinstance(found, Status) or found or any(map(is_disk, pod.volumes))
+        return None if restricted else ()
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Reject a pod whose claims are missing; Skip where nothing can be in its way."""
+        if not pod.volumes:
+            return None, SKIP
+        claims = self._exclusive(pod, snapshot)
+        if isinstance(claims, Status):
+            return None, claims
+        if any(map(is_disk, pod.volumes)):
+            return None, SUCCESS
+        used = any(snapshot.claim_users(pod.namespace, name) for name in claims)
+        return None, SUCCESS if used else SKIP
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes where a pod has the disk, and all while a pod anywhere has the claim."""
+        taken = np.zeros(len(rows), np.bool_)
+        disks = tuple(volume for volume in pod.volumes if is_disk(volume))
+        if disks:
+            taken = self._holders(disks, snapshot).rows[rows] > 0
+        claims = self._exclusive(pod, snapshot)
+        in_use = not isinstance(claims, Status) and any(
+            snapshot.claim_users(pod.namespace, name) for name in claims
+        )
+        if not in_use:
+            return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, DISK)
+        return FilterResult(
+            np.full(len(rows), Code.UNSCHEDULABLE, np.uint8),
+            np.where(taken, 0, 1).astype(np.int32),
+            ((DISK,), (IN_USE,)),
+        )
+
+    def _exclusive(self, pod: PodInfo, snapshot: NodeTable) -> Sequence[str] | Status:
+        """Return the pod's claims that one pod may use at a time, or why it can go nowhere."""
+        found = []
+        for volume in pod.volumes:
+            if volume.persistent_volume_claim is None:
+                continue
+            name = volume.persistent_volume_claim.claim_name
+            claim = snapshot.volumes.claim(pod.namespace, name)
+            if claim is None:
+                return unresolvable(not_found(name))
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes:
+                found.append(name)
+        return found
+
+    def _holders(self, disks: tuple[Volume, ...], snapshot: NodeTable) -> Counter:
+        """Return the count of pods that have one of the disks."""
+
+        def holds(other: PodInfo) -> int:
+            return int(any(conflict(mine, theirs) for mine in disks for theirs in other.volumes))
+
+        key = (NAME, "disks", disks)
+        return snapshot.counter(key, holds, live_only=False, reach=Reach((VOLUMES,)))
