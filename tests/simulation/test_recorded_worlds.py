@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.manifests import difference
-from tests.conformance.runner import files, folder, missing
+from tests.conformance.runner import files, folders, missing
 from tests.simulation.builders import simulate
 
 CASES = 250
@@ -37,9 +37,9 @@ CONFIGURATION = {
 
 
 def cases(area: str) -> Iterator[dict[str, Any]]:
-    if not folder().is_dir():
-        pytest.skip(missing(folder()))
-    for file in files(folder()).get(area, []):
+    if not any(one.is_dir() for one in folders()):
+        pytest.skip(missing(folders()))
+    for file in files(folders()).get(area, []):
         with file.open() as lines:
             yield from map(json.loads, lines)
 
