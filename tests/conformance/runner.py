@@ -24,7 +24,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_FOLDERS = [PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-next"]
 # Areas that are recorded and that nothing here can judge yet: their cases are skipped.
 NOT_JUDGED_YET = {
-    "drafit",
     "gangs",
     "podgroupvalidation",
     "queueinghints",

@@ -8,7 +8,7 @@ Source: pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go, v1
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
@@ -39,6 +39,10 @@ def _plain_sum(numbers: Sequence[float]) -> float:
     return total
 
 
+ByDevices = Callable[[PlacedNode, str, int], tuple[int, int, int] | None]
+"""Returns what ``capacity_and_use`` does, for a resource that devices serve on a node."""
+
+
 class NodeResourcesBalancedAllocation(Rule[None, dict[str, int]]):
     """Scores by the resources named in ``resources``."""
 
@@ -47,6 +51,7 @@ class NodeResourcesBalancedAllocation(Rule[None, dict[str, int]]):
 
     def __init__(self, *, resources: Sequence[str] = ("cpu", "memory")) -> None:
         self.resources = tuple(resources)
+        self.by_devices: ByDevices = lambda node, name, want: None
 
     def pre_score(
         self, pod: Pod, cluster: Cluster, candidates: Sequence[PlacedNode]
@@ -62,7 +67,9 @@ class NodeResourcesBalancedAllocation(Rule[None, dict[str, int]]):
         """Compare the balance with and without the pod."""
         assert state is not None
         found = [
-            capacity_and_use(node, name, state[name], defaults=False) for name in self.resources
+            capacity_and_use(node, name, state[name], defaults=False)
+            or self.by_devices(node, name, state[name])
+            for name in self.resources
         ]
         uses = [use for use in found if use is not None]
         after = balance([(used, has) for has, used, _ in uses])

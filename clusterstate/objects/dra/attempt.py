@@ -18,6 +18,7 @@ from clusterstate.objects.document import parse_time
 from clusterstate.objects.dra import extended
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import AllocationError, Allocator, FailedOnNode, Features
+from clusterstate.objects.dra.pools import gather_pools
 from clusterstate.objects.dra.resourceclaim import (
     EXTENDED_CLAIM,
     FINALIZER,
@@ -34,7 +35,14 @@ from clusterstate.objects.dra.resourceclaim import (
     reserved_for,
 )
 from clusterstate.objects.dra.scoring import allocation_score
-from clusterstate.objects.dra.slices import NodeView, Place, SliceView
+from clusterstate.objects.dra.slices import (
+    CompileError,
+    DeviceView,
+    EvaluationError,
+    NodeView,
+    Place,
+    SliceView,
+)
 from clusterstate.objects.meta import Manifest
 
 SUCCESS, SKIP = "Success", "Skip"
@@ -111,6 +119,27 @@ class DeviceWorld:
             state.take(claim, consumable=consumable)
         return state
 
+    def extended_on(self, node: NodeView, resource: str) -> tuple[int, int]:
+        """Return how many devices serve an extended resource on a node, and how many are taken.
+
+        Rule: noderesources/resource_allocation.go ``calculateDRAExtendedResource...``, v1.36. A
+        device whose selectors fail does not count.
+        """
+        if (of_class := self.class_of(resource)) is None:
+            return 0, 0
+        selectors = [one["cel"]["expression"] for one in of_class["spec"].get("selectors") or ()]
+        state, serving, taken = self.allocated(), 0, 0
+        slices = list(self.slices.values())
+        for pool in gather_pools(slices, slices, node, partitionable=True):
+            for one in pool.slices:
+                for device in one.devices:
+                    if one.by_device and not device.place.matches(node):
+                        continue
+                    if all(_answers(device, expression) for expression in selectors):
+                        serving += 1
+                        taken += state.holds(device.id)
+        return serving, taken
+
     def claims_of(self, pod: Manifest, *, workload_claims: bool = False) -> list[Manifest]:
         """Return the claims of a pod, as they are in ``spec.resourceClaims``.
 
@@ -142,6 +171,13 @@ class DeviceWorld:
         except ClaimError as error:
             return Verdict(UNRESOLVABLE, str(error))
         return _OK
+
+
+def _answers(device: DeviceView, expression: str) -> bool:
+    try:
+        return device.matches(expression, lists=False)
+    except (CompileError, EvaluationError):
+        return False
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:
