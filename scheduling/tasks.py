@@ -66,9 +66,9 @@ def run_controllers(**_: object) -> None:
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
 def foresee_landings(**_: object) -> None:
     """Work out where pods would go that are about to leave for node labels."""
-    from scheduling.answers import questions
+    from scheduling.processes import landings
 
-    questions.foresee(steady_clock.now())
+    landings.foresee(steady_clock.now())
 
 
 @shared_task(name="scheduling.tasks.deliver_webhooks", ignore_result=True)

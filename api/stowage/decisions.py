@@ -15,6 +15,7 @@ from api.kinds.own import OwnViewSet
 from api.requests import Request
 from api.stowage.trail import may_see_pod
 from clusterstate.access.rules import Attributes
+from clusterstate.actions import scheduler_configuration
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.meta import Manifest
@@ -110,10 +111,12 @@ class ConfigurationViewSet(OwnViewSet):
         """Check and store a configuration; advice comes as warnings."""
         from scheduling.answers import questions
 
-        stored, warnings = questions.store_configuration(
-            request.data, by=self.user.name, now=clock.now()
+        replaces = questions.replaced_version(request.data)
+        text, warnings = scheduler_configuration.check(request.data)
+        scheduler_configuration.store(
+            document=text, by=self.user.name, now=clock.now(), replaces=replaces
         )
-        return replies.reply(stored, warnings=warnings)
+        return replies.reply(questions.stored_configuration(), warnings=warnings)
 
 
 def _explained(namespace: str, name: str, decision: int) -> Manifest:

@@ -21,10 +21,11 @@ from clusterstate import actors, changes, sql
 from clusterstate.actions import aside, brakes, controller_state, events, paces
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
-from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS, finish_deletions
+from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import document, ending, moments
 from clusterstate.objects.actor import acting, current
+from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.queries.brakes import NOTHING as NOTHING_HELD
 from clusterstate.queries.brakes import HeldBack, held_back, unless_held, zones_by_pod

@@ -9,6 +9,8 @@ from typing import Final
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import PodCondition
 
+DEFAULT_GRACE_SECONDS: Final = 30
+"""A pod's grace period where its spec says none."""
 TARGET: Final = "DisruptionTarget"
 """The type of the condition."""
 IN_TEXT: Final = f'"{TARGET}"'

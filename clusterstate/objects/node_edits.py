@@ -3,7 +3,7 @@
 Manifest in, manifest out. A plan foretells what such a change would do, and an operation makes it:
 both ask here what the node becomes. Each function leaves alone what it does not name, and gives the
 same when it is applied to its own result. What a write brings along (a cordon's taint, the time of
-a taint) is added by ``actions.nodes.settle_taints``.
+a taint) is added by ``objects.node_taints.settle_taints``.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.conf import settings
 
-from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS
+from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints

@@ -5,13 +5,14 @@ from datetime import datetime
 
 import msgspec
 import numpy as np
+from django.conf import settings
 
-from clusterstate.actions.nodes import settle_taints
 from clusterstate.admission.validation.nodes import validate_node_update
 from clusterstate.objects.errors import INVALID, NOT_FOUND, FieldError
 from clusterstate.objects.matching import NO_EXECUTE
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.node_taints import settle_taints
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.planning import nodes_by_name
@@ -71,7 +72,9 @@ class Nodes:
                     for one in wrong
                 ]
                 return
-            self.after[name] = settle_taints(edited, node, self._now)
+            self.after[name] = settle_taints(
+                edited, node, self._now, is_cloud=settings.EXTERNAL_CLOUD_PROVIDER
+            )
 
     def _deleted(self, name: str, changes: Sequence[Change]) -> bool:
         return any(

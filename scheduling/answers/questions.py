@@ -5,14 +5,13 @@ rows and are for any process.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
 import structlog
 
-from clusterstate import changes, decisions, locks, steady_clock
-from clusterstate.actions import evictions, scheduler_configuration
+from clusterstate import decisions, steady_clock
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import (
     INVALID,
@@ -20,9 +19,6 @@ from clusterstate.objects.errors import (
     FieldError,
     Invalid,
     NotFound,
-    ServiceUnavailable,
-    StatusError,
-    TooManyRequests,
 )
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_set
@@ -32,12 +28,11 @@ from clusterstate.objects.numbers import natural
 from clusterstate.objects.pod import Toleration
 from clusterstate.objects.selections import admits
 from clusterstate.queries import past
-from clusterstate.queries.eviction_timers import unforeseen
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
 from clusterstate.queries.pods import find_pod_id, find_pods
 from scheduling import simulation
-from scheduling.answers import advisor, replay
+from scheduling.answers import replay
 from scheduling.answers.live import LiveBase, World, empty_base
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.documents import default_configuration, parse
@@ -45,7 +40,6 @@ from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
 from scheduling.worker import profiles
-from scheduling.worker.mirror import FOLLOWED
 
 logger = structlog.get_logger(__name__)
 
@@ -117,8 +111,6 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 # --- landings ------------------------------------------------------------------------------------
 
-_FORESIGHT = timedelta(seconds=30)
-_LANDINGS_AT_ONCE = 200
 _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
@@ -165,45 +157,6 @@ def landings(world: World, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
 def landings_of(world: World, document: object) -> list[Manifest]:
     """Return ``landings`` of the pods in the document: ``[[namespace, name], ...]``."""
     return landings(world, msgspec.convert(document, list[tuple[str, str]]))
-
-
-def foresee(now: datetime) -> int:
-    """Note where the pods would go that are about to leave for node labels; return how many.
-
-    They leave only when this is known, or was not found out for a while.
-    """
-    with locks.alone(locks.LANDINGS) as mine:
-        return _foresee(now) if mine else 0
-
-
-def _foresee(now: datetime) -> int:
-    done = 0
-    if changes.settled(FOLLOWED).lacking:
-        return 0
-    while waiting := unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
-        found: dict[int, Manifest] = {}
-        try:
-            together = _ask_landings([(namespace, name) for _, namespace, name in waiting])
-            found = {row[0]: one for row, one in zip(waiting, together, strict=True)}
-        except (ServiceUnavailable, TooManyRequests) as error:
-            logger.info("landings_not_known", error=str(error))
-            return done
-        except StatusError as error:
-            # One that went meanwhile, or that is not admitted as it stands, spoils the rest.
-            logger.info("landings_one_by_one", error=str(error))
-            for pod_id, namespace, name in waiting:
-                try:
-                    (found[pod_id],) = _ask_landings([(namespace, name)])
-                except StatusError as alone:
-                    found[pod_id] = {"status": "unknown", "message": str(alone)}
-        evictions.note_landings(found, now=now)
-        done += len(found)
-    return done
-
-
-def _ask_landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
-    found: list[Manifest] = advisor.ask("landings", keys)
-    return found
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -326,30 +279,24 @@ def _as_configuration(document: Manifest, metadata: Manifest) -> Manifest:
     return head | {key: value for key, value in document.items() if key not in head}
 
 
-def store_configuration(document: object, *, by: str, now: datetime) -> tuple[Manifest, list[str]]:
-    """Check and store a configuration; return it as it is now in force, and advice.
-
-    With ``metadata.resourceVersion`` it replaces that version only. Older versions and ``Policy``
-    are stored as what they mean today. Takes effect within a second.
+def replaced_version(document: object) -> int | None:
+    """Return the version that a configuration is to replace, ``None`` for whichever is in force.
 
     Raises:
-        Invalid: with every wrong field.
-        Conflict: another version is in force than the one named.
-        BadRequest: ``metadata`` makes no sense.
+        BadRequest: it is no object, or its ``metadata`` makes no sense.
     """
     if not isinstance(document, dict):
         raise BadRequest("the body must be a KubeSchedulerConfiguration object")
     metadata = document.get("metadata") or {}
-    replaces: int | None = None
     if not isinstance(metadata, dict):
         raise BadRequest("metadata must be an object")
-    if version := metadata.get("resourceVersion"):
-        replaces = natural(version) if isinstance(version, str) else None
-        if replaces is None:
-            raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
-    text, warnings = scheduler_configuration.check(document)
-    scheduler_configuration.store(document=text, by=by, now=now, replaces=replaces)
-    return stored_configuration(), warnings
+    version = metadata.get("resourceVersion")
+    if not version:
+        return None
+    replaces = natural(version) if isinstance(version, str) else None
+    if replaces is None:
+        raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
+    return replaces
 
 
 def check_configuration(document: object) -> tuple[str, list[str]]:

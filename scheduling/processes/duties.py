@@ -306,9 +306,9 @@ def _foresee_landings(thread: OwnThread) -> None:
 
 
 def _foresee_all() -> None:
-    from scheduling.answers import questions  # NumPy, which comes when it is needed
+    from scheduling.processes import landings  # NumPy, which comes when it is needed
 
-    questions.foresee(steady_clock.now())
+    landings.foresee(steady_clock.now())
 
 
 _CLASSES_EVERY: Final = 10

@@ -11,9 +11,9 @@ from clusterstate.actions.stored import Stored
 from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
-from scheduling.answers import questions
 from scheduling.controllers.evictions import firing, timers
 from scheduling.framework.documents import default_configuration
+from scheduling.processes import landings
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.creating import create_pod
@@ -160,7 +160,7 @@ def evict(seconds: float) -> list[str]:
     now = after(seconds)
     timers.follow(now)
     if unforeseen(now, limit=1):
-        questions.foresee(now)
+        landings.foresee(now)
     done = fire(now)
     timers.follow(now)
     rows = pods_by_id(done.evicted)

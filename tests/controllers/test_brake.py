@@ -12,8 +12,8 @@ from clusterstate.queries import provenance, trail
 from clusterstate.queries.brakes import brakes, count_asked, limits
 from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen, waiting_timers
 from clusterstate.queries.lists import list_page
-from scheduling.answers import questions
 from scheduling.controllers.evictions import brake, firing, timers
+from scheduling.processes import landings
 from tests.clock import after
 from tests.controllers.support import (
     make_node,
@@ -46,7 +46,7 @@ def evict(seconds):
     now = after(seconds)
     brake.judge(now, changed=timers.follow(now) > 0)
     if unforeseen(now, limit=1):
-        questions.foresee(now)
+        landings.foresee(now)
     held = brake.held(now)
     labels = firing.fire_executions(now, held)
     due = due_taints(now, limit=firing.BATCH, held=held)

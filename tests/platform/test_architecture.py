@@ -205,7 +205,9 @@ PLANTED = {
     "scheduling/framework/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/engine/planted.py": "import django\nimport clusterstate.sql\n",
     "scheduling/simulation/planted.py": "import clusterstate.queries.objects\n",
-    "scheduling/answers/planted.py": "import scheduling.worker.binder, clusterstate.local\n",
+    "scheduling/answers/planted.py": (
+        "import scheduling.worker.binder, clusterstate.local, clusterstate.actions\n"
+    ),
     "scheduling/controllers/planted.py": "import scheduling.controllers.manager\n",
     "scheduling/controllers/endpoints/planted.py": "",
     "scheduling/controllers/evictions/planted.py": "",

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 
 from django.db import transaction
 
@@ -22,11 +21,10 @@ from clusterstate.actions.pods.versions import (
 from clusterstate.actions.stored import Deleted, Row
 from clusterstate.admission.request import DELETE, NOBODY, Context, User
 from clusterstate.objects import document, moments
+from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import Policy, finalizers_for
-
-DEFAULT_GRACE_SECONDS: Final = 30
 
 
 def delete_pod(
