@@ -29,8 +29,9 @@ what lasts in few lines).
 ``schema`` tells whether the database has the tables of this version.
 
 Technique: ``settings``, ``environment``, ``apps``, ``middleware``, ``logs``, ``metrics``,
-``tracing``, ``sql`` (prepared statements), ``archive`` (backups), ``arrow`` (columns for others),
-``private_files`` (files that hold secrets), ``browser_sessions`` (signed keys of sessions).
+``tracing``, ``postgres`` (sessions that notice a silent server), ``sql`` (prepared statements),
+``archive`` (backups), ``arrow`` (columns for others), ``private_files`` (files that hold secrets),
+``browser_sessions`` (signed keys of sessions).
 """
 
 import re

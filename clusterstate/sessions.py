@@ -60,6 +60,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import locks, slowness, sql
+from clusterstate.postgres.base import open_backends
 from clusterstate.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
@@ -415,7 +416,7 @@ class _Keeper:
         with sql.patience(_STUCK_SECONDS * factor):
             seen = look()
             condemned = self._judge.condemn(
-                seen, time.monotonic(), sql.open_backends(), slowness.own.factor()
+                seen, time.monotonic(), open_backends(), slowness.own.factor()
             )
             if condemned:
                 end(condemned)

@@ -364,12 +364,15 @@ _LIMITS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "10s",
 }
-# What the client waits for an answer: longer than the server would take to give up by itself.
+# What the client waits for an answer at most: longer than the server would take to give up by
+# itself. A server that does not answer at all is given up within 16 s (`clusterstate.postgres`).
 # The scheduler's statements are short, and all pods wait for them; loading has its own limit.
 DATABASE_ANSWER_SECONDS = (20.0 if PROCESS == "scheduler" else 70.0) if SERVES else 7300.0
 # The client's side of the same; what the URL says counts before both.
 _postgres = {
-    "connect_timeout": "5",
+    "connect_timeout": "8",
+    # Of several hosts, the one that writes.
+    **({"target_session_attrs": "read-write"} if "," in _postgres.get("host", "") else {}),
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
@@ -389,7 +392,7 @@ DISK_RESERVE_BYTES = (
 )
 DATABASES = {
     "default": {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "clusterstate.postgres",
         "NAME": _postgres.pop("dbname"),
         "USER": _postgres.pop("user", ""),
         "PASSWORD": _postgres.pop("password", ""),

@@ -9,7 +9,6 @@ by itself. Errors are Django's (`django.db.IntegrityError` ...), with psycopg's 
 """
 
 import struct
-import threading
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections, connection
-from django.db.backends.signals import connection_created
 from psycopg.adapt import Dumper
-from psycopg.errors import _WaitTimeout
 from psycopg.pq import ExecStatus, Format
 
 if TYPE_CHECKING:
@@ -244,53 +241,12 @@ def raw() -> "psycopg.Connection[Any]":
     return inner
 
 
-class _Impatient(psycopg.Connection[Any]):
-    """A connection that gives a statement up when the server does not answer in time.
-
-    The server's own ``statement_timeout`` is shorter; this is for a server that is frozen, or a
-    host that is gone, which no time-out of its own can detect.
-    """
-
-    limit_seconds: float = settings.DATABASE_ANSWER_SECONDS
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Consume a generator of psycopg's, with a time-out always."""
-        try:
-            return super().wait(gen, interval, self.limit_seconds if timeout is None else timeout)
-        except _WaitTimeout:
-            if timeout is not None:
-                raise
-            self.pgconn.finish()  # an answer that comes now would be taken for another's
-            raise psycopg.OperationalError(
-                f"the database did not answer within {self.limit_seconds:.0f} s"
-            ) from None
-
-
-_opening = threading.Lock()
-_opened: "weakref.WeakSet[psycopg.Connection[Any]]" = weakref.WeakSet()
-
-
-def _give_up_in_time(sender: object, connection: Any, **_: object) -> None:
-    inner = connection.connection
-    if type(inner) is psycopg.Connection:
-        inner.__class__ = _Impatient
-    with _opening:
-        _opened.add(inner)
-
-
-def open_backends() -> set[int]:
-    """Return the server's process ids of this process's open connections, of all its threads."""
-    with _opening:
-        known = list(_opened)
-    return {inner.info.backend_pid for inner in known if not inner.closed}
-
-
-connection_created.connect(_give_up_in_time, dispatch_uid="clusterstate.sql")
-
-
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Wait so long, not longer and not shorter, for each answer to this thread's statements."""
+    """Wait no longer than this for each answer to this thread's statements.
+
+    A server that does not answer at all is given up earlier (`clusterstate.postgres`).
+    """
     inner: Any = raw()
     before = getattr(inner, "limit_seconds", settings.DATABASE_ANSWER_SECONDS)
     inner.limit_seconds = seconds

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.core.signals import request_started
 from django.db import OperationalError, connection
+from psycopg.errors import ConnectionTimeout
 
 from clusterstate import changes
 
@@ -25,7 +26,8 @@ def check() -> None:
 
     A server that has crashed gives out no revisions before they are secured. To ask for the
     watermark secures them, so that the request does not fail for it. Gives up silently after
-    ``RECONNECT_SECONDS``: the request then fails with its own statement.
+    ``RECONNECT_SECONDS``, and at once where a host does not answer at all: the request then fails
+    with its own statement.
     """
     inner = connection.connection
     if inner is not None:
@@ -39,9 +41,9 @@ def check() -> None:
             if inner is not None:
                 changes.watermark()
             return
-        except OperationalError:
+        except OperationalError as error:
             connection.close()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or isinstance(error.__cause__, ConnectionTimeout):
                 return
             time.sleep(0.1)
 

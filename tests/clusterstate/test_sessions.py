@@ -16,6 +16,7 @@ from django.db import OperationalError, connection, transaction
 from clusterstate import sessions, slowness, sql
 from clusterstate.actions import progress
 from clusterstate.local import preparation
+from clusterstate.postgres.base import open_backends
 from clusterstate.sessions import Judge, Session, look
 from tests.clusterstate.support import Worker
 from tests.waiting import until
@@ -398,9 +399,9 @@ def seen(pid: int) -> Session:
 
 def test_the_process_knows_its_open_sessions(transactional_db) -> None:
     ((pid,),) = sql.fetch("SELECT pg_backend_pid()")
-    assert pid in sql.open_backends()
+    assert pid in open_backends()
     connection.close()
-    assert pid not in sql.open_backends()
+    assert pid not in open_backends()
 
 
 def test_an_answer_that_does_not_come_is_given_up_and_its_connection_too(transactional_db) -> None:

@@ -42,6 +42,7 @@ class Cluster:
     """A PostgreSQL with fsync on, that can be killed with all its processes at one moment."""
 
     def __init__(self, state: Path, **settings: str) -> None:
+        self.settings = settings
         self.server = embedded.Postgres(state, settings={**SETTINGS, **settings})
         self.log = state.with_name(f"{state.name}.log")
         self.process: subprocess.Popen[bytes] | None = None
@@ -192,7 +193,7 @@ def test_many_find_the_database_after_a_crash_at_once(cluster: Cluster) -> None:
 def replica_of(cluster: Cluster) -> Iterator[Cluster]:
     """A streaming replica, running."""
     with state_folder() as state:
-        replica = Cluster(state)
+        replica = Cluster(state, **cluster.settings)
         replica.server.prepare()
         data = replica.server.data
         bin_ = places.postgres_binaries()

@@ -1,0 +1,316 @@
+"""Sessions of the database: no wait for an answer lasts while the server does not answer at all.
+
+A host that freezes keeps its sockets open: its kernel acknowledges what is sent, so neither
+keepalives nor ``tcp_user_timeout`` end a session, and no time-out of the server can fire. Only the
+client can tell, by its own clock. But a long statement is silent, too: a migration, an archive, a
+report. So a session that has got no answer for ``SILENT_SECONDS`` *asks* the server by another
+connection, at the address where its own one ends, whether it is there and what it knows of this
+process's sessions::
+
+    no answer within ASK_SECONDS    the host is frozen or gone: the session is given up, and with it
+                                    every session of this process that was opened there before
+    does not know the session       a proxy, or an address that moved, leads to another server, or
+                                    the session is idle there: its answer was lost; it is given up
+    works on the statement          wait on, ask again after as long a silence
+
+One thread asks for all of a process. A wait thus ends within 16 seconds, whatever the statement and
+whoever waits; and a statement that the server works on may take what the server's own time-outs
+allow (``limit_seconds`` is longer than these, for a single process of the server that is stuck).
+
+New sessions: a host that did not answer is tried last, by one thread at a time and not more often
+than every ``AGAIN_SECONDS``; everybody else is told at once that it does not answer. The host that
+answered last is tried first. Other hosts of the URL are tried as libpq does.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Generator
+from typing import Any, ClassVar
+
+import psycopg
+from django.conf import settings
+from django.db.backends.postgresql import base
+from django.utils.asyncio import async_unsafe
+from psycopg import IsolationLevel
+from psycopg.errors import ConnectionTimeout, _WaitTimeout
+
+SILENT_SECONDS = 6.0
+"""After so long without an answer a session asks whether the server is there."""
+ASK_SECONDS = 7
+"""The server must let a new session in within this time, also on a machine under heavy load."""
+AGAIN_SECONDS = 2.0
+_ANSWER_SECONDS = 3.0
+_LOST_SECONDS = 1.0
+"""An answer that is on its way comes within this time."""
+_WORKS = "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY(%s) AND state IS NOT NULL"
+
+Address = tuple[str, str, str]
+"""Host, numeric address and port as libpq is given them, each empty where it is not given."""
+
+
+class _Silent(Exception):
+    """A server does not answer."""
+
+
+class _Server:
+    """What this process knows of one address; times are monotonic."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.answered_at = 0.0
+        self.silent_since = 0.0
+        self._tried_at = 0.0
+        self._is_tried = False
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._asked_at = 0.0
+        self._states: dict[int, str] | None = None
+
+    def __str__(self) -> str:
+        host, numeric, port = self.address
+        return f"{host or numeric or 'the local server'}{port and ':'}{port}"
+
+    def may_be_tried(self) -> bool:
+        """Return whether this thread may try to connect; ``tried`` must follow if so."""
+        with self._lock:
+            if self.silent_since:
+                if self._is_tried or time.monotonic() - self._tried_at < AGAIN_SECONDS:
+                    return False
+                self._is_tried = True
+            return True
+
+    def tried(self, *, silent: bool) -> None:
+        """Note how trying ended: the server did not answer, or it did, were it by a refusal."""
+        with self._lock:
+            now = self._tried_at = time.monotonic()
+            self._is_tried = False
+            self.silent_since = (self.silent_since or now) if silent else 0.0
+
+    def states(self, session: "Session", since: float) -> dict[int, str]:
+        """Return the states of this process's sessions there, as the server says.
+
+        Empty: the server answers, but lets nobody in to ask. ``since`` is when the silence began:
+        what another thread found out after that holds.
+
+        Raises:
+            _Silent: it does not answer.
+        """
+        with self._asking:
+            if self._asked_at < since:
+                try:
+                    self._states = self._ask(session)
+                except ConnectionTimeout:
+                    self._states = None
+                self._asked_at = time.monotonic()
+            if self._states is None and self.answered_at < since:
+                raise _Silent
+            return self._states or {}
+
+    def _ask(self, session: "Session") -> dict[int, str]:
+        """Return what the server says of all sessions here. Opens a session of its own for that."""
+        host, port = session.pgconn.host, session.pgconn.port
+        given: dict[str, Any] = session.info.get_parameters() | {
+            "password": session.info.password,
+            "host": host.decode(),
+            "hostaddr": session.pgconn.hostaddr.decode(),
+            "port": port.decode(),
+            "connect_timeout": str(ASK_SECONDS),
+            "target_session_attrs": "any",
+            "application_name": f"{settings.SESSION_SIGN}-asks",
+        }
+        try:
+            with _Asking.connect(**{name: one for name, one in given.items() if one}) as asking:
+                return dict(asking.execute(_WORKS, [sorted(_backends(self))]).fetchall())
+        except ConnectionTimeout:
+            raise
+        except psycopg.OperationalError as error:
+            # No room for another session, or it starts, or it ends: it speaks.
+            if error.sqlstate is not None or "FATAL" in str(error):
+                return {}
+            raise ConnectionTimeout(str(error)) from error
+
+
+class _Asking(psycopg.Connection[Any]):
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, _ANSWER_SECONDS if timeout is None else timeout)
+        except _WaitTimeout:
+            self.pgconn.finish()
+            raise ConnectionTimeout("no answer") from None
+
+
+class Session(psycopg.Connection[Any]):
+    """A session in which every wait for an answer has an end."""
+
+    limit_seconds: float = settings.DATABASE_ANSWER_SECONDS
+    """The longest wait, also for a server that answers others."""
+    server: _Server
+    servers: ClassVar[dict[Address, _Server]] = {}
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **given: Any) -> "Session":
+        """Connect to the first host of those given that lets one in.
+
+        Raises:
+            psycopg.OperationalError: none does; ConnectionTimeout: one of them did not answer.
+        """
+        servers = [cls.servers.setdefault(one, _Server(one)) for one in _addresses(conninfo, given)]
+        servers.sort(key=lambda one: (bool(one.silent_since), -one.answered_at))
+        told: list[tuple[_Server, psycopg.OperationalError]] = []
+        for server in servers:
+            if not server.may_be_tried():
+                seconds = time.monotonic() - server.silent_since
+                error = ConnectionTimeout(f"has not answered for {seconds:.0f} s")
+                told.append((server, error))
+                continue
+            host, numeric, port = server.address
+            one_host = {"host": host, "hostaddr": numeric, "port": port}
+            silent = False
+            try:
+                found = super().connect(
+                    conninfo, **given | {k: v for k, v in one_host.items() if v}
+                )
+            except psycopg.OperationalError as failed:
+                silent = isinstance(failed, ConnectionTimeout)
+                told.append((server, failed))
+                continue
+            finally:
+                server.tried(silent=silent)
+            found.server = server
+            server.answered_at = time.monotonic()
+            with _opening:
+                _opened.add(found)
+            return found
+        failures = [error for _, error in told]
+        if len(told) == 1 and not isinstance(failures[0], ConnectionTimeout):
+            raise failures[0]
+        is_silent = any(isinstance(error, ConnectionTimeout) for error in failures)
+        raise (ConnectionTimeout if is_silent else psycopg.OperationalError)(
+            "; ".join(f"{server}: {str(error).strip()}" for server, error in told)
+        )
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Consume a generator of psycopg's, no longer than there is hope for an answer.
+
+        Raises:
+            psycopg.OperationalError: there is none any more; the session is closed.
+        """
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        began = time.monotonic()
+        since, waiting = began, gen
+        while True:
+            left = began + self.limit_seconds - since
+            try:
+                answer = super().wait(waiting, interval, min(SILENT_SECONDS, left))
+            except _WaitTimeout:
+                pass
+            else:
+                self.server.answered_at = time.monotonic()
+                return answer
+            if time.monotonic() - began >= self.limit_seconds:
+                raise self._given_up(began)
+            try:
+                states = self.server.states(self, since)
+            except _Silent:
+                self.server.tried(silent=True)
+                _cut_all(self.server)
+                raise self._given_up(began) from None
+            waiting = _going_on(gen)
+            if states and states.get(self.info.backend_pid, "idle").startswith("idle"):
+                try:
+                    return super().wait(waiting, interval, _LOST_SECONDS)
+                except _WaitTimeout:
+                    raise self._given_up(began) from None
+            since = time.monotonic()
+
+    def _given_up(self, began: float) -> psycopg.OperationalError:
+        """Close the session, since a late answer would be taken for another's; return the error."""
+        self.pgconn.finish()
+        seconds = time.monotonic() - began
+        return psycopg.OperationalError(f"the database did not answer within {seconds:.0f} s")
+
+
+def _going_on(gen: Any) -> Generator[Any, Any, Any]:
+    """Go on with a generator of psycopg's whose wait ran out of time: nothing is ready yet."""
+    try:
+        wanted = gen.send(0)
+        while True:
+            ready = yield wanted
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return done.value
+
+
+_NOT_FOR_LIBPQ = frozenset(
+    ("autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory")
+)
+
+
+def _addresses(conninfo: str, given: dict[str, Any]) -> list[Address]:
+    """Return the hosts that are to be tried, in order, as libpq reads the lists."""
+    texts = {name: one for name, one in given.items() if name not in _NOT_FOR_LIBPQ}
+    known = psycopg.conninfo.conninfo_to_dict(conninfo, **texts)
+    lists = [str(known.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
+    most = max(map(len, lists))
+    hosts, numerics, ports = [one * most if len(one) == 1 else one for one in lists]
+    return list(zip(hosts, numerics, ports, strict=True))
+
+
+_opening = threading.Lock()
+_opened: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def _sessions(server: _Server | None = None) -> list[Session]:
+    """Return the sessions of this process, of all its threads; of one server or of all."""
+    with _opening:
+        return [one for one in _opened if server is None or one.server is server]
+
+
+def _backends(server: _Server | None = None) -> set[int]:
+    found = set()
+    for one in _sessions(server):
+        with contextlib.suppress(psycopg.OperationalError):  # its thread closed it meanwhile
+            found.add(one.info.backend_pid)
+    return found
+
+
+def open_backends() -> set[int]:
+    """Return the server's process ids of this process's open sessions, of all its threads."""
+    return _backends()
+
+
+def _cut_all(server: _Server) -> None:
+    """Let the sessions that were opened at a silent server fail at once, in whichever thread.
+
+    Their own threads close them. All that is done here is what another thread may do while one
+    waits: the socket ends in both directions, as if the server had closed it.
+    """
+    for session in _sessions(server):
+        with (
+            contextlib.suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(session.pgconn.socket)) as ends,
+        ):
+            ends.shutdown(socket.SHUT_RDWR)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """Django's own, whose connections are a `Session`."""
+
+    def __init__(self, settings_dict: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(settings_dict, *args, **kwargs)
+        if pool := settings_dict["OPTIONS"].get("pool"):
+            pool["connection_class"] = Session
+
+    @async_unsafe
+    def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
+        """Return a new session, or one of the pool."""
+        if self.pool is not None:
+            found: psycopg.Connection[Any] = super().get_new_connection(conn_params)
+            return found
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        return Session.connect(**conn_params)
