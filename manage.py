@@ -4,7 +4,7 @@
 import os
 import sys
 
-from clusterstate import collector
+from clusterstate.processes import collector
 
 
 def main() -> None:

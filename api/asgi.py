@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from clusterstate import collector
+from clusterstate.processes import collector
 
 collector.seldom()
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
@@ -17,10 +17,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware  # noqa: E40
 _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
-from api.console.gate import CONSOLE_NICENESS, BehindGate  # noqa: E402
+from api.console.proxy import CONSOLE_NICENESS, BehindGate  # noqa: E402
 from api.server.shares import SWITCH_SECONDS  # noqa: E402
 from api.serving import Application  # noqa: E402
-from clusterstate.objects import schema  # noqa: E402
+from clusterstate.objects.registry import schema  # noqa: E402
 
 schema.make_ready()
 application: Any = Application(_django, threads=settings.WEB_THREADS)

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from clusterstate.middleware import is_page
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS, VIEWS
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS, VIEWS
+from clusterstate.objects.values.remembered import remembered
 
 ROUTE = "stowage.route"
 """The key of the ``Route`` in an ASGI scope and in a WSGI environment."""

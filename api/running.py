@@ -26,7 +26,7 @@ from api.server.sessions import Sessions
 from clusterstate import catalogue
 from clusterstate.admission.request import User
 from clusterstate.middleware import AUDIT_ID, SESSION_USER
-from clusterstate.objects.actor import APISERVER, acting
+from clusterstate.objects.values.actor import APISERVER, acting
 
 logger = structlog.get_logger(__name__)
 

@@ -33,7 +33,7 @@ from django.core.handlers.wsgi import WSGIHandler
 from api import resources, routes
 from api.access import auth
 from api.access.impersonation import Claim, claim_of_headers
-from api.console import gate, stream
+from api.console import proxy, stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target
@@ -75,19 +75,19 @@ from api.server.shares import Shares
 from api.stowage import decision_search
 from api.streaming import events_stream, state_metrics, waiting, watch
 from api.streaming.hub import hub
-from clusterstate import tracing
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
-from clusterstate.actions.metrics import Adder
+from clusterstate.actions.loops.metrics import Adder
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import (
+from clusterstate.objects.values.errors import (
     BadRequest,
     ServiceUnavailable,
     TooLarge,
     TooManyRequests,
 )
+from clusterstate.telemetry import tracing
 
 Known = tuple[User, Policy]
 """Who sent a request, and the roles to judge it by."""
@@ -287,8 +287,8 @@ class Application:
         if long is not None:
             await self._long(long, scope, receive, send)
             return
-        if gate.leads_to_console(scope):
-            await gate.forward(scope, receive, send)
+        if proxy.leads_to_console(scope):
+            await proxy.forward(scope, receive, send)
             return
         if scope["path"] == stream.PATH:
             await self._stream(scope, receive, send)

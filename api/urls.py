@@ -8,7 +8,7 @@ from django.urls import include, path, re_path
 
 from api import resources
 from api.access import issuer
-from api.console import frame
+from api.console import layout
 from api.description import documents, openapi, openapi3, reference
 from api.kinds import containers
 from api.server import health, metrics
@@ -42,9 +42,9 @@ urlpatterns = [
     re_path(r"^metrics/?$", metrics.view),
     path("admin/", admin.site.urls),
     path("console/", include("api.console.urls")),
-    re_path(r"^$", frame.first_page(documents.RootView.as_view())),
+    re_path(r"^$", layout.first_page(documents.RootView.as_view())),
 ]
 
-handler403 = "api.console.frame.forbidden"
-handler404 = "api.console.frame.unknown"
+handler403 = "api.console.layout.forbidden"
+handler404 = "api.console.layout.unknown"
 handler500 = "api.forms.failures.server_error"

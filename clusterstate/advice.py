@@ -12,13 +12,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clusterstate import memory, sql
-from clusterstate.objects.labels import SelectorError, selector_from_label_selector
-from clusterstate.objects.matching import tolerates
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import LabelSelector, Toleration
-from clusterstate.queries.lists import list_page
+from clusterstate.database import sql
+from clusterstate.objects.rules.matching import tolerates
+from clusterstate.objects.values.labels import SelectorError, selector_from_label_selector
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import LabelSelector, Toleration
+from clusterstate.processes import memory
+from clusterstate.queries.objects.lists import list_page
 
 REMEMBER_SECONDS: Final = 5.0
 _MOST: Final = 1024

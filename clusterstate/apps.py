@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models.signals import post_migrate
 from django.utils import timezone
 
-from clusterstate import memory
+from clusterstate.processes import memory
 
 _NEEDED = (
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -44,7 +44,7 @@ class ClusterstateConfig(AppConfig):
 
 def fill_database(**_: Any) -> None:
     """Create system namespaces and classes after a migration, and after the tests' flush."""
-    from clusterstate.actions import bootstrap
+    from clusterstate.actions.cluster import bootstrap
 
     memory.forget()
     if "history" in connection.introspection.table_names():
@@ -115,7 +115,7 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
 
 def check_audit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """E006: the audit policy cannot be used, or the file of the log has no folder."""
-    from clusterstate.objects import audit_policy
+    from clusterstate.objects.rules import audit_policy
 
     found: list[CheckMessage] = []
     if settings.AUDIT_POLICY_FILE:

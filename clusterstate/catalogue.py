@@ -23,13 +23,15 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 
-from clusterstate import changes, locks, memory, sql
+from clusterstate.admission.plugins.resource_quota import kinds_of
 from clusterstate.admission.request import AdmissionSettings
-from clusterstate.admission.resource_quota import kinds_of
-from clusterstate.objects import document
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.change_log import changes
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from clusterstate.queries.objects import find_object
 
 EPOCH = (
@@ -168,7 +170,7 @@ class _Memory:
     def belongs_to(self, history: uuid.UUID | None, epoch: int) -> None:
         """Forget what was learned from another history, and ids learned at another epoch.
 
-        Rows may have been deleted since: `actions.housekeeping`.
+        Rows may have been deleted since: `actions.past.housekeeping`.
         """
         memory.belongs_to(history)
         with self.lock:

@@ -16,9 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from clusterstate.objects import shapes
-from clusterstate.objects.addresses import is_for_others
-from clusterstate.objects.shapes import Shape
+from clusterstate.objects.values import shapes
+from clusterstate.objects.values.addresses import is_for_others
+from clusterstate.objects.values.shapes import Shape
 
 
 class BadSetting(ImproperlyConfigured):
@@ -93,7 +93,7 @@ def words(name: str, default: str) -> list[str]:
 
 
 def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
-    """Return shapes of pods (``objects.shapes``)."""
+    """Return shapes of pods (``objects.values.shapes``)."""
     try:
         return shapes.parse(text(name, default))
     except shapes.ShapeError as error:

@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 
-from clusterstate.objects.actor import Actor, acting, process_owner
+from clusterstate.objects.values.actor import Actor, acting, process_owner
 
 Answer: TypeAlias = HttpResponseBase | Awaitable[HttpResponseBase]
 Handler: TypeAlias = Callable[[HttpRequest], Answer]

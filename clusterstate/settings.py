@@ -10,8 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from clusterstate import environment, logs, private_files, slowness
+from clusterstate import environment
 from clusterstate.local import places
+from clusterstate.processes import private_files
+from clusterstate.telemetry import logs, slowness
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -97,7 +99,8 @@ ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
 # Whose X-Forwarded-For and X-Forwarded-Proto say who asks, and by which scheme.
 TRUSTED_PROXIES = environment.networks("STOWAGE_TRUSTED_PROXIES")
 METRICS_OPEN = environment.flag("STOWAGE_METRICS_OPEN", default=False)
-# Traces of pods for OpenTelemetry (`clusterstate.tracing`); the OTEL_* variables say where to.
+# Traces of pods for OpenTelemetry (`clusterstate.telemetry.tracing`); the OTEL_* variables say
+# where to.
 TRACES = environment.flag("STOWAGE_TRACES", default=False)
 
 # --- Evictions and the life of nodes --------------------------------------------------------------
@@ -267,7 +270,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"console": "api.console.words"},
+            "libraries": {"console": "api.console.formatting"},
         },
     }
 ]
@@ -301,7 +304,7 @@ AXES_SENSITIVE_PARAMETERS = [
     *("token", "access_token", "id_token", "authorization", "bearer", "secret"),
 ]
 AXES_VERBOSE = False
-AXES_LOCKOUT_CALLABLE = "api.console.frame.locked_out"
+AXES_LOCKOUT_CALLABLE = "api.console.layout.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
 AXES_CLIENT_IP_CALLABLE = "clusterstate.middleware.client_address"
 # Accounts of the company, by OpenID Connect (`api.console.company`); off without an issuer.
@@ -327,7 +330,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "stowage-session"
 CSRF_COOKIE_NAME = "stowage-csrf"
-CSRF_FAILURE_VIEW = "api.console.frame.no_csrf"
+CSRF_FAILURE_VIEW = "api.console.layout.no_csrf"
 CSRF_TRUSTED_ORIGINS = environment.words("STOWAGE_TRUSTED_ORIGINS", "")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -346,7 +349,7 @@ SERVES = PROCESS in {
     *("scheduler", "timers", "worker", "advisor", "beat"),
 }
 # Processes with loops, which may hold locks between transactions: their sessions carry a sign of
-# the process, and are ended when it is stopped or lost (`clusterstate.sessions`).
+# the process, and are ended when it is stopped or lost (`clusterstate.database.sessions`).
 SESSION_SIGN = "stowage"
 SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
     f"-{slowness.sign()}" if PROCESS in {"scheduler", "timers", "worker", "advisor"} else ""
@@ -365,8 +368,9 @@ _LIMITS = {
     "tcp_user_timeout": "10s",
 }
 # What the client waits for an answer at most: longer than the server would take to give up by
-# itself. A server that does not answer at all is given up within 16 s (`clusterstate.postgres`).
-# The scheduler's statements are short, and all pods wait for them; loading has its own limit.
+# itself. A server that does not answer at all is given up within 16 s
+# (`clusterstate.database.postgres`). The scheduler's statements are short, and all pods wait for
+# them; loading has its own limit.
 DATABASE_ANSWER_SECONDS = (20.0 if PROCESS == "scheduler" else 70.0) if SERVES else 7300.0
 # The client's side of the same; what the URL says counts before both.
 _postgres = {
@@ -392,7 +396,7 @@ DISK_RESERVE_BYTES = (
 )
 DATABASES = {
     "default": {
-        "ENGINE": "clusterstate.postgres",
+        "ENGINE": "clusterstate.database.postgres",
         "NAME": _postgres.pop("dbname"),
         "USER": _postgres.pop("user", ""),
         "PASSWORD": _postgres.pop("password", ""),
@@ -540,7 +544,9 @@ LOGGING = {
             ],
         }
     },
-    "handlers": {"stderr": {"class": "clusterstate.logs.StandardError", "formatter": "events"}},
+    "handlers": {
+        "stderr": {"class": "clusterstate.telemetry.logs.StandardError", "formatter": "events"}
+    },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"level": "ERROR"},  # a 404 is an answer, not news

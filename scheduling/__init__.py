@@ -15,5 +15,5 @@ Packages, each importing only from those below it (checked by import-linter)::
     framework              what plugins, configuration and engine share
 
 ``framework``, ``engine`` and ``plugins`` read no clock and no database. A lost wake-up
-(``clusterstate.wake``) costs latency, never a pod: every loop also looks by itself.
+(``clusterstate.change_log.wake``) costs latency, never a pod: every loop also looks by itself.
 """

@@ -10,8 +10,8 @@ import os
 import socket
 import sys
 
-from clusterstate import collector
 from clusterstate.environment import BadSetting
+from clusterstate.processes import collector
 
 
 def main() -> None:

@@ -17,13 +17,14 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect once, when all applications are loaded."""
-        from clusterstate.actions import objects, scheduler_configuration
-        from clusterstate.changes import committed
+        from clusterstate.actions import objects
+        from clusterstate.actions.scheduler import scheduler_configuration
+        from clusterstate.change_log.changes import committed
         from scheduling.celery import app
 
         app.set_default()  # tasks are sent by every thread of every process
 
-        committed.connect(_announce, dispatch_uid="clusterstate.wake")
+        committed.connect(_announce, dispatch_uid="clusterstate.change_log.wake")
         scheduler_configuration.check_with(_check_configuration)
         objects.follow_with(_follow, _REVISED)
 
@@ -41,7 +42,7 @@ def _follow(kind: str, namespace: str, name: str, now: datetime) -> None:
 
 
 def _announce(*, revision: int, kinds: frozenset[str], leaving: bool, **_: Any) -> None:
-    from clusterstate import wake
+    from clusterstate.change_log import wake
 
     if kinds <= _NOT_SCHEDULED:
         with wake.without_scheduler():

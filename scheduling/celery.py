@@ -27,7 +27,7 @@ from celery.signals import (
 )
 from django.conf import settings
 
-from clusterstate import shards
+from clusterstate.processes import shards
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
@@ -94,7 +94,7 @@ def _keep_logging(**_: object) -> None:
 @task_prerun.connect
 def _check_connection(**_: object) -> None:
     """Drop a dead database connection before each task, as Django does before each request."""
-    from clusterstate import sql
+    from clusterstate.database import sql
 
     sql.drop_dead_connection()
 
@@ -105,7 +105,8 @@ def _warm_up(**_: object) -> None:
 
     Once compiled it is kept on disk next to the code; then this takes a fraction of a second.
     """
-    from clusterstate import collector, heartbeats
+    from clusterstate.health import heartbeats
+    from clusterstate.processes import collector
 
     if settings.PROCESS in ("scheduler", "advisor"):
         from scheduling.engine.deciding import LoopsUnavailable
@@ -162,7 +163,8 @@ def _stop_loops(**_: object) -> None:
 @beat_init.connect
 def _beat_tells(sender: Any, **_: object) -> None:
     """Have beat's own loop give the signs of life: each tick is one; and tell troubles seldom."""
-    from clusterstate import collector, heartbeats
+    from clusterstate.health import heartbeats
+    from clusterstate.processes import collector
     from scheduling.processes.nudges import Nudges
 
     heartbeats.begin(settings.STATE_DIR, settings.PROCESS)

@@ -10,8 +10,8 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import sessions, sql
-from clusterstate.troubles import Trouble, reason_of
+from clusterstate.database import sessions, sql
+from clusterstate.telemetry.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 

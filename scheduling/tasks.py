@@ -10,7 +10,7 @@ too, and do without NumPy and the compiled loops.
 
 from celery import shared_task
 
-from clusterstate import steady_clock
+from clusterstate.processes import steady_clock
 from scheduling.processes.messages import stopping
 
 LINGER_SECONDS = 10.0
@@ -35,7 +35,7 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
 def run_bindings(**_: object) -> int:
     """Do what PreBind, Bind and PostBind plugins have to do; see ``worker.binding_cycle``."""
-    from clusterstate import reservations
+    from clusterstate.queries.scheduler import reservations
 
     if not reservations.with_work():
         return 0

@@ -8,9 +8,9 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 
 T = TypeVar("T")
 

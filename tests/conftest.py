@@ -11,7 +11,7 @@ from django.db import connection
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
-from clusterstate import collector, memory
+from clusterstate.processes import collector, memory
 from tests import distribution, emptying, static_files
 from tests.forms import many
 from tests.live import Service, shared

@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.actions.stored import Stored
+from clusterstate.actions.writing.stored import Stored
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 
 def create_pod(

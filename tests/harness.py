@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from clusterstate.objects.errors import FieldError
-from clusterstate.objects.meta import ObjectMeta
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.storage import KINDS
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.errors import FieldError
+from clusterstate.objects.values.meta import ObjectMeta
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.storage import KINDS
+from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
@@ -26,17 +26,17 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_pod
-from scheduling.engine.decision import Decision
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.row_program import RowPrograms
+from scheduling.engine.preemption.row_program import RowPrograms
+from scheduling.engine.reference.cycle import Options, PodToPlace, diagnose, schedule_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration import _WEIGHTS, BUILT_IN, PluginUse, Profile
-from scheduling.framework.documents import load
+from scheduling.framework.configuration.documents import load
+from scheduling.framework.configuration.plugin_args import READERS
+from scheduling.framework.configuration.reading import Field
 from scheduling.framework.interface import CycleState
 from scheduling.framework.node_table import Rows
-from scheduling.framework.plugin_args import READERS
-from scheduling.framework.reading import Field
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status, unresolvable
 from scheduling.framework.types import Candidate, Diagnosis, Nomination, PodInfo, PodRecord

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from clusterstate.objects import resizing
+from clusterstate.objects.rules import resizing
 from tests.live import Service
 
 MERGE = "application/merge-patch+json"

@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg.pq import PipelineStatus
 
-from clusterstate import sql
+from clusterstate.database import sql
 
 
 class Count:

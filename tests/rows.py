@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import sql
+from clusterstate.database import sql
 
 
 class PendingRow(msgspec.Struct, frozen=True):

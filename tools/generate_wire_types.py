@@ -1,4 +1,4 @@
-"""Write ``clusterstate/objects/wire_types.py``: ``python -m tools.generate_wire_types``.
+"""Write ``clusterstate/objects/registry/wire_types.py``: ``python -m tools.generate_wire_types``.
 
 The definitions come with the development dependency ``kubernetes-validate`` (Apache-2.0; Kubernetes
 OpenAPI, v1.37). The output is committed and a test checks that regenerating gives the same bytes,
@@ -19,7 +19,7 @@ from typing import Any, Final
 Schema = dict[str, Any]
 
 VERSION: Final = "v1.37.0"
-TARGET: Final = Path(__file__).parents[1] / "clusterstate/objects/wire_types.py"
+TARGET: Final = Path(__file__).parents[1] / "clusterstate/objects/registry/wire_types.py"
 ROOTS: Final = (
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",

@@ -10,12 +10,12 @@ from typing import Any, Final
 from api import clock
 from api.forms import wire
 from api.routes import Target
-from clusterstate.actions import account_tokens, agent_tokens
+from clusterstate.actions.people import account_tokens, agent_tokens
 from clusterstate.admission.request import User
-from clusterstate.objects import wire_types
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import FORBIDDEN, INVALID, BadRequest, FieldError, Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import FORBIDDEN, INVALID, BadRequest, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
 
 GROUP: Final = "authentication.k8s.io"
 SHORTEST_SECONDS: Final = 600
@@ -27,7 +27,8 @@ def answer(value: Any, target: Target, user: User) -> Manifest:
 
     Raises:
         Invalid: it is to be good for too short or too long a time.
-        StatusError: see `actions.agent_tokens.require` and `actions.account_tokens.issue`.
+        StatusError: see `actions.people.agent_tokens.require` and
+        `actions.people.account_tokens.issue`.
     """
     body = wire.request(value, "TokenRequest", wire_types.TokenRequest, f"{GROUP}/v1")
     metadata = body.setdefault("metadata", {})

@@ -23,16 +23,17 @@ from api import clock, routes
 from api.access import impersonation
 from api.access.impersonation import Claim
 from api.routes import Target
-from clusterstate import memory, middleware
+from clusterstate import middleware
 from clusterstate.access import accounts, authorizer, nodes, people
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import object_meta
+from clusterstate.actions.writing import object_meta
 from clusterstate.admission.request import User
-from clusterstate.objects import fields
-from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
+from clusterstate.objects.registry import fields
+from clusterstate.objects.values.errors import BadRequest, Forbidden, Unauthorized
+from clusterstate.processes import memory
+from clusterstate.queries.people.tokens import token_user
 from clusterstate.queries.pods import node_of_pod
-from clusterstate.queries.tokens import token_user
 
 MASTERS = authorizer.MASTERS
 AUTHENTICATED = authorizer.AUTHENTICATED

@@ -15,7 +15,7 @@ from clusterstate.access import accounts
 from clusterstate.access.authorizer import AUTHENTICATED
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.values.errors import BadRequest
 
 ANONYMOUS = "system:anonymous"
 UNAUTHENTICATED = "system:unauthenticated"

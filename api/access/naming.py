@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 MayRead = Callable[[str], bool]
 """Whether the pods of a namespace may be named."""

@@ -11,8 +11,8 @@ from typing import Any
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.meta import Manifest
 
 _TO_CHANGE = Attributes("update", "stowage.dev", "schedulerconfiguration")
 

@@ -11,16 +11,16 @@ from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
 from api import clock
-from api.console import frame, signing
+from api.console import layout, signing
 from clusterstate.access import people
-from clusterstate.actions import codes
-from clusterstate.objects.errors import BadRequest
+from clusterstate.actions.people import codes
+from clusterstate.objects.values.errors import BadRequest
 
 _UNCONFIRMED: Final = "stowage.unconfirmed-codes"
 """Where a session holds a secret that no code has confirmed yet, sealed."""
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show one's account; set codes up (``POST``, ``what``: begin, confirm, cancel) or remove."""
     person = request.user
@@ -44,7 +44,7 @@ def page(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("console:account"))
 
 
-@frame.shown
+@layout.shown
 def here(request: HttpRequest) -> HttpResponse:
     """Return who is signed in, and the token that the person's forms have to bear, as JSON.
 
@@ -87,7 +87,7 @@ def _show(request: HttpRequest, person: User, **more: Any) -> HttpResponse:
         **more,
     }
     status = 403 if "problem" in more else 200
-    return frame.page(request, "account.html", "Your account", context, status=status)
+    return layout.page(request, "account.html", "Your account", context, status=status)
 
 
 def _picture(text: str) -> SafeString:

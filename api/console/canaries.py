@@ -7,15 +7,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import comparisons, frame, policies, records
+from api.console import comparisons, layout, policies, records
 from api.forms import pages
 from api.kinds import own
 from api.stowage import canaries as api_canaries
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import canaries as actions
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.canaries import (
+from clusterstate.actions.scheduler import canaries as actions
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.canaries import (
     OBSERVING,
     PLURAL,
     SWITCHED,
@@ -29,20 +29,20 @@ _NUMBERS: Final = (("guardSeconds", int), ("mostFailures", int), ("slowSeconds",
 _BY_STATE: Final = {OBSERVING: ("switch", "cancel"), SWITCHED: ("return",)}
 
 
-@frame.shown
+@layout.shown
 def listed(request: HttpRequest) -> HttpResponse:
     """List the configurations on trial, or put one on trial (``POST``)."""
-    frame.require(request, "list", PLURAL, group=own.GROUP)
-    may_create = frame.may(request, "create", PLURAL, group=own.GROUP)
+    layout.require(request, "list", PLURAL, group=own.GROUP)
+    may_create = layout.may(request, "create", PLURAL, group=own.GROUP)
     context: dict[str, Any] = {"canaries": latest_canaries(), "may_create": may_create}
-    if frame.is_part(request):
-        return frame.part(request, "canaries_rows.html", context)
+    if layout.is_part(request):
+        return layout.part(request, "canaries_rows.html", context)
     status = 200
     if request.method == "POST":
-        frame.require(request, "create", PLURAL, group=own.GROUP)
+        layout.require(request, "create", PLURAL, group=own.GROUP)
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            made, _ = api_canaries.made(_given(request, text), by=frame.user_of(request))
+            made, _ = api_canaries.made(_given(request, text), by=layout.user_of(request))
             return HttpResponseRedirect(reverse("console:canary", args=(made.name,)))
         except StatusError as error:
             context |= {"problems": records.problems_of(error), "given": request.POST}
@@ -51,7 +51,7 @@ def listed(request: HttpRequest) -> HttpResponse:
         text = pages.as_yaml(_in_force())
     else:
         text = ""
-    return frame.page(
+    return layout.page(
         request, "canaries.html", "Canaries", {**context, "text": text}, status=status
     )
 
@@ -80,32 +80,32 @@ def _in_force() -> Manifest:
     return {key: value for key, value in found.items() if key != "metadata"}
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Show one: its state, what it changes; with ``report`` what it would have decided otherwise.
 
     The page comes at once and asks for the report as a part, and how far that is meanwhile.
     """
-    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     canary = find_canary(name)
     if request.GET.get("report"):
-        frame.require_all(request, _rights("report", name))
+        layout.require_all(request, _rights("report", name))
         question = api_canaries.question(canary, pictures=True)
-        if frame.is_part(request):
+        if layout.is_part(request):
             return comparisons.part(request, question, lambda: advisor.ask("comparison", question))
     context: dict[str, Any] = {
         "canary": canary,
         "may": _may(request, canary),
-        "may_report": not frame.missing(request, _rights("report", name)),
+        "may_report": not layout.missing(request, _rights("report", name)),
     }
-    if frame.is_part(request):
-        return frame.part(request, "canary_part.html", context)
+    if layout.is_part(request):
+        return layout.part(request, "canary_part.html", context)
     against = _former(canary)
     text = pages.as_yaml(canary.configuration())
     context |= {"lines": policies.difference(pages.as_yaml(against), text), "text": text}
     if request.GET.get("report"):
         context["asks"] = f"{request.path}?report=1"
-    return frame.page(request, "canary.html", f"Canary {name}", context)
+    return layout.page(request, "canary.html", f"Canary {name}", context)
 
 
 def _former(canary: StoredCanary) -> Manifest:
@@ -130,18 +130,18 @@ def _rights(what: str, name: str) -> list[Attributes]:
 
 def _may(request: HttpRequest, canary: StoredCanary) -> set[str]:
     wanted = _BY_STATE.get(canary.state, ())
-    return {what for what in wanted if not frame.missing(request, _rights(what, canary.name))}
+    return {what for what in wanted if not layout.missing(request, _rights(what, canary.name))}
 
 
-@frame.shown
+@layout.shown
 def act(request: HttpRequest, name: str) -> HttpResponse:
     """Put one in force, give the former back, or end the trial (``POST``, ``what``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("switch", "return", "cancel"):
         raise BadRequest("what: must be switch, return or cancel, and be posted")
-    frame.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
-    frame.require_all(request, _rights(what, name))
-    by, now = frame.user_of(request).name, clock.now()
+    layout.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
+    layout.require_all(request, _rights(what, name))
+    by, now = layout.user_of(request).name, clock.now()
     steps: dict[str, Callable[[], StoredCanary]] = {
         "switch": lambda: actions.switch(name, by=by, now=now),
         "return": lambda: actions.give_back(name, why=f"{by} asked for it", now=now, by=by),

@@ -13,37 +13,41 @@ from typing import Final
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api.console import asked, frame, plans, unforetold
+from api.console import direct_eviction, layout, plan_forms, plans
 from api.stowage import plans as api_plans
-from clusterstate.objects.errors import ServiceUnavailable, TooLarge
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import ServiceUnavailable, TooLarge
 from clusterstate.queries.objects import get_manifest
 
 _SHORTER_SECONDS: Final = 600
 """How far ahead it may be looked where a day takes too long to be foretold."""
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show what a change will do."""
     if request.GET.get("q"):  # what a query finds must not be told by a refusal either
-        frame.require(request, "list", "nodes")
-    changes = asked.changes_of(request.GET) if request.GET.get("do") else []
-    if changes and unforetold.concerns(changes) and frame.missing(request, frame.FORETELLING):
-        return unforetold.page(request, changes)
-    frame.require_all(request, frame.FORETELLING)
-    user = frame.user_of(request)
+        layout.require(request, "list", "nodes")
+    changes = plan_forms.changes_of(request.GET) if request.GET.get("do") else []
+    if (
+        changes
+        and direct_eviction.concerns(changes)
+        and layout.missing(request, layout.FORETELLING)
+    ):
+        return direct_eviction.page(request, changes)
+    layout.require_all(request, layout.FORETELLING)
+    user = layout.user_of(request)
     if request.method == "POST":
-        changes = asked.read(request.POST.get("text", "").replace("\r\n", "\n"))
-        plan = api_plans.made(asked.document_of(changes), by=user)
+        changes = plan_forms.read(request.POST.get("text", "").replace("\r\n", "\n"))
+        plan = api_plans.made(plan_forms.document_of(changes), by=user)
         return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
     if not changes:
         if not request.GET.get("do"):
             return HttpResponseRedirect(reverse("console:what-if"))
-        return frame.page(request, "plan_nothing.html", "Nothing is to be changed", {})
-    horizon = asked.horizon_of(request.GET)
+        return layout.page(request, "plan_nothing.html", "Nothing is to be changed", {})
+    horizon = plan_forms.horizon_of(request.GET)
     try:
-        document = asked.document_of(changes, horizon=horizon)
+        document = plan_forms.document_of(changes, horizon=horizon)
         plan = api_plans.made(document, by=user, is_preview=True)
     except (ServiceUnavailable, TooLarge) as error:
         shorter = ""
@@ -51,18 +55,18 @@ def page(request: HttpRequest) -> HttpResponse:
             query = request.GET.copy()
             query["horizon"] = str(_SHORTER_SECONDS)
             shorter = f"?{query.urlencode()}"
-        context = {"failure": error, "kubectl": asked.kubectl(changes), "shorter": shorter}
-        title = asked.in_words(changes)
-        return frame.page(request, "plan_unknown.html", title, context, status=error.code)
+        context = {"failure": error, "kubectl": plan_forms.kubectl(changes), "shorter": shorter}
+        title = plan_forms.in_words(changes)
+        return layout.page(request, "plan_unknown.html", title, context, status=error.code)
     return plans.show(request, plan, overtaken=_overtaken(request))
 
 
-def _overtaken(request: HttpRequest) -> list[asked.Overtaken]:
+def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:
     """Return what others changed of a node since its form was shown, where the form writes over it.
 
     Queries once where a form of a node was sent.
     """
     names = request.GET.getlist("node")
-    if request.GET["do"] not in (asked.EDIT, asked.RESIZE) or len(names) != 1:
+    if request.GET["do"] not in (plan_forms.EDIT, plan_forms.RESIZE) or len(names) != 1:
         return []
-    return asked.overtaken(request.GET, get_manifest(KINDS["Node"], "", names[0]))
+    return plan_forms.overtaken(request.GET, get_manifest(KINDS["Node"], "", names[0]))

@@ -33,10 +33,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from api.console import frame
+from api.console import layout
 from clusterstate.actions import people
 from clusterstate.middleware import SIGN_IN
-from clusterstate.objects.errors import Forbidden, NotFound, StatusError
+from clusterstate.objects.values.errors import Forbidden, NotFound, StatusError
 
 _COOKIE: Final = "stowage-company"
 _SALT: Final = "api.console.company"
@@ -219,8 +219,8 @@ def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
     except (StatusError, people.NotAPerson) as error:
         request.META[SIGN_IN] = "failed", request.META.get(SIGN_IN, ("", ""))[1]
         known = error if isinstance(error, StatusError) else Refused(str(error))
-        response = frame.failure(request, known)
-    return frame.guarded(response)
+        response = layout.failure(request, known)
+    return layout.guarded(response)
 
 
 def _begin(request: HttpRequest) -> HttpResponse:

@@ -21,12 +21,12 @@ from django.utils.safestring import SafeString, mark_safe
 
 from api import clock
 from api.access import outgoing
-from api.console import frame, records
+from api.console import layout, records
 from api.kinds import own
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 POLICIES: Final = (
@@ -57,14 +57,14 @@ class Line(msgspec.Struct, frozen=True):
     cells: list[tuple[str, bool]]
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Ask how the last hours would have been.
 
     ``hours`` up to ``until``, ``policy`` (several), ``yours``: a configuration as ``packed`` gives
     it. A form posts it as ``text``.
     """
-    frame.require_all(request, WANTS)
+    layout.require_all(request, WANTS)
     if request.method == "POST":
         return _posted(request)
     chosen, text = request.GET.getlist("policy"), unpacked(request.GET.get("yours", ""))
@@ -81,7 +81,7 @@ def page(request: HttpRequest) -> HttpResponse:
         return _page(request, hours, chosen, text, problems, status=error.code)
     if not until:
         return HttpResponseRedirect(_address(hours, chosen, text))
-    if not frame.is_part(request):
+    if not layout.is_part(request):
         return _page(request, hours, chosen, text, {"asks": request.get_full_path()})
     return part(request, question, lambda: _asked(request, question))
 
@@ -94,8 +94,8 @@ def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest
     if request.GET.get("progress"):
         found = advisor.progress("comparison", question)
         share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
-        return frame.part(request, "_progress.html", {"progress": found, "percent": share})
-    return frame.part(request, "_comparison.html", shown(answer()))
+        return layout.part(request, "_progress.html", {"progress": found, "percent": share})
+    return layout.part(request, "_comparison.html", shown(answer()))
 
 
 def _posted(request: HttpRequest) -> HttpResponse:
@@ -118,7 +118,7 @@ def _posted(request: HttpRequest) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, question: Manifest) -> Manifest:
-    outgoing.require_extenders(frame.user_of(request), question)
+    outgoing.require_extenders(layout.user_of(request), question)
     found: Manifest = advisor.ask("comparison", question)
     return found
 
@@ -143,7 +143,7 @@ def _page(
         "text": text,
         **(more or {}),
     }
-    return frame.page(request, "comparisons.html", "Comparisons", context, status=status)
+    return layout.page(request, "comparisons.html", "Comparisons", context, status=status)
 
 
 def _address(hours: str, chosen: list[str], text: str) -> str:

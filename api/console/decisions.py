@@ -6,14 +6,14 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import downloads, frame, then
+from api.console import downloads, layout, time_travel
 from api.stowage import decision_search as wire
-from clusterstate.objects.errors import BadRequest, NotFound, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import decision_search
-from clusterstate.queries.decision_search import Found, Search
+from clusterstate.objects.values.errors import BadRequest, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decision_search import Found, Search
 from scheduling.answers import advisor
 
 _PER_PAGE: Final = 100
@@ -24,7 +24,7 @@ _FIELDS: Final = (
 _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
-@frame.shown_then
+@layout.shown_then
 def search(request: HttpRequest) -> HttpResponse:
     """Return the decisions that a search finds, the newest first."""
     wanted = _wanted(request)
@@ -39,12 +39,12 @@ def search(request: HttpRequest) -> HttpResponse:
         "csv": "?" + urlencode({key: one for key, one in given.items() if one and key != "before"}),
         "most": _MOST_EXPORTED,
     }
-    if frame.is_part(request):
-        return frame.part(request, "decisions_rows.html", context)
-    return frame.page(request, "decisions.html", "Decisions", context)
+    if layout.is_part(request):
+        return layout.part(request, "decisions_rows.html", context)
+    return layout.page(request, "decisions.html", "Decisions", context)
 
 
-@frame.shown_then
+@layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return what a search finds as CSV, the newest 50,000; the API exports all."""
     wanted = _wanted(request)
@@ -75,9 +75,9 @@ def _wanted(request: HttpRequest) -> Search:
         BadRequest: a filter says nothing known. AccessDenied: the person may not see decisions.
     """
     given = {name: request.GET.get(name, "").strip() for name in _FIELDS}
-    frame.require(request, "get", "pods", subresource="decisions", namespace=given["namespace"])
+    layout.require(request, "get", "pods", subresource="decisions", namespace=given["namespace"])
     wanted = wire.read({name: value for name, value in given.items() if value})
-    past = then.of(request)
+    past = time_travel.of(request)
     if past is not None and (wanted.until is None or wanted.until > past.at):
         wanted = msgspec.structs.replace(wanted, until=past.at)
     return wanted
@@ -92,7 +92,7 @@ class Compared(msgspec.Struct, frozen=True):
     by: int
 
 
-@frame.shown
+@layout.shown
 def decision(request: HttpRequest, namespace: str, name: str, number: int) -> HttpResponse:
     """Return a recorded decision: its outcome, the best nodes by plugin, and who rejected.
 
@@ -101,12 +101,12 @@ def decision(request: HttpRequest, namespace: str, name: str, number: int) -> Ht
     """
     from scheduling.answers import questions
 
-    frame.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
+    layout.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
     found = questions.decision(namespace, name, number, full=False)
     top: list[dict[str, Any]] = found["top"]
     plugins = list(top[0]["weighted"]) if top else []
     first, second = _pair(request, top)
-    may_ask = frame.may(request, "create", "simulations", group="stowage.dev")
+    may_ask = layout.may(request, "create", "simulations", group="stowage.dev")
     again = request.GET.get("again", "")
     context = {
         "namespace": namespace,
@@ -123,7 +123,7 @@ def decision(request: HttpRequest, namespace: str, name: str, number: int) -> Ht
         "again": again,
         "answer": _again(request, namespace, name, again) if again else None,
     }
-    return frame.page(request, "decision.html", f"Decision about {namespace}/{name}", context)
+    return layout.page(request, "decision.html", f"Decision about {namespace}/{name}", context)
 
 
 def _pair(
@@ -151,8 +151,8 @@ def _compared(first: dict[str, Any], second: dict[str, Any], plugins: list[str])
 
 def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Manifest:
     """Return where the pod would go by a profile, if it were decided now: a simulation."""
-    frame.require(request, "create", "simulations", group="stowage.dev")
-    frame.require(request, "get", "pods", namespace=namespace, name=name)
+    layout.require(request, "create", "simulations", group="stowage.dev")
+    layout.require(request, "get", "pods", namespace=namespace, name=name)
     try:
         pod = get_manifest("Pod", namespace, name)
     except NotFound:

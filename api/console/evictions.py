@@ -12,15 +12,23 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import frame, words
+from api.console import formatting, layout
 from api.console.shared import Answer, Shared
 from api.kinds import own
 from clusterstate.actions import brakes as approvals
-from clusterstate.objects.errors import NotFound, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.brakes import HELD, NAMESPACE, OWNER, ZONE, Brake, brakes, held_back
-from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import Timer, waiting_timers
+from clusterstate.objects.values.errors import NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.brakes import (
+    HELD,
+    NAMESPACE,
+    OWNER,
+    ZONE,
+    Brake,
+    brakes,
+    held_back,
+)
+from clusterstate.queries.evictions.eviction_timers import Timer, waiting_timers
+from clusterstate.queries.loops.controllers import stored_state
 from scheduling.answers import advisor
 
 _MOST: Final = 500
@@ -29,21 +37,21 @@ _LANDINGS: Final = 100
 _next = Shared("landings", deadline=10.0)
 
 
-@frame.shown
-@frame.alike()
+@layout.shown
+@layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return who leaves which node, when and why, what is held back, and how the zones are."""
-    frame.require(request, "list", "evictions", group=own.GROUP)
+    layout.require(request, "list", "evictions", group=own.GROUP)
     state = stored_state("node-lifecycle")
     timers = waiting_timers(limit=_MOST, held=held_back(clock.now()))
     context: dict[str, Any] = {
         **_leaving(timers, _next.answer),
         "zones": [(name, zone) for name, zone in sorted((state.get("zones") or {}).items())],
-        "brakes": brakes() if frame.may(request, "list", "brakes", group=own.GROUP) else [],
+        "brakes": brakes() if layout.may(request, "list", "brakes", group=own.GROUP) else [],
     }
-    if frame.is_part(request):
-        return frame.part(request, "evictions_part.html", context)
-    return frame.page(request, "evictions.html", "Evictions", context)
+    if layout.is_part(request):
+        return layout.part(request, "evictions_part.html", context)
+    return layout.page(request, "evictions.html", "Evictions", context)
 
 
 def _leaving(
@@ -66,8 +74,8 @@ def _leaving(
             context |= {"age": round(answer.age), "is_behind": answer.is_behind}
     rows = []
     for one in timers:
-        lands = found.get((one.namespace, one.name), words.NONE)
-        rows.append((one, words.landing(one.landing) if one.landing else lands))
+        lands = found.get((one.namespace, one.name), formatting.NONE)
+        rows.append((one, formatting.landing(one.landing) if one.landing else lands))
     return {**context, "timers": rows}
 
 
@@ -77,20 +85,20 @@ def _ask_now(keys: list[tuple[str, str]]) -> Answer:
 
 
 def _landing(one: Manifest) -> str:
-    return str(one.get("nodeName") or one.get("message") or one.get("status") or words.NONE)
+    return str(one.get("nodeName") or one.get("message") or one.get("status") or formatting.NONE)
 
 
-@frame.shown
+@layout.shown
 def brake(request: HttpRequest, key: str) -> HttpResponse:
     """Show what a brake holds back, or approve it (``POST``, ``seen``)."""
-    frame.require(request, "list", "brakes", group=own.GROUP)
-    frame.require(request, "list", "evictions", group=own.GROUP)
+    layout.require(request, "list", "brakes", group=own.GROUP)
+    layout.require(request, "list", "evictions", group=own.GROUP)
     about = {"group": own.GROUP, "subresource": "approve", "name": key}
     found = _find(key)
     if request.method == "POST":
-        frame.require(request, "create", "brakes", **about)
+        layout.require(request, "create", "brakes", **about)
         if request.POST.get("seen") == _seen(found):
-            approvals.approve(key, by=frame.user_of(request).name, now=clock.now())
+            approvals.approve(key, by=layout.user_of(request).name, now=clock.now())
             return HttpResponseRedirect(reverse("console:evictions"))
         return _show(request, found, differs=True)
     return _show(request, found)
@@ -122,10 +130,10 @@ def _show(request: HttpRequest, found: Brake, *, differs: bool = False) -> HttpR
         "seen": _seen(found),
         "share": round(100 * found.leaving / found.total) if found.total else 0,
         "held": found.state == HELD,
-        "may_approve": frame.may(
+        "may_approve": layout.may(
             request, "create", "brakes", group=own.GROUP, subresource="approve", name=found.key
         ),
         "budgets": sorted({one.blocked_by for one in timers if one.blocked_by}),
     }
     title = f"Brake of {found.scope} {found.name}"
-    return frame.page(request, "brake.html", title, context, status=409 if differs else 200)
+    return layout.page(request, "brake.html", title, context, status=409 if differs else 200)

@@ -7,10 +7,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import frame, submit
+from api.console import layout, submit
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists, BadRequest
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import AlreadyExists, BadRequest
+from clusterstate.objects.values.meta import Manifest
 
 _POD: Final = "small"
 
@@ -46,7 +46,7 @@ NODES: Final = (
 """Nodes without an agent, so nobody misses one. Each example of a new pod fits on one of them."""
 
 
-@frame.shown
+@layout.shown
 def examples(request: HttpRequest) -> HttpResponse:
     """Register the example nodes, post a pod, and lead to its page (``POST``).
 
@@ -54,12 +54,12 @@ def examples(request: HttpRequest) -> HttpResponse:
     """
     if request.method != "POST":
         raise BadRequest("examples are registered by the button of an empty map")
-    frame.require(request, "create", "nodes")
-    user, now = frame.user_of(request), clock.now()
+    layout.require(request, "create", "nodes")
+    user, now = layout.user_of(request), clock.now()
     for node in NODES:
         with suppress(AlreadyExists):
             objects.create("Node", "", node, now=now, user=user)
-    if not frame.may(request, "create", "pods", namespace="default"):
+    if not layout.may(request, "create", "pods", namespace="default"):
         return HttpResponseRedirect(reverse("console:fleet"))
     with suppress(AlreadyExists):
         objects.create("Pod", "default", submit.EXAMPLES[_POD][1], now=now, user=user)

@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import frame, kept, language, looks, then, words
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import decision_search, overview
-from clusterstate.queries.decision_search import Search
-from clusterstate.queries.fleet import FleetNode
+from api.console import formatting, fragment_cache, language, layout, node_cache, time_travel
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.scheduler import decision_search, overview
+from clusterstate.queries.scheduler.decision_search import Search
 
 ZONE: Final = "topology.kubernetes.io/zone"
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -31,17 +31,17 @@ _MOST_VALUES: Final = 60
 """A label with more values than this is a name, and no group."""
 
 
-@frame.shown_then
+@layout.shown_then
 def page(request: HttpRequest) -> HttpResponse:
     """Return the map's page; its columns follow by ``columns``.
 
     Who may not see nodes and signs in is led to the first page that the person may see.
     """
-    if not request.GET and not frame.may(request, "list", "nodes"):
-        for place in frame.places(request):
+    if not request.GET and not layout.may(request, "list", "nodes"):
+        for place in layout.places(request):
             return HttpResponseRedirect(reverse(f"console:{place.view}"))
-    frame.require(request, "list", "nodes")
-    items = then.nodes(request)
+    layout.require(request, "list", "nodes")
+    items = time_travel.nodes(request)
     by, group = _choices(request)
     context = {
         "cards": _cards(items),
@@ -50,59 +50,59 @@ def page(request: HttpRequest) -> HttpResponse:
         "colours": _colours(items),
         "groups": _groups(items),
         "query": request.GET.get("q", ""),
-        "empty": not items and then.of(request) is None,
-        "may_change": frame.may(request, "patch", "nodes"),
-        "may_create": frame.may(request, "create", "nodes"),
-        "paced": then.of(request) is None and frame.may(request, "list", "pods"),
+        "empty": not items and time_travel.of(request) is None,
+        "may_change": layout.may(request, "patch", "nodes"),
+        "may_create": layout.may(request, "create", "nodes"),
+        "paced": time_travel.of(request) is None and layout.may(request, "list", "pods"),
     }
-    return frame.page(request, "fleet.html", "Fleet", context)
+    return layout.page(request, "fleet.html", "Fleet", context)
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def beside(request: HttpRequest) -> HttpResponse:
     """Return what stands beside the map, and the figures above it."""
-    frame.require(request, "list", "nodes")
-    context: dict[str, Any] = {"cards": _cards(then.nodes(request))}
-    past = then.of(request)
-    if past is not None and frame.may(request, "list", "pods"):
+    layout.require(request, "list", "nodes")
+    context: dict[str, Any] = {"cards": _cards(time_travel.nodes(request))}
+    past = time_travel.of(request)
+    if past is not None and layout.may(request, "list", "pods"):
         decided = decision_search.search(Search(until=past.at + _SECOND), limit=8).items
         context |= {
             "waiting": past.fleet.waiting[:12],
             "pending": past.fleet.pending,
             "decisions": decided
-            if frame.may(request, "get", "pods", subresource="decisions")
+            if layout.may(request, "get", "pods", subresource="decisions")
             else [],
         }
-    elif frame.may(request, "list", "pods"):
+    elif layout.may(request, "list", "pods"):
         now = clock.now()
         context |= {
             "waiting": overview.waiting(),
             "pending": overview.pending(),
             "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8)
-            if frame.may(request, "list", "evictions", group="stowage.dev")
+            if layout.may(request, "list", "evictions", group="stowage.dev")
             else [],
             "decisions": overview.decided(limit=8)
-            if frame.may(request, "get", "pods", subresource="decisions")
+            if layout.may(request, "get", "pods", subresource="decisions")
             else [],
         }
-    return frame.part(request, "fleet_beside.html", context)
+    return layout.part(request, "fleet_beside.html", context)
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def columns(request: HttpRequest) -> HttpResponse:
     """Return the nodes in columns; with ``since`` those that changed after that revision."""
-    frame.require(request, "list", "nodes")
+    layout.require(request, "list", "nodes")
     by, group = _choices(request)
-    past = then.of(request)
+    past = time_travel.of(request)
     if past is not None:
         whole_past = as_columns(past.fleet.items, by, group, request.GET.get("q", ""), now=past.at)
         head = {"revision": past.revision, "whole": True, "gone": [], "resource": by}
         body = msgspec.json.encode(head | whole_past)
         return HttpResponse(body, content_type="application/json")
-    found = kept.nodes(request.META.get(looks.ENOUGH))
-    request.META[looks.AS_OF] = found.revision
+    found = node_cache.nodes(request.META.get(fragment_cache.ENOUGH))
+    request.META[fragment_cache.AS_OF] = found.revision
     items: Sequence[FleetNode] = found.items
     gone: list[str] = []
     whole = True
@@ -233,10 +233,13 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
     ]
     for resource, title in (("cpu", "CPU"), ("memory", "memory")):
         share = asked[resource] / offered[resource] if offered[resource] else 0.0
-        use = (words.amount(resource, asked[resource]), words.amount(resource, offered[resource]))
+        use = (
+            formatting.amount(resource, asked[resource]),
+            formatting.amount(resource, offered[resource]),
+        )
         found.append(
             {
-                "number": words.percent(share),
+                "number": formatting.percent(share),
                 "text": f"{title} requested: {use[0]} of {use[1]}",
                 "query": f"{resource}>80%",
             }

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from clusterstate.objects import quantity
-from clusterstate.queries.fleet import FleetNode
+from clusterstate.objects.values import quantity
+from clusterstate.queries.nodes.fleet import FleetNode
 
 Test = Callable[[FleetNode], bool]
 _COMPARES: Final = re.compile(r"(free\.)?([A-Za-z0-9./_-]+?)(>=|<=|>|<)(.+)")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 _MISSING: Final = object()
 _OF_SERVER: Final = frozenset({"resourceVersion", "managedFields", "generation", "uid"})

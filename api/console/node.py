@@ -6,19 +6,19 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api import clock
-from api.console import frame, nodes, then, words
-from api.console.then import Then
+from api.console import formatting, layout, nodes, time_travel
+from api.console.time_travel import Then
 from api.forms import pages, tables
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.matching import EFFECTS
-from clusterstate.queries import overview
-from clusterstate.queries.brakes import held_back
-from clusterstate.queries.eviction_timers import waiting_timers
-from clusterstate.queries.fleet import FleetNode
-from clusterstate.queries.fleet_past import node_at
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.matching import EFFECTS
+from clusterstate.queries.evictions.brakes import held_back
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.nodes.fleet_past import node_at
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.past import find_at
+from clusterstate.queries.scheduler import overview
 
 _MOST: Final = 500
 
@@ -32,20 +32,20 @@ class Use(msgspec.Struct, frozen=True):
     overhead: str
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a node's page; as a part what changes by itself."""
-    frame.require(request, "get", "nodes", name=name)
-    past = then.of(request)
+    layout.require(request, "get", "nodes", name=name)
+    past = time_travel.of(request)
     if past is None:
         manifest, of_then = get_manifest("Node", "", name), []
-        known = next((one for one in then.nodes(request) if one.name == name), None)
+        known = next((one for one in time_travel.nodes(request) if one.name == name), None)
     else:
         text = _text_at(name, past)
         manifest, of_then = decode_object(text), _pods_at(name, past)
         known = node_at(past.revision, text, of_then)
-    sees_pods = frame.may(request, "list", "pods")
+    sees_pods = layout.may(request, "list", "pods")
     context: dict[str, Any] = {
         "name": name,
         "status": nodes.status_of(known) if known else (),
@@ -61,17 +61,17 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         if sees_pods and past is None
         else [],
         "history": ("Node", "-", name),
-        "steps": then.steps(KINDS["Node"], "", name, past, limit=20),
+        "steps": time_travel.steps(KINDS["Node"], "", name, past, limit=20),
         "yaml": pages.as_yaml(_shown(manifest)),
         "effects": EFFECTS,
         "amounts": sorted(((manifest.get("status") or {}).get("allocatable") or {}).items()),
-        "may_change": frame.may(request, "patch", "nodes", name=name),
-        "may_delete": frame.may(request, "delete", "nodes", name=name),
+        "may_change": layout.may(request, "patch", "nodes", name=name),
+        "may_delete": layout.may(request, "delete", "nodes", name=name),
         "system_taints": "node.kubernetes.io/",
     }
-    if frame.is_part(request):
-        return frame.part(request, "node_part.html", context)
-    return frame.page(request, "node.html", name, context)
+    if layout.is_part(request):
+        return layout.part(request, "node_part.html", context)
+    return layout.page(request, "node.html", name, context)
 
 
 def _text_at(name: str, past: Then) -> bytes:
@@ -112,8 +112,8 @@ def _uses(node: FleetNode, overhead: dict[str, int]) -> list[Use]:
         asked, offered = node.asked.get(name, 0), node.offered.get(name, 0)
         if not asked and not offered:
             continue
-        text = f"{words.amount(name, asked)} of {words.amount(name, offered)}"
-        more = words.amount(name, overhead[name]) if overhead.get(name) else ""
+        text = f"{formatting.amount(name, asked)} of {formatting.amount(name, offered)}"
+        more = formatting.amount(name, overhead[name]) if overhead.get(name) else ""
         found.append(Use(name, node.share(name), text, more))
     return found
 
@@ -127,14 +127,14 @@ def _rows(name: str, past: Then | None, of_then: list[bytes]) -> list[dict[str, 
     found = []
     for one in pods:
         cells = tables.printer(KINDS["Pod"]).cells(one, now)
-        requests = words.requests_of(one)
+        requests = formatting.requests_of(one)
         found.append(
             {
                 "namespace": one["metadata"]["namespace"],
                 "name": one["metadata"]["name"],
                 "status": cells[2],
-                "cpu": words.amount("cpu", requests.get("cpu", 0)),
-                "memory": words.amount("memory", requests.get("memory", 0)),
+                "cpu": formatting.amount("cpu", requests.get("cpu", 0)),
+                "memory": formatting.amount("memory", requests.get("memory", 0)),
                 "priority": one["spec"].get("priority", 0),
                 "owner": _owner(one),
                 "created": one["metadata"].get("creationTimestamp"),

@@ -8,11 +8,11 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from api import clock
-from api.console import downloads, frame, language, then, words
+from api.console import downloads, formatting, language, layout, time_travel
 from api.console.fleet import ZONE
 from api.forms.cells import human_duration
-from clusterstate.objects.numbers import natural
-from clusterstate.queries.fleet import FleetNode
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.nodes.fleet import FleetNode
 
 PER_PAGE: Final = 60
 _DEFAULT: Final = ("status", "zone", "cpu", "memory", "pods", "taints", "age")
@@ -65,12 +65,12 @@ class Row(msgspec.Struct, frozen=True):
     cells: list[Cell]
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list; as a part of the page only its rows."""
-    frame.require(request, "list", "nodes")
-    every = then.nodes(request)
+    layout.require(request, "list", "nodes")
+    every = time_travel.nodes(request)
     query = request.GET.get("q", "")
     problem = ""
     try:
@@ -101,24 +101,24 @@ def page(request: HttpRequest) -> HttpResponse:
         else "",
         "csv": _address(request.GET),
         "choices": _choices(every, [one.name for one in chosen]),
-        "may_change": frame.may(request, "patch", "nodes"),
-        "may_create": frame.may(request, "create", "nodes"),
+        "may_change": layout.may(request, "patch", "nodes"),
+        "may_create": layout.may(request, "create", "nodes"),
         "here_path": request.get_full_path(),
         "sort": request.GET.get("sort", ""),
     }
-    if frame.is_part(request):
-        return frame.part(request, "nodes_rows.html", context)
-    return frame.page(request, "nodes.html", "Nodes", context)
+    if layout.is_part(request):
+        return layout.part(request, "nodes_rows.html", context)
+    return layout.page(request, "nodes.html", "Nodes", context)
 
 
-@frame.shown_then
+@layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return all nodes that the query lets through, in the chosen columns, as CSV."""
-    frame.require(request, "list", "nodes")
+    layout.require(request, "list", "nodes")
     chosen = columns_of(request.GET)
     order = request.GET.get("sort", "name")
     try:
-        found = language.matching(then.nodes(request), request.GET.get("q", ""))
+        found = language.matching(time_travel.nodes(request), request.GET.get("q", ""))
     except language.QueryError:
         found = []
     rows = ((one.name, *_csv_cells(one, chosen)) for one in ordered(found, order))
@@ -173,7 +173,7 @@ def _cell(node: FleetNode, column: Column) -> Cell:
     if name == "zone":
         return Cell("text", node.labels.get(ZONE, ""))
     if name == "taints":
-        return Cell("chips", "", many=tuple(words.taint(one) for one in node.taints))
+        return Cell("chips", "", many=tuple(formatting.taint(one) for one in node.taints))
     if name == "labels":
         shown = (f"{key}={value}" for key, value in sorted(node.labels.items()))
         return Cell("chips", "", many=tuple(shown))
@@ -186,13 +186,13 @@ def _cell(node: FleetNode, column: Column) -> Cell:
         return Cell("text", language.label_of(node, name.removeprefix("label:")) or "")
     if name == "fullness":
         share = language.fullness(node)
-        return Cell("bar", words.percent(share), share)
+        return Cell("bar", formatting.percent(share), share)
     if name not in node.offered and name not in node.asked:
         return Cell("text", "")
     asked, offered = node.asked.get(name, 0), node.offered.get(name, 0)
     share = node.share(name)
-    text = f"{words.amount(name, asked)} / {words.amount(name, offered)}"
-    return Cell("bar", text, share, title=f"{column.title} {words.percent(share)}")
+    text = f"{formatting.amount(name, asked)} / {formatting.amount(name, offered)}"
+    return Cell("bar", text, share, title=f"{column.title} {formatting.percent(share)}")
 
 
 def _key(name: str) -> Callable[[FleetNode], Any]:

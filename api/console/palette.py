@@ -10,12 +10,12 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from api.console import comparisons, frame, kept, language
+from api.console import comparisons, language, layout, node_cache
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.queries import finding
-from clusterstate.queries.fleet import FleetNode
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.objects import finding
 
 _MOST: Final = 8
 _MOST_ACTED_ON: Final = 5
@@ -25,22 +25,22 @@ _OF_NODES: Final = ("cordon", "uncordon", "drain", "delete")
 _OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
 """Actions by their first word, and what the preview is asked to do."""
 _MORE: Final = (
-    frame.Place("New pod", "submit", "", Attributes("create", resource="pods")),
-    frame.Place("Plans made", "plans", "", Attributes("list", "stowage.dev", "plans")),
-    frame.Place(
+    layout.Place("New pod", "submit", "", Attributes("create", resource="pods")),
+    layout.Place("Plans made", "plans", "", Attributes("list", "stowage.dev", "plans")),
+    layout.Place(
         "Who can", "who-can", "",
         Attributes("list", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ),
-    frame.Place(
+    layout.Place(
         "Configuration revisions", "revisions", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
-    frame.Place(
+    layout.Place(
         "Effective plugins", "plugins", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
-    frame.Place("Comparisons", "comparisons", "", comparisons.WANTS[0]),
-    frame.Place("Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")),
+    layout.Place("Comparisons", "comparisons", "", comparisons.WANTS[0]),
+    layout.Place("Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")),
 )  # fmt: skip
 """Pages that the navigation has no room for."""
 
@@ -53,7 +53,7 @@ class Item(msgspec.Struct, frozen=True):
     to: str
 
 
-@frame.shown
+@layout.shown
 def find(request: HttpRequest) -> HttpResponse:
     """Return what the palette lists, as JSON."""
     text = request.GET.get("q", "").strip()[:200]
@@ -71,8 +71,8 @@ def _actions(request: HttpRequest, text: str) -> list[Item]:
         return []
     base = reverse("console:change")
     found = []
-    sees_nodes = frame.may(request, "list", "nodes")
-    if verb in _OF_NODES and sees_nodes and frame.may(request, *_right(verb)):
+    sees_nodes = layout.may(request, "list", "nodes")
+    if verb in _OF_NODES and sees_nodes and layout.may(request, *_right(verb)):
         named = _named(rest)
         if 1 < len(named) <= _MOST_TOGETHER:
             query = urlencode([("do", verb), *(("node", one.name) for one in named)])
@@ -81,7 +81,7 @@ def _actions(request: HttpRequest, text: str) -> list[Item]:
         for one in named[:_MOST_ACTED_ON]:
             query = urlencode({"do": verb, "node": one.name})
             found.append(Item(f"{verb} {one.name}", "node, by preview", f"{base}?{query}"))
-    if verb in _OF_PODS and frame.may(request, "list", "pods"):
+    if verb in _OF_PODS and layout.may(request, "list", "pods"):
         for space, pod in _pods_like(rest)[:_MOST_ACTED_ON]:
             if not _may_go(request, verb, space, pod):
                 continue
@@ -93,8 +93,8 @@ def _actions(request: HttpRequest, text: str) -> list[Item]:
 def _may_go(request: HttpRequest, verb: str, namespace: str, name: str) -> bool:
     about = {"namespace": namespace, "name": name}
     if verb == "delete":
-        return frame.may(request, "delete", "pods", **about)
-    return frame.may(request, "create", "pods", subresource="eviction", **about)
+        return layout.may(request, "delete", "pods", **about)
+    return layout.may(request, "create", "pods", subresource="eviction", **about)
 
 
 def _right(verb: str) -> tuple[str, str]:
@@ -110,7 +110,7 @@ def _pages(request: HttpRequest, text: str) -> list[Item]:
             f"page, g {place.key}" if place.key else "page",
             reverse(f"console:{place.view}"),
         )
-        for place in (*frame.PLACES, *(_MORE if part else ()))
+        for place in (*layout.PLACES, *(_MORE if part else ()))
         if part in place.title.casefold() and authorizer.decide(user, place.wants).allowed
     ]
 
@@ -129,7 +129,7 @@ def _kinds(request: HttpRequest, text: str) -> list[Item]:
 
 
 def _nodes(request: HttpRequest, text: str) -> list[Item]:
-    if not text or not frame.may(request, "list", "nodes"):
+    if not text or not layout.may(request, "list", "nodes"):
         return []
     found = _named(text)
     base = reverse("console:nodes")
@@ -141,7 +141,7 @@ def _nodes(request: HttpRequest, text: str) -> list[Item]:
 
 
 def _pods(request: HttpRequest, text: str) -> list[Item]:
-    if len(text) < 2 or " " in text or not frame.may(request, "list", "pods"):
+    if len(text) < 2 or " " in text or not layout.may(request, "list", "pods"):
         return []
     base = reverse("console:fleet") + "pods/"
     return [
@@ -153,7 +153,7 @@ def _pods(request: HttpRequest, text: str) -> list[Item]:
 def _named(text: str) -> list[FleetNode]:
     """Return the nodes that a query finds, none for what is no query."""
     try:
-        return language.matching(kept.nodes().items, text)
+        return language.matching(node_cache.nodes().items, text)
     except language.QueryError:
         return []
 

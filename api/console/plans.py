@@ -14,15 +14,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import asked, fates, frame, kept, outcome
+from api.console import layout, node_cache, outcomes, plan_forms, plan_preview
 from api.console.fleet import ZONE
 from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
 from clusterstate.actions import plans as actions
-from clusterstate.objects.errors import BadRequest, Conflict
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.plans import (
+from clusterstate.objects.values.errors import BadRequest, Conflict
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.plans import (
     PAUSED,
     PLANNED,
     PLURAL,
@@ -45,42 +45,42 @@ class Option(msgspec.Struct, frozen=True):
     is_on: bool
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a plan's page; as a part how far its operation is."""
     plan = _seen(request, name)
-    if frame.is_part(request):
-        return frame.part(request, "plan_progress.html", _progress(request, plan))
+    if layout.is_part(request):
+        return layout.part(request, "plan_progress.html", _progress(request, plan))
     return show(request, plan)
 
 
 def _seen(request: HttpRequest, name: str) -> StoredPlan:
     """Return a plan for who may read it: it names pods of every namespace."""
-    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
-    frame.require(request, "list", "pods")
+    layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    layout.require(request, "list", "pods")
     return find_plan(name)
 
 
-@frame.shown
+@layout.shown
 def listed(request: HttpRequest) -> HttpResponse:
     """Return the latest plans, and how far each is carried out."""
-    frame.require(request, "list", PLURAL, group=own.GROUP)
+    layout.require(request, "list", PLURAL, group=own.GROUP)
     context = {"plans": _rows(latest_plans(limit=_MANY))}
-    if frame.is_part(request):
-        return frame.part(request, "plans_rows.html", context)
-    return frame.page(request, "plans.html", "Plans", context)
+    if layout.is_part(request):
+        return layout.part(request, "plans_rows.html", context)
+    return layout.page(request, "plans.html", "Plans", context)
 
 
 def _rows(found: Iterable[StoredPlan]) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,
-            "title": asked.in_words(changes_of(one)),
+            "title": plan_forms.in_words(changes_of(one)),
             "state": one.state,
             "by": one.applied_by or one.created_by,
             "at": one.applied_at or one.created_at,
             "summary": one.foretold().get("summary") or {},
-            "progress": outcome.progress(one),
+            "progress": plan_preview.progress(one),
         }
         for one in found
     ]
@@ -92,21 +92,21 @@ def changes_of(plan: StoredPlan) -> list[Manifest]:
     return found
 
 
-@frame.shown
+@layout.shown
 def act(request: HttpRequest, name: str) -> HttpResponse:
     """Apply a plan, or pause, resume, cancel or take back its operation (``POST``, ``what``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("apply", "pause", "resume", "cancel", "undo"):
         raise BadRequest("what: must be apply, pause, resume, cancel or undo, and be posted")
-    frame.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
+    layout.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
     plan, now = _seen(request, name), clock.now()
     if what in ("apply", "resume"):
-        frame.require_all(request, api_plans.rights(plan))
+        layout.require_all(request, api_plans.rights(plan))
     if what == "apply":
         return _apply(request, plan)
     if what == "undo":
-        frame.require_all(request, frame.FORETELLING)
-        found = api_plans.undoing(plan, by=frame.user_of(request))
+        layout.require_all(request, layout.FORETELLING)
+        found = api_plans.undoing(plan, by=layout.user_of(request))
     elif what == "pause":
         found = actions.pause(name, now=now)
     elif what == "resume":
@@ -121,13 +121,13 @@ def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
     if holding not in (api_plans.LANDINGS, api_plans.LEAVING):
         raise BadRequest(f"holding: must be {api_plans.LANDINGS} or {api_plans.LEAVING}")
     try:
-        api_plans.begin(plan, holding=holding, by=frame.user_of(request))
+        api_plans.begin(plan, holding=holding, by=layout.user_of(request))
     except Conflict as error:
         if "plan" not in error.details:
             raise
         new = find_plan(error.details["plan"]["metadata"]["name"])
         then, now = ({**one.foretold(), "steps": one.to_do()} for one in (plan, new))
-        found = outcome.differences(api_plans.differences(then, now, holding))
+        found = plan_preview.differences(api_plans.differences(then, now, holding))
         return show(request, new, differs=found)
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
 
@@ -137,14 +137,14 @@ def show(
     plan: StoredPlan,
     *,
     differs: Sequence[tuple[str, str, str]] = (),
-    overtaken: Sequence[asked.Overtaken] = (),
+    overtaken: Sequence[plan_forms.Overtaken] = (),
 ) -> HttpResponse:
     """Return the page of a plan; with ``differs`` as an answer that the outcome is another one.
 
     ``overtaken``: what others changed since the form was shown that asks for the plan.
     """
     changes, status = changes_of(plan), plan.foretold()
-    leaving, zones = outcome.leaving(plan, status), _places(request, status)
+    leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
     context = {
         **_progress(request, plan),
@@ -153,38 +153,38 @@ def show(
         "many": summary.get("leaving", 0) + summary.get("held", 0),
         "leaving": leaving,
         "more_leave": max(len(status.get("leaving") or ()) - len(leaving), 0),
-        "fates": fates.fates(status.get("leaving") or ()),
+        "fates": outcomes.fates(status.get("leaving") or ()),
         "zones": zones,
         "landing": sum(one.pods for one in zones),
-        "anyway": outcome.leaving(plan, status, "leavingAnyway"),
+        "anyway": plan_preview.leaving(plan, status, "leavingAnyway"),
         "placed": (status.get("placed") or [])[:_FEW],
         "placed_exist": plan.applied_at is not None
         or not any("pods" in change for change in changes),
         "waits": (status.get("waiting") or [])[:_FEW],
         "staying": (status.get("staying") or [])[:_FEW],
         "budgets": status.get("budgets") or [],
-        "room": outcome.room(status),
-        "steps": outcome.steps(plan),
+        "room": plan_preview.room(status),
+        "steps": plan_preview.steps(plan),
         "overtaken": overtaken,
-        "differs": list(differs)[: outcome.MOST_ROWS],
-        "button": outcome.button(changes, summary),
+        "differs": list(differs)[: plan_preview.MOST_ROWS],
+        "button": plan_preview.button(changes, summary),
         "danger": summary.get("leaving", 0) + summary.get("held", 0) > 0,
-        "kubectl": asked.kubectl(changes),
+        "kubectl": plan_forms.kubectl(changes),
         "options": _options(request, changes),
         "again": request.get_full_path() if request.GET.get("do") else "",
         "back": _back(changes),
         "holding": (api_plans.LANDINGS, api_plans.LEAVING),
     }
     code = 409 if differs else 200
-    return frame.page(request, "plan.html", asked.in_words(changes), context, status=code)
+    return layout.page(request, "plan.html", plan_forms.in_words(changes), context, status=code)
 
 
-def _places(request: HttpRequest, status: Manifest) -> Sequence[fates.Place]:
+def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.Place]:
     """Return in which zones pods land, for who may list nodes."""
-    if not frame.may(request, "list", "nodes"):
+    if not layout.may(request, "list", "nodes"):
         return ()
-    zones = {one.name: one.labels.get(ZONE, "") for one in kept.nodes().items}
-    return fates.places(status.get("leaving") or (), zones)
+    zones = {one.name: one.labels.get(ZONE, "") for one in node_cache.nodes().items}
+    return outcomes.places(status.get("leaving") or (), zones)
 
 
 def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
@@ -193,11 +193,11 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
     may = {
         what
         for what in (*_BY_STATE.get(plan.state, ()), "undo")
-        if frame.may(request, "create", PLURAL, subresource=what, **about)
+        if layout.may(request, "create", PLURAL, subresource=what, **about)
     }
     missing = ""
     if {"apply", "resume"} & may:
-        missing = frame.missing(request, api_plans.rights(plan))
+        missing = layout.missing(request, api_plans.rights(plan))
         may -= {"apply", "resume"} if missing else set()
     if plan.applied_at is None:
         may -= {"undo"}
@@ -205,16 +205,18 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
         "plan": plan,
         "may": may,
         "missing": missing,
-        "progress": outcome.progress(plan),
+        "progress": plan_preview.progress(plan),
         "moving": plan.state in (RUNNING, PAUSED),
         "applied": plan.applied_at is not None,
-        "troubles": [one for one in outcome.steps(plan) if one.state in ("held back", "failed")],
+        "troubles": [
+            one for one in plan_preview.steps(plan) if one.state in ("held back", "failed")
+        ],
     }
 
 
 def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     """Return what a drain may be asked for besides, where the address asks for one."""
-    if request.GET.get("do") != asked.DRAIN or request.method != "GET":
+    if request.GET.get("do") != plan_forms.DRAIN or request.method != "GET":
         return []
     texts = {"force": "pods that nobody makes again", "local": "pods with local data"}
     found = []
@@ -231,7 +233,7 @@ def _back(changes: Sequence[Manifest]) -> str:
     bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
     nodes = [name for body in bodies for name in body.get("nodes") or ()]
     pods = [pod for body in bodies for pod in body.get("pods") or ()]
-    if len(changes) == 1 and (scale := changes[0].get(asked.SCALE)):
+    if len(changes) == 1 and (scale := changes[0].get(plan_forms.SCALE)):
         whose = (scale["kind"], scale.get("namespace", "default"), scale["name"])
         return reverse("console:object", args=whose)
     if len(nodes) == 1 and not pods:
@@ -241,15 +243,15 @@ def _back(changes: Sequence[Manifest]) -> str:
     return reverse("console:pods" if pods else "console:nodes")
 
 
-@frame.shown
+@layout.shown
 def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Return a plan's document, to be kept, posted or opened as a what-if again."""
-    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     return yaml_file(changes_of(find_plan(name)), f"{name}.yaml")
 
 
 def yaml_file(changes: Sequence[Manifest], name: str) -> HttpResponse:
     """Return changes as the YAML of a ``Plan``, to be saved."""
-    text = pages.as_yaml(asked.document_of(changes))
+    text = pages.as_yaml(plan_forms.document_of(changes))
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)

@@ -4,19 +4,19 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 
-from api.console import frame, policies
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
+from api.console import layout, policies
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 
 _REVISIONS: Final = 50
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Return the plugins of a revision (``new``), and what differs from another (``old``)."""
     from scheduling.answers import effective, questions
 
-    frame.require(request, "get", "schedulerconfiguration", group="stowage.dev")
+    layout.require(request, "get", "schedulerconfiguration", group="stowage.dev")
     stored = questions.configurations(limit=_REVISIONS)
     current = stored[0].revision if stored else 0
     new = policies.number(request, "new") or current
@@ -37,7 +37,7 @@ def page(request: HttpRequest) -> HttpResponse:
         if error.code != 422:
             raise
         context["problem"] = error.message
-    return frame.page(request, "plugins.html", "Plugins", context)
+    return layout.page(request, "plugins.html", "Plugins", context)
 
 
 def _document(revision: int) -> Manifest:

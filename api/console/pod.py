@@ -10,46 +10,46 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import frame, then, words
+from api.console import formatting as words
+from api.console import layout, time_travel
 from api.console.pods import why_of
 from api.forms import pages, tables
 from api.forms.cells import parse_time
 from api.kinds import own
-from clusterstate import reservations
 from clusterstate.actions import objects
-from clusterstate.actions import reservations as waiting
-from clusterstate.objects.errors import BadRequest, Conflict, NotFound
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import overview
-from clusterstate.queries.brakes import held_back
-from clusterstate.queries.eviction_timers import Timer, waiting_timers
+from clusterstate.actions.scheduler import reservations as waiting
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import BadRequest, Conflict, NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.brakes import held_back
+from clusterstate.queries.evictions.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.past import find_at
-from clusterstate.queries.trail import Step
+from clusterstate.queries.past.trail import Step
+from clusterstate.queries.scheduler import overview, reservations
 
 _PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
 """With ``create`` on ``waitingpods`` the right to answer for a plugin, as the API asks for it."""
 
 
-@frame.shown_then
+@layout.shown_then
 def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return a pod's page; as a part what changes by itself."""
     from scheduling.answers import questions
 
-    frame.require(request, "get", "pods", namespace=namespace, name=name)
-    past = then.of(request)
+    layout.require(request, "get", "pods", namespace=namespace, name=name)
+    past = time_travel.of(request)
     text = (
         find_object("Pod", namespace, name)
         if past is None
         else find_at(KINDS["Pod"], namespace, name, past.revision)
     )
-    steps = then.steps(KINDS["Pod"], namespace, name, past, limit=50)
+    steps = time_travel.steps(KINDS["Pod"], namespace, name, past, limit=50)
     if text is None and not steps:
         raise not_found("Pod", name)
     about = {"namespace": namespace, "name": name}
     decided = []
-    if frame.may(request, "get", "pods", subresource="decisions", **about):
+    if layout.may(request, "get", "pods", subresource="decisions", **about):
         with suppress(NotFound):
             decided = questions.decisions_of(namespace, name, limit=20 if past is None else 200)
     if past is not None:
@@ -61,7 +61,7 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "steps": steps,
         "decisions": decided,
         "events": overview.events_of("Pod", namespace, name, limit=30)
-        if past is None and frame.may(request, "list", "events", namespace=namespace)
+        if past is None and layout.may(request, "list", "events", namespace=namespace)
         else [],
         "timers": _timers(namespace, name) if past is None else [],
     }
@@ -71,17 +71,19 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         manifest = decode_object(text)
         context |= _of(manifest)
         context["waits"] = _waits(namespace, name) if past is None else []
-        context["may_ungate"] = frame.may(request, "update", "pods", **about)
-        context["may_permit"] = frame.may(request, "create", "waitingpods", **_PERMIT, **about)
-        context["may_create"] = frame.may(request, "create", "pods", namespace=namespace)
-        context["may_evict"] = frame.may(
+        context["may_ungate"] = layout.may(request, "update", "pods", **about)
+        context["may_permit"] = layout.may(request, "create", "waitingpods", **_PERMIT, **about)
+        context["may_create"] = layout.may(request, "create", "pods", namespace=namespace)
+        context["may_evict"] = layout.may(
             request, "create", "pods", subresource="eviction", namespace=namespace, name=name
         )
-        context["may_delete"] = frame.may(request, "delete", "pods", namespace=namespace, name=name)
-        context["may_ask"] = past is None and not frame.missing(request, frame.FORETELLING)
-    if frame.is_part(request):
-        return frame.part(request, "pod_part.html", context)
-    return frame.page(request, "pod.html", f"{namespace}/{name}", context)
+        context["may_delete"] = layout.may(
+            request, "delete", "pods", namespace=namespace, name=name
+        )
+        context["may_ask"] = past is None and not layout.missing(request, layout.FORETELLING)
+    if layout.is_part(request):
+        return layout.part(request, "pod_part.html", context)
+    return layout.page(request, "pod.html", f"{namespace}/{name}", context)
 
 
 def _of(manifest: Any) -> dict[str, Any]:
@@ -189,10 +191,10 @@ def _waits(namespace: str, name: str) -> list[tuple[str, datetime]]:
     return sorted(found[0].waits.items()) if found else []
 
 
-@frame.shown
+@layout.shown
 def remove_gate(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Remove a scheduling gate (``gate``) from a pod."""
-    frame.require(request, "update", "pods", namespace=namespace, name=name)
+    layout.require(request, "update", "pods", namespace=namespace, name=name)
     gate = _posted(request, "gate")
 
     def change(pod: Manifest) -> Manifest:
@@ -203,19 +205,19 @@ def remove_gate(request: HttpRequest, namespace: str, name: str) -> HttpResponse
         spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
         return {**pod, "spec": {**spec, "schedulingGates": left} if left else spec}
 
-    objects.update("Pod", namespace, name, change, now=clock.now(), user=frame.user_of(request))
+    objects.update("Pod", namespace, name, change, now=clock.now(), user=layout.user_of(request))
     return HttpResponseRedirect(reverse("console:pod", args=(namespace, name)))
 
 
-@frame.shown
+@layout.shown
 def permit(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Allow or reject (``decision``) a waiting pod on behalf of a plugin (``plugin``)."""
     about = {"namespace": namespace, "name": name}
-    frame.require(request, "create", "waitingpods", **_PERMIT, **about)
+    layout.require(request, "create", "waitingpods", **_PERMIT, **about)
     plugin, decided = _posted(request, "plugin"), _posted(request, "decision")
     if decided not in ("Allow", "Reject"):
         raise BadRequest("decision: must be Allow or Reject")
-    who = frame.user_of(request).name
+    who = layout.user_of(request).name
     waiting.decide(
         namespace, name, plugin=plugin, allowed=decided == "Allow", message=f"rejected by {who}"
     )

@@ -6,25 +6,24 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 
 from api import clock
-from api.console import frame, then, words
-from api.console.then import Then
+from api.console import formatting, layout, time_travel
+from api.console.time_travel import Then
 from api.forms import tables
-from clusterstate.objects.fields import FieldRequirement
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import finding
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object
+from clusterstate.objects.registry.fields import FieldRequirement
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.objects import decode_object, finding
+from clusterstate.queries.objects.lists import list_page
 
 PER_PAGE: Final = 100
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list: by part of the name, namespace, node, phase, or those that wait."""
     namespace = request.GET.get("ns", "")
-    frame.require(request, "list", "pods", namespace=namespace)
+    layout.require(request, "list", "pods", namespace=namespace)
     start = natural(request.GET.get("start", ""), digits=8) or 0
     chosen = finding.PodSearch(
         part=request.GET.get("q", "").strip(),
@@ -33,7 +32,7 @@ def page(request: HttpRequest) -> HttpResponse:
         phase=request.GET.get("phase", ""),
         waiting=request.GET.get("waiting") == "yes",
     )
-    past = then.of(request)
+    past = time_travel.of(request)
     if past is None:
         now, found = clock.now(), finding.pods(chosen, start=start, limit=PER_PAGE + 1)
     else:
@@ -49,12 +48,12 @@ def page(request: HttpRequest) -> HttpResponse:
         if len(found) > PER_PAGE
         else "",
         "before": "?" + urlencode({**given, "start": max(0, start - PER_PAGE)}) if start else "",
-        "may_create": frame.may(request, "create", "pods", namespace=namespace or "default"),
+        "may_create": layout.may(request, "create", "pods", namespace=namespace or "default"),
         "phases": ("Pending", "Running", "Succeeded", "Failed"),
     }
-    if frame.is_part(request):
-        return frame.part(request, "pods_rows.html", context)
-    return frame.page(request, "pods.html", "Pods", context)
+    if layout.is_part(request):
+        return layout.part(request, "pods_rows.html", context)
+    return layout.page(request, "pods.html", "Pods", context)
 
 
 def _pods_at(past: Then, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
@@ -74,15 +73,15 @@ def _pods_at(past: Then, search: finding.PodSearch, *, start: int, limit: int) -
 
 
 def _row(pod: Any, now: Any) -> dict[str, Any]:
-    asked = words.requests_of(pod)
+    asked = formatting.requests_of(pod)
     cells = tables.printer(KINDS["Pod"]).cells(pod, now)
     return {
         "namespace": pod["metadata"]["namespace"],
         "name": pod["metadata"]["name"],
         "status": cells[2],
         "node": pod["spec"].get("nodeName", ""),
-        "cpu": words.amount("cpu", asked.get("cpu", 0)),
-        "memory": words.amount("memory", asked.get("memory", 0)),
+        "cpu": formatting.amount("cpu", asked.get("cpu", 0)),
+        "memory": formatting.amount("memory", asked.get("memory", 0)),
         "priority": pod["spec"].get("priority", 0),
         "why": why_of(pod),
         "created": pod["metadata"].get("creationTimestamp"),

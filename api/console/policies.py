@@ -8,19 +8,19 @@ from typing import Final
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import frame, then
-from api.console.then import Then
+from api.console import layout, time_travel
+from api.console.time_travel import Then
 from api.forms import pages
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest, Expired
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.objects.quantity import Quantity, QuantityError
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values.errors import BadRequest, Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.values.quantity import Quantity, QuantityError
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 
 _MOST_SHOWN: Final = 200
 """Of each kind that the page lists, by what matters of it; so many are read for that:"""
@@ -48,7 +48,7 @@ _POLICIES: Final = (
 )
 
 
-@frame.shown_then
+@layout.shown_then
 def page(request: HttpRequest) -> HttpResponse:
     """Return the policies, and every other kind that the person may list."""
     from scheduling.answers import questions
@@ -63,8 +63,8 @@ def page(request: HttpRequest) -> HttpResponse:
     named = {name for name, _ in _POLICIES}
     others = sorted((k for k in ALL_KINDS if k.name not in named and seen(k)), key=_by_name)
     configuration = None
-    if frame.may(request, "get", "schedulerconfiguration", group="stowage.dev"):
-        past = then.of(request)
+    if layout.may(request, "get", "schedulerconfiguration", group="stowage.dev"):
+        past = time_travel.of(request)
         with suppress(Expired):  # the rest of the page may be known all the same
             configuration = questions.stored_configuration(None if past is None else past.at)
     context = {
@@ -74,13 +74,13 @@ def page(request: HttpRequest) -> HttpResponse:
         "runtimes": _runtimes(request),
         "priorities": _priorities(request),
         "budgets": _budgets(request),
-        "may_see_roles": frame.may(
+        "may_see_roles": layout.may(
             request, "list", "clusterroles", group="rbac.authorization.k8s.io"
         ),
         "configuration": configuration,
         "text": pages.as_yaml(configuration) if configuration else "",
     }
-    return frame.page(request, "policies.html", "Policies", context)
+    return layout.page(request, "policies.html", "Policies", context)
 
 
 def _by_name(kind: Kind) -> str:
@@ -103,7 +103,7 @@ def _quotas(request: HttpRequest) -> list[Used] | None:
 
     This and the following: ``None`` for who may not list them, of whom nothing is said then.
     """
-    if not frame.may(request, "list", "resourcequotas"):
+    if not layout.may(request, "list", "resourcequotas"):
         return None
     found = []
     for quota in _all(request, "ResourceQuota"):
@@ -136,12 +136,12 @@ class Runtime(msgspec.Struct, frozen=True):
 
 def _runtimes(request: HttpRequest) -> list[Runtime] | None:
     """Return the runtime classes with their nodes. Queries twice, but for the nodes."""
-    if not frame.may(request, "list", "runtimeclasses", group="node.k8s.io"):
+    if not layout.may(request, "list", "runtimeclasses", group="node.k8s.io"):
         return None
     classes = _all(request, "RuntimeClass")[:_MOST_SHOWN]
-    sees_nodes = frame.may(request, "list", "nodes")
+    sees_nodes = layout.may(request, "list", "nodes")
     # To know the nodes of a past moment takes a while: only where there is a class to tell of.
-    fleet = then.nodes(request) if classes and sees_nodes else []
+    fleet = time_travel.nodes(request) if classes and sees_nodes else []
     found = []
     for one in classes:
         scheduling = one.get("scheduling") or {}
@@ -163,7 +163,7 @@ def _runtimes(request: HttpRequest) -> list[Runtime] | None:
 
 def _priorities(request: HttpRequest) -> list[Manifest] | None:
     """Return the priority classes, the highest first. Queries twice."""
-    if not frame.may(request, "list", "priorityclasses", group="scheduling.k8s.io"):
+    if not layout.may(request, "list", "priorityclasses", group="scheduling.k8s.io"):
         return None
     found = _all(request, "PriorityClass")
     found.sort(key=lambda one: (-one.get("value", 0), one["metadata"]["name"]))
@@ -172,7 +172,7 @@ def _priorities(request: HttpRequest) -> list[Manifest] | None:
 
 def _budgets(request: HttpRequest) -> list[Manifest] | None:
     """Return the disruption budgets, those that allow the fewest pods to leave first."""
-    if not frame.may(request, "list", "poddisruptionbudgets", group="policy"):
+    if not layout.may(request, "list", "poddisruptionbudgets", group="policy"):
         return None
 
     def allowed(one: Manifest) -> tuple[int, str, str]:
@@ -185,7 +185,7 @@ def _budgets(request: HttpRequest) -> list[Manifest] | None:
 
 def _all(request: HttpRequest, kind_name: str) -> list[Manifest]:
     """Return the first objects of a kind, as they were then. Queries twice."""
-    past: Then | None = then.of(request)
+    past: Then | None = time_travel.of(request)
     at = None if past is None else past.revision
     return [decode_object(text) for text in list_page(kind_name, limit=_MOST_READ, at=at).items]
 
@@ -200,11 +200,11 @@ def _share(used: str, hard: str) -> float:
     return part / whole
 
 
-@frame.shown
+@layout.shown
 def who_can(request: HttpRequest) -> HttpResponse:
     """Return who may do something, by which binding: verb, group, resource, namespace, name."""
-    frame.require(request, "list", "clusterrolebindings", group="rbac.authorization.k8s.io")
-    frame.require(request, "list", "rolebindings", group="rbac.authorization.k8s.io")
+    layout.require(request, "list", "clusterrolebindings", group="rbac.authorization.k8s.io")
+    layout.require(request, "list", "rolebindings", group="rbac.authorization.k8s.io")
     query = request.GET
     verb, resource = query.get("verb", "get").strip(), query.get("resource", "pods").strip()
     plural, _, subresource = resource.partition("/")
@@ -221,7 +221,7 @@ def who_can(request: HttpRequest) -> HttpResponse:
         "known": (wants.group, plural) in known,
         "groups": sorted({kind.group for kind in ALL_KINDS if kind.plural == plural}),
     }
-    return frame.page(request, "who_can.html", "Who can", context)
+    return layout.page(request, "who_can.html", "Who can", context)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -231,12 +231,12 @@ class Line(msgspec.Struct, frozen=True):
     text: str
 
 
-@frame.shown
+@layout.shown
 def revisions(request: HttpRequest) -> HttpResponse:
     """Return the revisions of the scheduler's configuration, and how two of them differ."""
     from scheduling.answers import questions
 
-    frame.require(request, "get", "schedulerconfiguration", group="stowage.dev")
+    layout.require(request, "get", "schedulerconfiguration", group="stowage.dev")
     stored = questions.configurations(limit=_REVISIONS)
     numbers = [one.revision for one in stored]
     new = number(request, "new") or (numbers[0] if numbers else 0)
@@ -248,7 +248,7 @@ def revisions(request: HttpRequest) -> HttpResponse:
         "old": old,
         "lines": difference(_text(old), _text(new)) if stored else [],
     }
-    return frame.page(request, "revisions.html", "Configuration revisions", context)
+    return layout.page(request, "revisions.html", "Configuration revisions", context)
 
 
 def number(request: HttpRequest, name: str) -> int:

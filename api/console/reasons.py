@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import frame, kept, then
+from api.console import layout, node_cache, time_travel
 from api.console.shared import Shared
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import overview
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler import overview
 from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
@@ -21,33 +21,33 @@ _MOST_REMEDIES: Final = 4
 _groups: Final = Shared("waiting-groups", deadline=10.0)
 
 
-@frame.shown_then
-@frame.alike()
+@layout.shown_then
+@layout.alike()
 def waiting(request: HttpRequest) -> HttpResponse:
     """Return the waiting pods in groups: how many, since when, what stands in the way.
 
     Of the past the scheduler's sentences are shown: what would have helped then is not asked.
     """
-    frame.require(request, "list", "pods")
-    past = then.of(request)
+    layout.require(request, "list", "pods")
+    past = time_travel.of(request)
     if past is not None:
         found = {"pods": past.fleet.pending, "waited": past.fleet.waiting[:_MOST_GROUPS]}
-        return frame.page(request, "waiting.html", "Waiting", found)
+        return layout.page(request, "waiting.html", "Waiting", found)
     context: dict[str, Any] = {"pods": overview.pending()}
     try:
-        frame.require(request, "list", "waitinggroups", group="stowage.dev")
+        layout.require(request, "list", "waitinggroups", group="stowage.dev")
         answer = _groups.answer({"remedies": True})
         context["items"] = [_group(one) for one in answer.value["items"][:_MOST_GROUPS]]
-        context["every"] = len(kept.nodes().items)
+        context["every"] = len(node_cache.nodes().items)
         context |= {"age": round(answer.age), "is_behind": answer.is_behind}
     except StatusError as error:
         # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
         # and the sentence.
         context["problem"] = error.message
         context["groups"] = overview.waiting_groups(limit=_MOST_GROUPS)
-    if frame.is_part(request):
-        return frame.part(request, "waiting_part.html", context)
-    return frame.page(request, "waiting.html", "Waiting", context)
+    if layout.is_part(request):
+        return layout.part(request, "waiting_part.html", context)
+    return layout.page(request, "waiting.html", "Waiting", context)
 
 
 class Help(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ class Row(msgspec.Struct, frozen=True):
     cells: list[Cell]
 
 
-@frame.shown
+@layout.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
     asked = _asked(request, namespace, name)
@@ -192,10 +192,10 @@ def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         if following
         else "",
     }
-    return frame.page(request, "why.html", f"Why: {namespace}/{name}", context)
+    return layout.page(request, "why.html", f"Why: {namespace}/{name}", context)
 
 
-@frame.shown
+@layout.shown
 def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return every node of the page's table in columns, as JSON, the first 10,000.
 
@@ -208,13 +208,13 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     return HttpResponse(body, content_type="application/json")
 
 
-@frame.shown
+@layout.shown
 def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what would let a waiting pod in, for the page that asks for it when it is there."""
     asked = {**_asked(request, namespace, name), "world": "now", "rejectedBy": ""}
     found: Manifest = advisor.ask("why", {**asked, "limit": 0})
     helps = _remedies(found["status"].get("remedies") or ())
-    return frame.part(request, "why_helps.html", {"remedies": helps})
+    return layout.part(request, "why_helps.html", {"remedies": helps})
 
 
 def _asked(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _asked(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
         AccessDenied: the person may not ask. BadRequest: there is no such world.
     """
     about = {"namespace": namespace, "name": name}
-    frame.require(request, "get", "pods", group="stowage.dev", subresource="why", **about)
+    layout.require(request, "get", "pods", group="stowage.dev", subresource="why", **about)
     world = request.GET.get("world", "")
     if world not in ("", "now", "then"):
         raise BadRequest("world: must be now or then")

@@ -9,22 +9,23 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import asked, downloads, frame, merging, policies, then
-from api.console.then import Then
+from api.console import downloads, layout, merging, plan_forms, policies, time_travel
+from api.console.time_travel import Then
 from api.forms import bodies, pages, tables, wire
 from api.stowage.audit_view import earlier, moment
 from clusterstate.actions import objects
-from clusterstate.objects import reading
-from clusterstate.objects.errors import BadRequest, Conflict, NotFound, StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import audit_log, overview, trail
-from clusterstate.queries.audit_log import Search
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values.errors import BadRequest, Conflict, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.wire import reading
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
-from clusterstate.queries.past import find_at, has_past
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.past import find_at, has_past, trail
+from clusterstate.queries.people import audit_log
+from clusterstate.queries.people.audit_log import Search
+from clusterstate.queries.scheduler import overview
 
 _PER_PAGE: Final = 100
 _AT_ONCE: Final = 2000
@@ -32,7 +33,7 @@ _MOST_EXPORTED: Final = 50_000
 _BY_RESOURCE: Final = {(kind.group, kind.plural): kind for kind in ALL_KINDS}
 
 
-@frame.shown_then
+@layout.shown_then
 def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit log: by who, what, object, answer, address, time or request.
 
@@ -40,8 +41,8 @@ def audit(request: HttpRequest) -> HttpResponse:
     tells nobody of its lines: an open page asks for the newest ones every few seconds, unless what
     it looks for has no index, which reads up to the whole log.
     """
-    frame.require(request, "list", "events", group="audit.k8s.io")
-    query, past = request.GET, then.of(request)
+    layout.require(request, "list", "events", group="audit.k8s.io")
+    query, past = request.GET, time_travel.of(request)
     wanted = Search(
         username=query.get("user", ""),
         verb=query.get("verb", ""),
@@ -65,9 +66,9 @@ def audit(request: HttpRequest) -> HttpResponse:
         "asks_again": "" if past is not None or number or _reads_all(wanted) else here,
         "after": "?" + urlencode({**query.dict(), "before": more}) if more else "",
     }
-    if frame.is_part(request):
-        return frame.part(request, "audit_rows.html", context)
-    return frame.page(request, "audit.html", "Audit", context)
+    if layout.is_part(request):
+        return layout.part(request, "audit_rows.html", context)
+    return layout.page(request, "audit.html", "Audit", context)
 
 
 def _reads_all(wanted: Search) -> bool:
@@ -114,12 +115,12 @@ def _place(kind_name: str, namespace: str, name: str) -> tuple[Kind, str]:
     return kind, namespace
 
 
-@frame.shown_then
+@layout.shown_then
 def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as ``kubectl get`` prints them."""
     kind = _kind(name)
     namespace = request.GET.get("ns", "") if kind.namespaced else ""
-    frame.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
+    layout.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
     table, token = _table(request, kind, namespace, request.GET.get("continue", ""))
     context = {
         "kind": kind,
@@ -129,21 +130,21 @@ def objects_of(request: HttpRequest, name: str) -> HttpResponse:
         "selector": request.GET.get("l", ""),
         "after": "?" + urlencode({**request.GET.dict(), "continue": token}) if token else "",
         "query": request.GET.urlencode(),
-        "may_create": frame.may(
+        "may_create": layout.may(
             request, "create", kind.plural, group=kind.group, namespace=namespace
         ),
     }
-    if frame.is_part(request):
-        return frame.part(request, "objects_rows.html", context)
-    return frame.page(request, "objects.html", kind.list_kind.removesuffix("List"), context)
+    if layout.is_part(request):
+        return layout.part(request, "objects_rows.html", context)
+    return layout.page(request, "objects.html", kind.list_kind.removesuffix("List"), context)
 
 
-@frame.shown_then
+@layout.shown_then
 def objects_csv(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as CSV, 50,000 at most."""
     kind = _kind(name)
     namespace = request.GET.get("ns", "") if kind.namespaced else ""
-    frame.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
+    layout.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
     rows: list[Any] = []
     token = ""
     while True:
@@ -166,7 +167,7 @@ def _table(
     request: HttpRequest, kind: Kind, namespace: str, token: str, *, limit: int = _PER_PAGE
 ) -> tuple[_Table, str]:
     """Return a page of the objects that the address asks for, and the token of the next one."""
-    past = then.of(request)
+    past = time_travel.of(request)
     found = list_page(
         kind,
         namespace,
@@ -196,7 +197,7 @@ def _address(kind: Kind, namespace: str, name: str) -> str:
     return reverse("console:object", args=(kind.name, namespace or "-", name))
 
 
-@frame.shown_then
+@layout.shown_then
 def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -> HttpResponse:
     """Return an object with its YAML, which can be edited; its history and events.
 
@@ -205,15 +206,15 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     """
     kind, namespace = _place(kind_name, namespace, name)
     about = {"group": kind.group, "namespace": namespace, "name": name}
-    frame.require(request, "get", kind.plural, **about)
-    past = then.of(request)
+    layout.require(request, "get", kind.plural, **about)
+    past = time_travel.of(request)
     manifest = _manifest_of(kind, namespace, name, past)
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     text = pages.as_yaml({**manifest, "metadata": metadata})
     problems: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
-        frame.require(request, "update", kind.plural, **about)
+        layout.require(request, "update", kind.plural, **about)
         given = request.POST.get("text", "").replace("\r\n", "\n")
         try:
             _save(kind, manifest, given, request)
@@ -232,27 +233,27 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
         "history": (kind.name, namespace or "-", name),
-        "steps": then.steps(kind, namespace, name, past, limit=20),
+        "steps": time_travel.steps(kind, namespace, name, past, limit=20),
         "events": overview.events_of(kind.name, namespace, name, limit=20)
-        if past is None and frame.may(request, "list", "events", namespace=namespace)
+        if past is None and layout.may(request, "list", "events", namespace=namespace)
         else [],
-        "may_change": frame.may(request, "update", kind.plural, **about),
+        "may_change": layout.may(request, "update", kind.plural, **about),
         "replicas": (manifest.get("spec") or {}).get("replicas", 1)
-        if kind.name in asked.SCALED
-        and frame.may(request, "patch", kind.plural, subresource="scale", **about)
+        if kind.name in plan_forms.SCALED
+        and layout.may(request, "patch", kind.plural, subresource="scale", **about)
         else None,
         "as_api": pages.path_of(kind, namespace, name),
     }
-    return frame.page(request, "object.html", f"{kind.name} {name}", context, status=status)
+    return layout.page(request, "object.html", f"{kind.name} {name}", context, status=status)
 
 
-@frame.shown
+@layout.shown
 def difference(
     request: HttpRequest, kind_name: str, namespace: str, name: str, revision: int
 ) -> HttpResponse:
     """Return what one change made of an object: its YAML before and after, line by line."""
     kind, namespace = _place(kind_name, namespace, name)
-    frame.require(request, "get", kind.plural, group=kind.group, namespace=namespace, name=name)
+    layout.require(request, "get", kind.plural, group=kind.group, namespace=namespace, name=name)
     if revision >= 1 << 62:
         raise not_found(kind, name)
     found = trail.trail_of(kind, namespace, name, limit=1, before=revision).steps
@@ -270,9 +271,9 @@ def difference(
         "step": found[0],
         "is_kept": has_past(kind),
         "lines": policies.difference(_told(before), _told(after)),
-        "may_audit": frame.may(request, "list", "events", group="audit.k8s.io"),
+        "may_audit": layout.may(request, "list", "events", group="audit.k8s.io"),
     }
-    return frame.page(request, "difference.html", f"{kind.name} {name}: a change", context)
+    return layout.page(request, "difference.html", f"{kind.name} {name}: a change", context)
 
 
 def _told(text: bytes | None) -> str:
@@ -355,7 +356,7 @@ def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
         more = {"managedFields": managed} if managed else {}
         return {**wanted, "metadata": {**metadata, **more}}
 
-    objects.update(kind, namespace, name, change, now=clock.now(), user=frame.user_of(request))
+    objects.update(kind, namespace, name, change, now=clock.now(), user=layout.user_of(request))
 
 
 def read_yaml(text: str) -> Any:

@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from clusterstate import changes, memory
-from clusterstate.objects.errors import StatusError
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.processes import memory
 from scheduling.answers import advisor
 
 EVERY_SECONDS: Final = 3.0

@@ -22,8 +22,8 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_POST
 
 from api import clock
-from api.console import company, frame
-from clusterstate.actions import codes
+from api.console import company, layout
+from clusterstate.actions.people import codes
 
 _WAITS: Final = "stowage.waits-for-code"
 """Where a session holds who gave the right password, and until when a code is taken.
@@ -71,7 +71,7 @@ class SignIn(LoginView):
         if render is not None:
             response = render()
         assert isinstance(response, HttpResponse)
-        return frame.guarded(response)
+        return layout.guarded(response)
 
 
 def code(request: HttpRequest) -> HttpResponse:
@@ -80,18 +80,18 @@ def code(request: HttpRequest) -> HttpResponse:
     person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
     if person is None or time.time() > waits["until"] or not _is_password_of(person, waits):
         request.session.pop(_WAITS, None)
-        return frame.guarded(HttpResponseRedirect(reverse("console:sign-in")))
+        return layout.guarded(HttpResponseRedirect(reverse("console:sign-in")))
     problem = ""
     if request.method == "POST":
         problem = tried(request, person, request.POST.get("code", ""))
         if not problem:
             following = request.session.pop(_WAITS)["next"]
             login(request, person, backend=waits["backend"])
-            return frame.guarded(HttpResponseRedirect(following))
+            return layout.guarded(HttpResponseRedirect(following))
     context = {"problem": problem, "name": person.get_username()}
     status = 403 if problem else 200
-    page = frame.page(request, "sign_in_code.html", "Sign in", context, status=status)
-    return frame.guarded(page)
+    page = layout.page(request, "sign_in_code.html", "Sign in", context, status=status)
+    return layout.guarded(page)
 
 
 def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
@@ -122,4 +122,4 @@ def tried(request: HttpRequest, person: User, given: str) -> str:
 def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session."""
     logout(request)
-    return frame.guarded(HttpResponseRedirect(reverse("console:sign-in")))
+    return layout.guarded(HttpResponseRedirect(reverse("console:sign-in")))

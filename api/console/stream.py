@@ -45,17 +45,19 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
 from api import clock
-from api.console import looks
+from api.console import fragment_cache
 from api.server import connections
 from api.server.scopes import Receive, Scope, Send
-from clusterstate import changes, memory, middleware, wake
+from clusterstate import middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.browser_sessions import SessionStore
-from clusterstate.changes import Change
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.numbers import natural
+from clusterstate.change_log import changes, wake
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.numbers import natural
+from clusterstate.processes import memory
 
 logger = structlog.get_logger(__name__)
 
@@ -204,7 +206,7 @@ class _Follower:
     def pause(self, person: str) -> float:
         """Return the seconds that a page of a person waits between two looks at a part."""
         mine = self.of_persons[person]
-        return looks.pause(person, mine, self._open, len(self.of_persons))
+        return fragment_cache.pause(person, mine, self._open, len(self.of_persons))
 
     def is_full(self, person: str) -> bool:
         """Return whether no more pages may be open, at all or for this person."""
@@ -482,7 +484,7 @@ def rest_of(pause: float) -> float:
 
     While few pages are open each hears at once of what it has not looked at yet.
     """
-    return EVERY_SECONDS if pause <= looks.LEAST_PAUSE else pause
+    return EVERY_SECONDS if pause <= fragment_cache.LEAST_PAUSE else pause
 
 
 def _wanted(scope: Scope) -> Shown | None:

@@ -9,15 +9,16 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.urls import reverse
 
 from api import clock
-from api.console import frame
+from api.console import layout
 from api.console.records import problems_of, read_yaml
 from api.forms import bodies, pages, wire
 from api.kinds import foretelling
 from clusterstate import advice
-from clusterstate.actions import objects, transactions
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.actions import objects
+from clusterstate.actions.writing import transactions
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
 _POD: Final = KINDS["Pod"]
@@ -127,7 +128,7 @@ EXAMPLES: Final[dict[str, tuple[str, Manifest]]] = {
 }
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show the form or the text; check a pod, or create it and lead to its page.
 
@@ -138,7 +139,7 @@ def page(request: HttpRequest) -> HttpResponse:
     text, problems, status = "", list[tuple[str, str]](), 200
     said: Manifest = {}
     if request.method != "POST":
-        frame.require(request, "create", "pods", namespace=request.GET.get("ns", "default"))
+        layout.require(request, "create", "pods", namespace=request.GET.get("ns", "default"))
         text = _start(request) if by == "yaml" else ""
     else:
         text = given.get("text", "").replace("\r\n", "\n")
@@ -161,7 +162,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "examples": [(key, title) for key, (title, _) in EXAMPLES.items()],
         "said": said,
     }
-    return frame.page(request, "submit.html", "New pod", context, status=status)
+    return layout.page(request, "submit.html", "New pod", context, status=status)
 
 
 def _start(request: HttpRequest) -> str:
@@ -173,7 +174,7 @@ def _start(request: HttpRequest) -> str:
     copied = request.GET.get("from", "")
     if copied:
         namespace, _, name = copied.partition("/")
-        frame.require(request, "get", "pods", namespace=namespace, name=name)
+        layout.require(request, "get", "pods", namespace=namespace, name=name)
         return pages.as_yaml(_again(get_manifest("Pod", namespace, name)))
     chosen = request.GET.get("example", "small")
     if chosen not in EXAMPLES:
@@ -231,10 +232,10 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
     """Create the pod, or say what would become of it; return its namespace, name and that."""
     metadata = bodies.metadata_of(manifest)
     namespace = str(metadata.get("namespace") or "default")
-    frame.require(request, "create", "pods", namespace=namespace)
+    layout.require(request, "create", "pods", namespace=namespace)
     bodies.put_namespace(metadata, namespace)
     warnings = advice.about("Pod", manifest, time.monotonic())
-    user = frame.user_of(request)
+    user = layout.user_of(request)
     with transactions.work(dry_run=dry_run):
         stored = objects.create(_POD, namespace, manifest, now=clock.now(), user=user)
     name = msgspec.json.decode(stored.manifest)["metadata"]["name"]
@@ -242,7 +243,7 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
         return namespace, name, {}
 
     def may_read(space: str) -> bool:
-        return frame.may(request, "list", "pods", namespace=space)
+        return layout.may(request, "list", "pods", namespace=space)
 
     told = [*warnings, *stored.warnings]
     pod = msgspec.json.decode(foretelling.placed(stored.manifest, told, may_read=may_read))

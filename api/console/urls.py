@@ -14,7 +14,6 @@ from api.console import (
     fleet,
     node,
     nodes,
-    pace,
     palette,
     plans,
     plugins,
@@ -25,6 +24,7 @@ from api.console import (
     records,
     signing,
     submit,
+    throughput,
     what_if,
 )
 
@@ -32,7 +32,7 @@ app_name = "console"
 urlpatterns = [
     path("", fleet.page, name="fleet"),
     path("fleet/beside", fleet.beside, name="fleet-beside"),
-    path("fleet/pace", pace.part, name="fleet-pace"),
+    path("fleet/pace", throughput.part, name="fleet-pace"),
     path("fleet/examples", first.examples, name="examples"),
     path("fleet/columns", fleet.columns, name="fleet-columns"),
     path("nodes/", nodes.page, name="nodes"),

@@ -12,17 +12,17 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.urls import reverse
 
 from api.access import outgoing
-from api.console import asked, comparisons, frame, outcome, plans, records
+from api.console import comparisons, layout, plan_forms, plan_preview, plans, records
 from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.matching import EFFECTS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import overview
+from clusterstate.objects.rules.matching import EFFECTS
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import get_manifest
-from clusterstate.queries.plans import PLURAL, find_plan
+from clusterstate.queries.scheduler import overview
+from clusterstate.queries.scheduler.plans import PLURAL, find_plan
 from scheduling.answers import advisor
 
 _KEPT: Final = "what-if"
@@ -42,10 +42,10 @@ class Compared(msgspec.Struct, frozen=True):
     worse: bool
 
 
-@frame.shown
+@layout.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show the basket, and what it would do."""
-    frame.require_all(request, frame.FORETELLING)
+    layout.require_all(request, layout.FORETELLING)
     return _show(request)
 
 
@@ -59,8 +59,8 @@ def _show(
 ) -> HttpResponse:
     changes = _basket(request)
     context: dict[str, Any] = {
-        "items": [(at, asked.in_words([one])) for at, one in enumerate(changes)],
-        "kubectl": asked.kubectl(changes),
+        "items": [(at, plan_forms.in_words([one])) for at, one in enumerate(changes)],
+        "kubectl": plan_forms.kubectl(changes),
         "text": text,
         "wrong": records.problems_of(wrong) if wrong else [],
         "effects": EFFECTS,
@@ -70,7 +70,7 @@ def _show(
     }
     if changes:
         try:
-            status = advisor.ask("plan", asked.document_of(changes))["status"]
+            status = advisor.ask("plan", plan_forms.document_of(changes))["status"]
         except StatusError as error:
             context["problem"] = records.problems_of(error)
         else:
@@ -82,7 +82,7 @@ def _show(
                 "stuck": (status.get("stuck") or [])[:_SHOWN],
             }
     code = wrong.code if wrong else 200
-    return frame.page(request, "what_if.html", "What if", context, status=code)
+    return layout.page(request, "what_if.html", "What if", context, status=code)
 
 
 def _configuration(changes: list[Manifest]) -> str:
@@ -93,7 +93,9 @@ def _configuration(changes: list[Manifest]) -> str:
 
 def _compared(status: Manifest) -> list[Compared]:
     summary: dict[str, int] = status.get("summary") or {}
-    rows = [Compared(one.name, one.before, one.after, one.less) for one in outcome.room(status)]
+    rows = [
+        Compared(one.name, one.before, one.after, one.less) for one in plan_preview.room(status)
+    ]
     waiting = overview.pending()
     then = summary.get("waiting", 0) + summary.get("stuck", 0)
     rows.insert(0, Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting))
@@ -103,10 +105,10 @@ def _compared(status: Manifest) -> list[Compared]:
     return rows
 
 
-@frame.shown
+@layout.shown
 def add(request: HttpRequest) -> HttpResponse:
     """Put changes into the basket: a plan's, a form's, a text's, or one more pod like another."""
-    frame.require_all(request, frame.FORETELLING)
+    layout.require_all(request, layout.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
         wanted = [*_basket(request), *_given(request, text)]
@@ -114,8 +116,8 @@ def add(request: HttpRequest) -> HttpResponse:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
         if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
             raise BadRequest("the changes are too long to be kept together")
-        document = asked.document_of(wanted)
-        outgoing.require_extenders(frame.user_of(request), document)
+        document = plan_forms.document_of(wanted)
+        outgoing.require_extenders(layout.user_of(request), document)
         advisor.ask("plan", document)  # what is wrong is told before it is kept
     except BadRequest as error:
         return _show(request, text=text, wrong=error)
@@ -130,21 +132,21 @@ def add(request: HttpRequest) -> HttpResponse:
 def _given(request: HttpRequest, text: str) -> list[Manifest]:
     given: QueryDict = request.POST
     if name := given.get("plan", ""):
-        frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+        layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
         return plans.changes_of(find_plan(name))
     if like := given.get("like", ""):
         return [{"pods": {"objects": [_one_more(request, like, len(_basket(request)))]}}]
     if given.get("do"):
         if given.get("q"):
-            frame.require(request, "list", "nodes")
-        return asked.changes_of(given)
-    return asked.read(text)
+            layout.require(request, "list", "nodes")
+        return plan_forms.changes_of(given)
+    return plan_forms.read(text)
 
 
 def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
     """Return a pod like one that is there, by another name and on no node yet."""
     namespace, _, name = title.partition("/")
-    frame.require(request, "get", "pods", namespace=namespace, name=name)
+    layout.require(request, "get", "pods", namespace=namespace, name=name)
     pod = get_manifest("Pod", namespace, name)
     metadata = {key: pod["metadata"][key] for key in _LIKE if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
@@ -152,7 +154,7 @@ def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-@frame.shown
+@layout.shown
 def remove(request: HttpRequest) -> HttpResponse:
     """Take a change out of the basket, or all of them (``POST``, ``at``)."""
     at = request.POST.get("at", "")
@@ -166,18 +168,18 @@ def remove(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("console:what-if"))
 
 
-@frame.shown
+@layout.shown
 def share(request: HttpRequest) -> HttpResponse:
     """Keep the basket as a plan, and lead to its page (``POST``)."""
-    frame.require_all(request, frame.FORETELLING)
+    layout.require_all(request, layout.FORETELLING)
     changes = _basket(request)
     if request.method != "POST" or not changes:
         raise BadRequest("there is nothing in the basket")
-    plan = api_plans.made(asked.document_of(changes), by=frame.user_of(request))
+    plan = api_plans.made(plan_forms.document_of(changes), by=layout.user_of(request))
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
 
 
-@frame.shown
+@layout.shown
 def as_yaml(request: HttpRequest) -> HttpResponse:
     """Return the basket as the YAML of a ``Plan``."""
     return plans.yaml_file(_basket(request), "what-if.yaml")

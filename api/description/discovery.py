@@ -8,8 +8,8 @@ is listed only when it has resources: kubectl never caches an empty one. Shapes:
 from functools import cache
 from typing import Any
 
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
 
 _VERBS = "create delete deletecollection get list patch update watch"
 VERSION: dict[str, str] = {

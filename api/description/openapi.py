@@ -19,9 +19,9 @@ from api.access import auth
 from api.description import descriptions
 from api.forms import errors, failures
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import inspected, wire_types
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS, VIEWS
+from clusterstate.objects.registry import inspected, wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS, VIEWS
 
 Json = dict[str, Any]
 

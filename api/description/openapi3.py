@@ -21,10 +21,11 @@ from api.description import descriptions, discovery, openapi
 from api.description.openapi import gvk
 from api.forms import errors, failures
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import patching, wire_types
-from clusterstate.objects.errors import NotFound
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.wire import patching
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from api.forms.pages import Link
 from api.kinds import views
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import NotFound
+from clusterstate.objects.values.errors import NotFound
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from api.forms import wire
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
 
 
 def metadata_of(manifest: Manifest) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import moments
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.meta import Manifest
 
 Cells = list[Any]
 NONE = "<none>"

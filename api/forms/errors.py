@@ -21,8 +21,8 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from clusterstate.objects import errors
-from clusterstate.troubles import Trouble
+from clusterstate.objects.values import errors
+from clusterstate.telemetry.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ as long: histograms have twenty lines each, and requests of other clients wait m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from clusterstate.metrics import apiserver, audit, scheduler
-from clusterstate.metrics.families import FAMILIES, Kind, labels_text
-from clusterstate.queries.metrics import Total
+from clusterstate.queries.loops.metrics import Total
+from clusterstate.telemetry.metrics import apiserver, audit, scheduler
+from clusterstate.telemetry.metrics.families import FAMILIES, Kind, labels_text
 
 DECLARED: Final = (apiserver, audit, scheduler)
 """What any process may have counted: the one that answers must know their types and buckets."""

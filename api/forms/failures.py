@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse
 
 from api.forms import errors, negotiation, renderers
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.errors import StatusError
 
 _RENDERERS: Final = {
     one.format: one

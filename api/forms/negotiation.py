@@ -14,7 +14,7 @@ from api.forms import parsers as bodies
 from api.forms.errors import NotAcceptable
 from api.forms.protobuf import MEDIA_TYPE
 from clusterstate import middleware
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.values.remembered import remembered
 
 PLAIN: Final = "json"
 TABLE: Final = "table"

@@ -15,9 +15,9 @@ from django.http import QueryDict
 
 from api.forms import wire
 from api.requests import Request
-from clusterstate.objects import wire_types
-from clusterstate.objects.document import parse_time
-from clusterstate.objects.errors import (
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.document import parse_time
+from clusterstate.objects.values.errors import (
     FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
@@ -27,8 +27,8 @@ from clusterstate.objects.errors import (
     FieldError,
     Invalid,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.remembered import remembered
 
 OPTIONS = {
     "POST": "CreateOptions",

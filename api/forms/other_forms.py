@@ -16,10 +16,11 @@ from api import routes
 from api.forms import parsers, replies, wire
 from api.forms.negotiation import PARTIAL, TABLE
 from api.requests import Request
-from clusterstate.objects import event_names, event_rules, first_autoscalers
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry import first_autoscalers
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import event_names, event_rules
+from clusterstate.objects.values.meta import Manifest
 
 
 class Form(msgspec.Struct, frozen=True):

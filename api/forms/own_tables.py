@@ -18,7 +18,7 @@ from api.forms.cells import (
     name_of,
     parse_time,
 )
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 PRINTERS: Final = Printers()
 

@@ -16,9 +16,9 @@ from django.template.loader import render_to_string
 from api.forms import replies
 from api.forms.cells import NONE
 from api.forms.replies import Content, Made, Stored
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.meta import Manifest
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "

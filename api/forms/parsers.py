@@ -11,8 +11,8 @@ from rest_framework.parsers import BaseParser
 
 from api.forms import protobuf
 from api.forms.errors import UnsupportedMediaType
-from clusterstate.objects import patching, reading
-from clusterstate.objects.meta import strip_nulls
+from clusterstate.objects.values.meta import strip_nulls
+from clusterstate.objects.wire import patching, reading
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

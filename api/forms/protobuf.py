@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf form, in both directions; ``objects.protobuf`` has the encoding.
+"""Bodies in Kubernetes' protobuf form, in both directions; ``objects.wire.protobuf`` has the encoding.
 
 From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415, as do Go
 programs. Answers are made as JSON, as they are stored, and written in protobuf at the very end for
@@ -9,9 +9,9 @@ message (those of ``stowage.dev``) is 406 then; sent in protobuf it is 415.
 from typing import Final
 
 from api.forms.errors import UnsupportedMediaType
-from clusterstate.objects import protobuf, protobuf_values
-from clusterstate.objects.errors import BadRequest, TooLarge
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import BadRequest, TooLarge
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire import protobuf, protobuf_values
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 WATCH_TYPE = f"{MEDIA_TYPE};stream=watch"

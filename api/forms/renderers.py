@@ -10,8 +10,8 @@ from rest_framework.renderers import BaseRenderer
 
 from api.forms import negotiation, pages, protobuf, replies, wire
 from api.forms.replies import Content
-from clusterstate.objects import protobuf as encoding
-from clusterstate.objects import protobuf_values
+from clusterstate.objects.wire import protobuf as encoding
+from clusterstate.objects.wire import protobuf_values
 
 
 class Renderer(BaseRenderer):

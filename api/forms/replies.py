@@ -18,9 +18,9 @@ from api import clock
 from api.forms import tables
 from api.forms.errors import NO_CACHE
 from api.forms.negotiation import V1
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode

@@ -28,8 +28,8 @@ from api.forms.cells import (
     name_of,
     parse_time,
 )
-from clusterstate.objects.default_classes import is_default
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.rules.default_classes import is_default
+from clusterstate.objects.values.meta import Manifest
 
 _MOST = 3
 """How many hosts, ports or addresses stand in a cell."""

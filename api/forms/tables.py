@@ -31,8 +31,8 @@ from api.forms.cells import (
     name_of,
 )
 from api.forms.negotiation import V1
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.meta import Manifest
 
 PRINTERS: Final = Printers(stored_tables.PRINTERS | own_tables.PRINTERS)
 

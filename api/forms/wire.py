@@ -12,12 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from api.forms import parsers
-from clusterstate.objects import patching, quantity_places, reading
-from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.objects.schema import (
+from clusterstate.objects.registry import quantity_places
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.schema import (
     check_types,
     drop_unknown,
     is_plain,
@@ -25,6 +22,10 @@ from clusterstate.objects.schema import (
     type_problem,
     unknown_fields,
 )
+from clusterstate.objects.values.errors import INVALID, BadRequest, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.wire import patching, reading
 
 encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

@@ -11,8 +11,8 @@ from api.kinds.own import OwnViewSet
 from api.requests import Request
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.admission.request import User
-from clusterstate.objects import wire_types
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.errors import BadRequest
 
 
 class BindingsViewSet(OwnViewSet):

@@ -12,7 +12,7 @@ from api.forms import errors
 from api.kinds.views import StatusView
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.objects import get_object
 
 _NO_PROCESS = "there is no process to attach to"

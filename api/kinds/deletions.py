@@ -5,10 +5,10 @@ from typing import Any
 from rest_framework.response import Response
 
 from api.forms import errors, replies
-from clusterstate.actions.stored import Deleted
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import ORPHANED_UNASKED
+from clusterstate.actions.writing.stored import Deleted
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules.ownership import ORPHANED_UNASKED
+from clusterstate.objects.values.meta import Manifest
 
 
 def answer(kind: Kind, name: str, deleted: Deleted, wanted: Manifest) -> Response:

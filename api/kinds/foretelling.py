@@ -6,8 +6,8 @@ import msgspec
 from django.conf import settings
 
 from api.access import naming
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 _SECONDS = 2.0

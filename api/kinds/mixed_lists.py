@@ -12,11 +12,11 @@ from api.kinds.views import StatusView
 from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
-from clusterstate.objects import managed_fields
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire import managed_fields
 
 
 class MixedListView(StatusView):

@@ -8,9 +8,9 @@ from api import clock
 from api.forms import options
 from api.kinds.views import ActionsMixin, StatusView
 from api.requests import Request
-from clusterstate import lineage
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest, Expired
+from clusterstate.change_log import lineage
+from clusterstate.objects.values.errors import BadRequest, Expired
 from clusterstate.queries import past
 
 GROUP: Final = "stowage.dev"

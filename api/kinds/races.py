@@ -6,7 +6,7 @@ from typing import Final
 
 from rest_framework.response import Response
 
-from clusterstate.objects.errors import AlreadyExists, NotFound
+from clusterstate.objects.values.errors import AlreadyExists, NotFound
 
 _TRIES: Final = 5
 

@@ -18,9 +18,9 @@ from api.requests import Request
 from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects import wire_types
-from clusterstate.objects.errors import INVALID, REQUIRED, BadRequest, FieldError, Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.errors import INVALID, REQUIRED, BadRequest, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
 
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"

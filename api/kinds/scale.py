@@ -7,11 +7,12 @@ from rest_framework.response import Response
 
 from api.forms import replies
 from api.forms.cells import NONE, format_selector
-from clusterstate.objects import managed_fields, wire_types
-from clusterstate.objects.errors import Conflict
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import Conflict
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire import managed_fields
+from clusterstate.objects.wire.managed_fields import Manager
 
 KIND: Final = Kind(name="Scale", plural="scales", wire_type=wire_types.Scale, group="autoscaling")
 """Of no objects: a Scale is composed when it is asked for."""

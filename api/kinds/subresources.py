@@ -1,8 +1,8 @@
 """The subresources of objects: what can be asked of, and done to, an object besides itself.
 
 ``status``, ``resize`` and ``approval`` write the object itself, each the part that its strategy
-allows (`objects.strategies`). The others have bodies of their own: a Scale, an Eviction, a Binding,
-a TokenRequest.
+allows (`objects.registry.strategies`). The others have bodies of their own: a Scale, an Eviction, a
+Binding, a TokenRequest.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ from api.kinds.viewsets import Change, ObjectViewSet
 from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.actions.pods.evict import evict_on_request
-from clusterstate.objects import wire_types
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.wire.managed_fields import Manager
 
 
 class KindViewSet(ObjectViewSet):

@@ -17,11 +17,11 @@ from api.forms import errors, negotiation, options, parsers, renderers, replies,
 from api.requests import Request
 from api.server import batches, room
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import transactions
+from clusterstate.actions.writing import transactions
 from clusterstate.admission.request import User
 from clusterstate.middleware import is_browser
-from clusterstate.objects.actor import acting, process_owner
-from clusterstate.objects.errors import Unauthorized
+from clusterstate.objects.values.actor import acting, process_owner
+from clusterstate.objects.values.errors import Unauthorized
 from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)

@@ -28,21 +28,23 @@ from api.kinds.races import update_or_create
 from api.kinds.views import ActionsMixin, Afterwards, StatusView
 from api.requests import Request
 from api.server import batches
-from clusterstate import advice, lineage, tracing
+from clusterstate import advice
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
-from clusterstate.actions.collection import delete_collection
-from clusterstate.actions.deletion import DeleteOptions
-from clusterstate.actions.object_meta import conflict
-from clusterstate.actions.stored import Deleted, Stored
-from clusterstate.objects import managed_fields, patching
-from clusterstate.objects.errors import BadRequest, TooLarge
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.actions.cluster.collection import delete_collection
+from clusterstate.actions.writing.deletion import DeleteOptions
+from clusterstate.actions.writing.object_meta import conflict
+from clusterstate.actions.writing.stored import Deleted, Stored
+from clusterstate.change_log import lineage
+from clusterstate.objects.values.errors import BadRequest, TooLarge
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.wire import managed_fields, patching
+from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries import past
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import find_object, get_object, not_found
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.telemetry import tracing
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""

@@ -12,8 +12,8 @@ that would be written are refused with 503 until there is room. While the databa
 lines wait, too.
 
 Requests that are refused with 401 or 403 are written at Metadata at least, whatever the policy
-says. Secrets are never written (`clusterstate.objects.audit_policy`): of the headers only the user
-agent is looked at, and neither forms nor answers of pages are.
+says. Secrets are never written (`clusterstate.objects.rules.audit_policy`): of the headers only the
+user agent is looked at, and neither forms nor answers of pages are.
 """
 
 import contextlib
@@ -35,14 +35,13 @@ from api.server.audit_events import LARGEST_BODY, Entry, line_of
 from api.server.scopes import Scope, Send, raw_header
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import audit_log
-from clusterstate.actions.aside import is_an_objects_fault
-from clusterstate.actions.audit_log import Line
+from clusterstate.actions.loops.aside import is_an_objects_fault
+from clusterstate.actions.past import audit_log
+from clusterstate.actions.past.audit_log import Line
 from clusterstate.admission.request import User
-from clusterstate.metrics import audit as metrics
 from clusterstate.middleware import DID, SESSION_USER, SIGN_IN
-from clusterstate.objects import audit_policy, causes
-from clusterstate.objects.audit_policy import (
+from clusterstate.objects.rules import audit_policy
+from clusterstate.objects.rules.audit_policy import (
     COMPLETE,
     METADATA,
     NONE,
@@ -53,7 +52,9 @@ from clusterstate.objects.audit_policy import (
     Policy,
     Verdict,
 )
-from clusterstate.objects.errors import ServiceUnavailable
+from clusterstate.objects.values import causes
+from clusterstate.objects.values.errors import ServiceUnavailable
+from clusterstate.telemetry.metrics import audit as metrics
 
 logger = structlog.get_logger(__name__)
 

@@ -14,14 +14,13 @@ import msgspec
 
 from api import routes
 from api.server.scopes import Scope
-from clusterstate import blanking
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
-from clusterstate.actions.audit_log import Line
+from clusterstate.actions.past.audit_log import Line
 from clusterstate.admission.request import User
-from clusterstate.objects import audit_policy, protobuf, reading
-from clusterstate.objects.audit_policy import (
+from clusterstate.objects.rules import audit_policy
+from clusterstate.objects.rules.audit_policy import (
     COMPLETE,
     RECEIVED,
     REQUEST,
@@ -29,8 +28,10 @@ from clusterstate.objects.audit_policy import (
     Verdict,
     Wanted,
 )
-from clusterstate.objects.protobuf import MAGIC
-from clusterstate.objects.protobuf_meta import metadata_of
+from clusterstate.objects.wire import protobuf, reading
+from clusterstate.objects.wire.protobuf import MAGIC
+from clusterstate.objects.wire.protobuf_meta import metadata_of
+from clusterstate.telemetry import blanking
 
 SECRET_QUERIES: Final = frozenset({"/console/sign-in/company/back"})
 """Paths whose query is not written: a provider of identities puts a code into it."""

@@ -18,14 +18,14 @@ from django.http.response import HttpResponseBase
 
 from api import clock
 from api.requests import Request
-from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.actions.deletion import Deletion
-from clusterstate.actions.stored import Deleted, Stored
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.actions.writing.stored import Deleted, Stored
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.database import sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.pods import find_pods
 

@@ -8,7 +8,7 @@ further requests are answered 429. All methods belong to the event loop.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clusterstate.objects.errors import TooManyRequests
+from clusterstate.objects.values.errors import TooManyRequests
 
 SMALL_BYTES = 64 << 10
 """What is not counted: the number of requests that may wait bounds it."""

@@ -15,7 +15,7 @@ from django.core.signals import request_started
 from django.db import OperationalError, connection
 from psycopg.errors import ConnectionTimeout
 
-from clusterstate import changes
+from clusterstate.change_log import changes
 
 RECONNECT_SECONDS = 8.0
 """How long a request waits for a database that is being restarted."""

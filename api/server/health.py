@@ -3,9 +3,9 @@
 ``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts what does not.
 ``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
 that they follow: each writes its row in the database once a second, after its work, on whatever
-host it runs (``clusterstate.progress``). That a process was killed shows at once: its session of
-the database is gone. Redis only shortens waits, so its absence is reported
-(``[!]``) and does not make the service unready.
+host it runs (``clusterstate.health.progress``). That a process was killed shows at once: its
+session of the database is gone. Redis only shortens waits, so its absence is reported (``[!]``) and
+does not make the service unready.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:
 ``latest`` returns what was found last, at once, and says so when that is too long ago. It says of
@@ -36,8 +36,9 @@ from api.access import auth
 from api.forms import errors, failures
 from api.server import health_texts, room
 from api.server.health_texts import Part
-from clusterstate import aside, progress, schema
 from clusterstate.access.rules import Attributes
+from clusterstate.database import schema
+from clusterstate.health import aside, progress
 from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)

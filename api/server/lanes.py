@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import structlog
 
 from api.server.shares import LONG_SECONDS, YIELD_SECONDS, Shares
-from clusterstate.objects.errors import TooManyRequests
+from clusterstate.objects.values.errors import TooManyRequests
 
 logger = structlog.get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """What requests took, counted where they enter the process, and ``/metrics`` for Prometheus.
 
 The answer is the whole service's, whichever process gives it: what all processes counted
-(``clusterstate.metrics``), and how timers, loops and the queue stand in the database. The scrape
-needs a token of the group ``system:monitoring``, or one that may do everything, unless
+(``clusterstate.telemetry.metrics``), and how timers, loops and the queue stand in the database. The
+scrape needs a token of the group ``system:monitoring``, or one that may do everything, unless
 STOWAGE_METRICS_OPEN is set. While the database is away the answer is 503.
 """
 
@@ -17,15 +17,15 @@ from api.access import auth
 from api.forms import errors, exposition, failures
 from api.routes import Route, split, verb
 from api.server import room
-from clusterstate import aside, progress
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import metrics as actions
-from clusterstate.metrics import apiserver
-from clusterstate.metrics.families import Counter, Histogram
-from clusterstate.objects.errors import StatusError
-from clusterstate.queries import metrics as queries
-from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
-from clusterstate.queries.queue import oldest_untried, pending_counts, refused_counts
+from clusterstate.actions.loops import metrics as actions
+from clusterstate.health import aside, progress
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.queries.evictions.eviction_timers import LATENESS_BOUNDS, timer_totals
+from clusterstate.queries.loops import metrics as queries
+from clusterstate.queries.pods.queue import oldest_untried, pending_counts, refused_counts
+from clusterstate.telemetry.metrics import apiserver
+from clusterstate.telemetry.metrics.families import Counter, Histogram
 from scheduling.answers import advisor
 
 _PATIENCE_SECONDS = 5.0

@@ -37,7 +37,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from api.forms import errors
 from api.server.handshakes import Handshakes
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.errors import StatusError
 
 CONNECTION = "stowage.connection"
 """Where a scope holds the connection that the request came on. It stands here, since uvicorn reads

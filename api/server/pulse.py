@@ -16,7 +16,8 @@ import structlog
 from django.conf import settings
 
 from api.server.lanes import Lane
-from clusterstate import collector, heartbeats
+from clusterstate.health import heartbeats
+from clusterstate.processes import collector
 
 logger = structlog.get_logger(__name__)
 

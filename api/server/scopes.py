@@ -8,11 +8,11 @@ from urllib.parse import parse_qsl
 
 from api import routes
 from api.access import auth
-from clusterstate import tracing
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.numbers import natural
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.values.remembered import remembered
+from clusterstate.telemetry import tracing
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

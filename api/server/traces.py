@@ -1,13 +1,13 @@
 """The span of a request that creates a pod, which the server begins and ends.
 
-Only where this process traces (``clusterstate.tracing``) is anything of it called.
+Only where this process traces (``clusterstate.telemetry.tracing``) is anything of it called.
 """
 
 from collections.abc import MutableMapping
 from typing import Any
 
 from api import routes
-from clusterstate import tracing
+from clusterstate.telemetry import tracing
 
 
 def begin(scope: MutableMapping[str, Any]) -> None:

@@ -11,10 +11,10 @@ from api.forms import replies, wire
 from api.kinds.own import OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.document import parse_time
-from clusterstate.objects.errors import BadRequest
-from clusterstate.queries import audit_log
-from clusterstate.queries.audit_log import Search
+from clusterstate.objects.values.document import parse_time
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.queries.people import audit_log
+from clusterstate.queries.people.audit_log import Search
 
 _MANY = 100
 _MICROSECOND = timedelta(microseconds=1)

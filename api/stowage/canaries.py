@@ -21,14 +21,19 @@ from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import canaries as actions
-from clusterstate.actions import scheduler_configuration
+from clusterstate.actions.scheduler import canaries as actions
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.admission.request import User
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.canaries import PLURAL, StoredCanary, find_canary, latest_canaries
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.canaries import (
+    PLURAL,
+    StoredCanary,
+    find_canary,
+    latest_canaries,
+)
 from scheduling.answers import advisor
 
 KIND: Final = Kind(name="Canary", group=GROUP, plural=PLURAL, wire_type=msgspec.Struct)

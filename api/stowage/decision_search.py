@@ -30,12 +30,12 @@ from api.server.scopes import Receive, Scope, Send, parameters
 from api.stowage import audit_view
 from api.streaming import rights
 from api.streaming.watch import Client, OnThread
-from clusterstate import arrow
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.queries import decision_search
-from clusterstate.queries.decision_search import Chosen, Found, Page, Search
+from clusterstate.database import arrow
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decision_search import Chosen, Found, Page, Search
 
 EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
 KIND: Final = Kind(

@@ -15,12 +15,12 @@ from api.kinds.own import OwnViewSet
 from api.requests import Request
 from api.stowage.trail import may_see_pod
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import scheduler_configuration
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.queries import provenance
+from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.past import provenance
 from scheduling.answers import advisor
 
 MOST = 500

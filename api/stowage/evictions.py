@@ -20,18 +20,18 @@ from api.forms.pagination import ContinuePagination, Page
 from api.forms.replies import Made
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
-from clusterstate import changes
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import usage
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, NotFound
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.brakes import held_back
-from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
+from clusterstate.actions.agents import usage
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.brakes import held_back
+from clusterstate.queries.evictions.eviction_timers import TAINT, Timer, waiting_timers
+from clusterstate.queries.loops.controllers import stored_state
+from clusterstate.queries.nodes.usage import usage_of
 from clusterstate.queries.objects import get_object
-from clusterstate.queries.usage import usage_of
 from scheduling.answers import advisor
 from scheduling.answers.zones import zones_at
 

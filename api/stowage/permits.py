@@ -14,15 +14,16 @@ from rest_framework.response import Response
 from api.forms import renderers, replies
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
-from clusterstate import changes, reservations
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import reservations as actions
+from clusterstate.actions.scheduler import reservations as actions
 from clusterstate.admission.request import User
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import INVALID, FieldError, Invalid
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.reservations import Reservation
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import INVALID, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler import reservations
+from clusterstate.queries.scheduler.reservations import Reservation
 
 KIND = Kind(
     name="WaitingPod",

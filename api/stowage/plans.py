@@ -24,15 +24,15 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import brakes as approvals
 from clusterstate.actions import plans as actions
 from clusterstate.admission.request import User
-from clusterstate.objects import causes
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, Conflict, Forbidden
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import brakes
-from clusterstate.queries.brakes import Brake
-from clusterstate.queries.plans import (
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import causes
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, Conflict, Forbidden
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions import brakes
+from clusterstate.queries.evictions.brakes import Brake
+from clusterstate.queries.scheduler.plans import (
     DROPPED,
     HAS_FAILED,
     HEAD,

@@ -13,11 +13,11 @@ from api.forms import renderers, replies, wire
 from api.forms.replies import Made
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
-from clusterstate import changes
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.selections import Selection
-from clusterstate.queries.selections import pod_selections, runtime_class_selections
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules.selections import Selection
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects.selections import pod_selections, runtime_class_selections
 
 KIND: Final = Kind(
     name="Selection",

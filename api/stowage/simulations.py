@@ -14,9 +14,9 @@ from api.forms import renderers, replies
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 

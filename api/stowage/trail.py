@@ -21,14 +21,14 @@ from api.stowage.story import story
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects import causes
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, NotFound
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import consequences, provenance, trail
-from clusterstate.queries.trail import Step
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import causes
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.past import consequences, provenance, trail
+from clusterstate.queries.past.trail import Step
 
 _MANY = 50
 MOST = 500

@@ -18,11 +18,11 @@ from api.forms.negotiation import V1
 from api.forms.replies import Made
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
-from clusterstate import changes
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import waiting_times
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods import waiting_times
 
 KIND: Final = Kind(
     name="WaitingTimes",

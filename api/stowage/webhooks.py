@@ -22,21 +22,22 @@ from api.forms.replies import Made
 from api.kinds import own
 from api.kinds.own import OwnViewSet
 from api.requests import Request
-from clusterstate import lineage
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import webhooks
 from clusterstate.admission.request import User
-from clusterstate.objects import labels, webhook_targets
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, Expired
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.webhook_targets import Allowed
-from clusterstate.queries import webhooks as queries
-from clusterstate.queries.notices import CHANGE, TYPES
-from clusterstate.queries.webhooks import Delivery, Webhook
+from clusterstate.change_log import lineage
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import webhook_targets
+from clusterstate.objects.rules.webhook_targets import Allowed
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.people import webhooks as queries
+from clusterstate.queries.people.notices import CHANGE, TYPES
+from clusterstate.queries.people.webhooks import Delivery, Webhook
 
 KIND: Final = Kind(name="Webhook", group=own.GROUP, plural="webhooks", wire_type=msgspec.Struct)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)

@@ -19,9 +19,9 @@ from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 _WORTH_IT = 1_400

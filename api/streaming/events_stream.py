@@ -30,15 +30,15 @@ from api.streaming import rights, streams
 from api.streaming.hub import Event
 from api.streaming.streams import Following, Message, Outlet
 from api.streaming.watch import Client, OnThread
-from clusterstate import changes, lineage
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.objects import labels
-from clusterstate.objects.errors import BadRequest, Expired
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.queries import notices
-from clusterstate.queries.notices import CHANGE, OF_EVENTS, OF_PODS, TYPES, Notice
+from clusterstate.change_log import changes, lineage
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.errors import BadRequest, Expired
+from clusterstate.queries.people import notices
+from clusterstate.queries.people.notices import CHANGE, OF_EVENTS, OF_PODS, TYPES, Notice
 
 PATH: Final = "/apis/stowage.dev/v1/events/stream"
 _SECONDS: Final = (1800.0, 3600.0)

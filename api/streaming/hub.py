@@ -36,13 +36,13 @@ from django.db import DatabaseError, connection
 
 from api import clock
 from api.server import connections
-from clusterstate import changes, wake
-from clusterstate.actions import aside
-from clusterstate.changes import Change
-from clusterstate.objects.document import Overlay, compose
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.events import event_manifests
+from clusterstate.actions.loops import aside
+from clusterstate.change_log import changes, wake
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.values.document import Overlay, compose
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects.events import event_manifests
 from clusterstate.queries.pods import pod_overlay
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from api.access import auth
 from api.access.impersonation import Claim
 from api.server import connections
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.errors import StatusError
 
 logger = structlog.get_logger(__name__)
 

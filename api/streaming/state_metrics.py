@@ -27,10 +27,10 @@ from api.server.protocol import CONNECTION
 from api.server.scopes import Receive, Scope, Send, header, parameters
 from api.streaming.watch import Client, OnThread
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest, TooManyRequests
-from clusterstate.queries import state_metrics as queries
-from clusterstate.queries.state_families import FAMILIES, RESOURCES, StateFamily
-from clusterstate.queries.state_metrics import Selection
+from clusterstate.objects.values.errors import BadRequest, TooManyRequests
+from clusterstate.queries.loops import state_metrics as queries
+from clusterstate.queries.loops.state_families import FAMILIES, RESOURCES, StateFamily
+from clusterstate.queries.loops.state_metrics import Selection
 
 logger = structlog.get_logger(__name__)
 

@@ -28,8 +28,8 @@ from api.server.protocol import CONNECTION
 from api.server.scopes import Scope, Send
 from api.streaming.hub import Event, digested, hub
 from api.streaming.watch import AT_ONCE, CATCH_UP_LIMIT, SLOW_SECONDS, Client, OnThread, wait
-from clusterstate import changes
-from clusterstate.objects.errors import StatusError
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import StatusError
 
 PER_SECOND: Final = 4
 KEEP_ALIVE_SECONDS: Final = 15.0

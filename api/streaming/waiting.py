@@ -17,11 +17,11 @@ from api.server.scopes import Receive, Scope, Send, header, parameters
 from api.streaming import rights
 from api.streaming.hub import Event, digested, hub
 from api.streaming.watch import Client, OnThread, wait
-from clusterstate import changes
 from clusterstate.access.rules import Attributes
-from clusterstate.changes import DELETED
-from clusterstate.objects.errors import BadRequest, NotFound
-from clusterstate.objects.meta import Manifest
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import DELETED
+from clusterstate.objects.values.errors import BadRequest, NotFound
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_object
 
 CONDITION = "PodScheduled"

@@ -35,15 +35,16 @@ from api.server.protocol import CONNECTION
 from api.server.scopes import Receive, Scope, Send, header, parameters
 from api.streaming import rights
 from api.streaming.hub import Event, digested, hub
-from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
-from clusterstate.changes import ADDED, DELETED, Change
-from clusterstate.objects import fields, labels
-from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.queries.lists import list_page
+from clusterstate.change_log import changes, lineage
+from clusterstate.change_log.changes import ADDED, DELETED, Change
+from clusterstate.objects.registry import fields
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.objects.lists import list_page
 
 T = TypeVar("T")
 

@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from jwt.algorithms import ECAlgorithm
 
-from clusterstate import memory
 from clusterstate.access.authorizer import AUTHENTICATED
 from clusterstate.access.policy import ACCOUNT_PREFIX
 from clusterstate.admission.request import User
-from clusterstate.objects.document import parse_time
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.document import parse_time
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object
-from clusterstate.queries.tokens import signing_keys
+from clusterstate.queries.people.tokens import signing_keys
 
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who says to have issued tokens; also the audience of the API itself."""

@@ -13,15 +13,17 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from clusterstate import changes, memory, sql
 from clusterstate.access import nodes
 from clusterstate.access.policy import DENIED, Decision, Policy
 from clusterstate.access.rules import Attributes, Rule
 from clusterstate.admission.request import User
-from clusterstate.objects import document
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import node_references
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+from clusterstate.queries.nodes import node_references
 
 MASTERS: Final = "system:masters"
 """The group that may do everything, whatever the roles say."""

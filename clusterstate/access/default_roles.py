@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from clusterstate.access.controller_roles import CONTROLLER_ROLES
 from clusterstate.access.rules import Rule
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.meta import Manifest
 
 API_GROUP: Final = "rbac.authorization.k8s.io"
 LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}

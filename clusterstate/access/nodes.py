@@ -3,7 +3,8 @@
 It reads what its pods refer to, each object by its name: Secrets, ConfigMaps, claims, the volumes
 that are bound to those claims, and the Secrets that these volumes name. It makes tokens for the
 service accounts of its pods. Which objects those are is asked of the database (``authorizer``,
-``queries.node_references``). Other resources are judged by the rules of the role ``system:node``.
+``queries.nodes.node_references``). Other resources are judged by the rules of the role
+``system:node``.
 
 Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
 a pod that it asks for by name is its own is judged by the code that reads the pod
@@ -15,8 +16,8 @@ from typing import Final
 
 from clusterstate.access.default_roles import NODE_RULES
 from clusterstate.access.rules import Attributes
-from clusterstate.objects import fields
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.registry import fields
+from clusterstate.objects.values.errors import BadRequest
 
 GROUP: Final = "system:nodes"
 USER_PREFIX: Final = "system:node:"

@@ -12,14 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.access.rules import Attributes, Rule, rules_of
-from clusterstate.objects.labels import (
+from clusterstate.objects.values.labels import (
     NOTHING,
     Selector,
     SelectorError,
     selector_from_label_selector,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import LabelSelector
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import LabelSelector
 
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _MOST_REMEMBERED: Final = 4096

@@ -17,27 +17,31 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import actors, changes, sql
-from clusterstate.actions import aside, brakes, controller_state, events, paces
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions import brakes
+from clusterstate.actions.brakes import paces
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.objects import document, ending, moments
-from clusterstate.objects.actor import acting, current
-from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
-from clusterstate.objects.errors import NotFound, StatusError
-from clusterstate.queries.brakes import NOTHING as NOTHING_HELD
-from clusterstate.queries.brakes import HeldBack, held_back, unless_held, zones_by_pod
-from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import (
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.values import document, ending, moments
+from clusterstate.objects.values.actor import acting, current
+from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
+from clusterstate.objects.values.errors import NotFound, StatusError
+from clusterstate.queries.evictions.brakes import NOTHING as NOTHING_HELD
+from clusterstate.queries.evictions.brakes import HeldBack, held_back, unless_held, zones_by_pod
+from clusterstate.queries.evictions.eviction_timers import (
     DURING_EXECUTION,
     FIGURES,
     TAINT,
     DueTaint,
     Figures,
 )
-from clusterstate.queries.stays import BOUND_AT, Place, Stay
+from clusterstate.queries.loops.controllers import stored_state
+from clusterstate.queries.pods.stays import BOUND_AT, Place, Stay
 
 FOLLOWER: Final = "evictions"
 FOLLOWER_OF_LABELS: Final = "evictions-by-labels"

@@ -15,23 +15,22 @@ from typing import Final
 from django.db import transaction
 
 from clusterstate import catalogue
-from clusterstate.actions import deletion, transactions
-from clusterstate.actions.certificates import CertificateWriter
-from clusterstate.actions.deletion import DeleteOptions, Deletion
-from clusterstate.actions.events import EventWriter
-from clusterstate.actions.nodes import NodeWriter
+from clusterstate.actions.kinds.certificates import CertificateWriter
+from clusterstate.actions.kinds.events import EventWriter
+from clusterstate.actions.kinds.nodes import NodeWriter
+from clusterstate.actions.kinds.quota_writer import DeviceClassWriter, QuotaWriter
+from clusterstate.actions.kinds.roles import BindingWriter, RoleWriter
+from clusterstate.actions.kinds.services import ServiceWriter
 from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
-from clusterstate.actions.quota_writer import DeviceClassWriter, QuotaWriter
-from clusterstate.actions.roles import BindingWriter, RoleWriter
-from clusterstate.actions.services import ServiceWriter
-from clusterstate.actions.stored import Deleted, Stored
-from clusterstate.actions.writing import Update, Writer
+from clusterstate.actions.writing import Update, Writer, deletion, transactions
+from clusterstate.actions.writing.deletion import DeleteOptions, Deletion
+from clusterstate.actions.writing.stored import Deleted, Stored
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects.errors import AlreadyExists, StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import AlreadyExists, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries.objects import kind_of
 
 _WRITERS: Final[dict[str, Writer]] = {
@@ -171,7 +170,7 @@ def update(
     a newer version. A resourceVersion in its result must be the stored one. A result that
     differs in nothing writes nothing. An object that is being deleted and loses its last finalizer
     is removed. One transaction. ``manager`` owns what it changes from now on
-    (`objects.managed_fields`); ``None``: owners stay as they are, or as ``change`` sets them.
+    (`objects.wire.managed_fields`); ``None``: owners stay as they are, or as ``change`` sets them.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.

@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 from django.db import transaction
 
-from clusterstate import sql
-from clusterstate.actions.events import about_own, record_many
-from clusterstate.objects.actor import current
-from clusterstate.objects.errors import Conflict
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.plans import (
+from clusterstate.actions.kinds.events import about_own, record_many
+from clusterstate.database import sql
+from clusterstate.objects.values.actor import current
+from clusterstate.objects.values.errors import Conflict
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.plans import (
     CANCELLED,
     COLUMNS,
     DONE,

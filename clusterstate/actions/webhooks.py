@@ -13,11 +13,12 @@ from typing import Final
 import msgspec
 from django.db import IntegrityError, transaction
 
-from clusterstate import changes, sql
-from clusterstate.objects.errors import AlreadyExists, Conflict, NotFound
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import webhooks
-from clusterstate.queries.webhooks import Webhook
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import AlreadyExists, Conflict, NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.people import webhooks
+from clusterstate.queries.people.webhooks import Webhook
 
 KEPT: Final = timedelta(days=7)
 """How long a try stays in the delivery log."""

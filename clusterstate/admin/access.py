@@ -15,7 +15,7 @@ from unfold.forms import (
     UserCreationForm,
 )
 
-from clusterstate.actions import codes, tokens
+from clusterstate.actions.people import codes, tokens
 from clusterstate.admin.base import CommonAdmin, display
 from clusterstate.models.people import OneTimeCodes
 from clusterstate.models.tokens import ApiToken

@@ -19,8 +19,8 @@ from django.urls import reverse
 from clusterstate.access.people import user_of
 from clusterstate.admin import look, trail
 from clusterstate.admission.request import User
-from clusterstate.objects.actor import current
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.actor import current
+from clusterstate.objects.values.errors import StatusError
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin, TabularInline

@@ -12,7 +12,7 @@ from clusterstate.admin.base import ReadOnlyAdmin, display
 from clusterstate.models import Namespace, PriorityClass, RuntimeClass
 from clusterstate.models.base import ClusterObject
 from clusterstate.queries.objects import find_object
-from clusterstate.queries.selections import runtime_class_selections
+from clusterstate.queries.objects.selections import runtime_class_selections
 
 Stored = TypeVar("Stored", bound=ClusterObject)
 

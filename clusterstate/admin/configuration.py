@@ -12,15 +12,15 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from clusterstate import decisions
-from clusterstate.actions import scheduler_configuration as actions
+from clusterstate.actions.scheduler import scheduler_configuration as actions
 from clusterstate.admin import look
 from clusterstate.admin.base import ModelForm, ObjectAdmin, display
 from clusterstate.admin.clock import now
 from clusterstate.admin.forms import refusals
 from clusterstate.models import SchedulerConfiguration
-from clusterstate.objects.errors import Conflict, StatusError
-from clusterstate.objects.numbers import natural
+from clusterstate.objects.values.errors import Conflict, StatusError
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.scheduler import decisions
 
 DEFAULT = """\
 apiVersion: kubescheduler.config.k8s.io/v1

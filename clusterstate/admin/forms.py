@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from clusterstate.objects.errors import Invalid, StatusError
+from clusterstate.objects.values.errors import Invalid, StatusError
 
 
 class MapField(forms.CharField):

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.actions import objects, transactions
+from clusterstate.actions import objects
+from clusterstate.actions.writing import transactions
 from clusterstate.admin.clock import now
 from clusterstate.admin.forms import refusals
 from clusterstate.admission.request import User
-from clusterstate.objects import document
-from clusterstate.objects.errors import Conflict, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import Conflict, StatusError
+from clusterstate.objects.values.meta import Manifest
 
 CHANGED_MEANWHILE = (
     "Another user changed this node since you opened this page, so nothing was saved. Open the"

@@ -14,8 +14,8 @@ from clusterstate.admin.forms import MapField, show
 from clusterstate.admin.node_changes import Wanted, fingerprint, tried
 from clusterstate.admission.request import User
 from clusterstate.models import Node, Taint
-from clusterstate.objects.matching import EFFECTS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.rules.matching import EFFECTS
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
 _FIELDS = {

@@ -25,10 +25,10 @@ from clusterstate.admin.forms import as_lines
 from clusterstate.admin.node_changes import Wanted, write
 from clusterstate.admin.node_forms import NodeForm, TaintForm, TaintFormSet
 from clusterstate.models import Node, Pod, Taint
-from clusterstate.objects import document
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.matching import EFFECTS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.rules.matching import EFFECTS
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import find_object
 
 _HOSTNAME = "kubernetes.io/hostname"

@@ -14,8 +14,8 @@ from clusterstate.admin import look
 from clusterstate.admin.base import ObjectAdmin, display, requester
 from clusterstate.admin.clock import now
 from clusterstate.models import Node, Pod
-from clusterstate.objects import resources
-from clusterstate.objects.pod import Pod as PodObject
+from clusterstate.objects.rules import resources
+from clusterstate.objects.values.pod import Pod as PodObject
 from clusterstate.queries.objects import find_object
 
 _COLOURS = {

@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from clusterstate.access import authorizer
 from clusterstate.access.people import user_of
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 
 _APP: Final = "clusterstate"
 _VERBS: Final = {"view": "list", "add": "create", "change": "update", "delete": "delete"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.queries.trail import Step, trail_of
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.queries.past.trail import Step, trail_of
 
 _MOST = 200
 _WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}

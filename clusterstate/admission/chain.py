@@ -2,7 +2,8 @@
 
 import msgspec
 
-from clusterstate.admission import (
+from clusterstate.admission.defaults import default_pod, set_defaults
+from clusterstate.admission.plugins import (
     certificate_requests,
     dedicated_nodes,
     default_classes,
@@ -22,15 +23,14 @@ from clusterstate.admission import (
     storage_object_in_use_protection,
     taint_nodes_by_condition,
 )
-from clusterstate.admission.defaults import default_pod, set_defaults
 from clusterstate.admission.request import CREATE, DELETE, Context, Request, User
 from clusterstate.admission.validation import validate
 from clusterstate.admission.warnings import warnings_for
-from clusterstate.objects import quantity_places
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.registry import quantity_places
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.values.remembered import remembered
 
 
 class Admitted(msgspec.Struct, frozen=True):

@@ -13,17 +13,17 @@ import msgspec
 
 from clusterstate.admission import stored_defaults
 from clusterstate.admission.rounding import round_up, round_up_requirements
-from clusterstate.objects.addresses import is_reached_from_outside
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import QuantityError
-from clusterstate.objects.remembered import remembered
-from clusterstate.objects.resources import (
+from clusterstate.objects.rules.resources import (
     aggregate_container_limits,
     aggregate_container_requests,
     is_supported_pod_level_resource,
 )
-from clusterstate.objects.templates import name_account
+from clusterstate.objects.rules.templates import name_account
+from clusterstate.objects.values.addresses import is_reached_from_outside
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import QuantityError
+from clusterstate.objects.values.remembered import remembered
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FILE_MODE: Final = 0o644

@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from clusterstate.objects.actor import Actor
-from clusterstate.objects.errors import BadRequest, Forbidden
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.errors import BadRequest, Forbidden
+from clusterstate.objects.values.meta import Manifest
 
 CREATE = "CREATE"
 UPDATE = "UPDATE"

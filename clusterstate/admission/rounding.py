@@ -6,8 +6,8 @@ Rule: ``SetDefaults_ResourceList`` of pkg/apis/core/v1/defaults.go, which the ge
 
 from typing import Any, Final
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity, QuantityError
 
 _FINE: Final = ("n", "u", ".", "e-", "E-")
 """An amount in which none of these stands is a multiple of a thousandth."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from clusterstate.admission.rounding import round_up, round_up_requirements
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 Fill = Callable[[Manifest], None]
 _LINE_ENDS: Final = str.maketrans("", "", "\r\n")

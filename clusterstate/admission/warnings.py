@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.admission.resource_quota import uncounted
-from clusterstate.objects import silent_fields
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.matching import parse_term
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import NodeSelectorTerm
+from clusterstate.admission.plugins.resource_quota import uncounted
+from clusterstate.objects.registry import silent_fields
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.matching import parse_term
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import NodeSelectorTerm
 
 _DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from clusterstate import private_files
-from clusterstate.objects.addresses import FIRST, is_for_others
+from clusterstate.objects.values.addresses import FIRST, is_for_others
+from clusterstate.processes import private_files
 
 _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 397  # what browsers accept

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from clusterstate import private_files
-from clusterstate.actions import tokens
+from clusterstate.actions.people import tokens
 from clusterstate.local import credentials
+from clusterstate.processes import private_files
 
 ADMINISTRATOR = "admin"
 _NAME = "first token"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterstate import shards
+from clusterstate.processes import shards
 
 DATABASE, QUEUE, WORKERS, WEB, BEAT = range(5)
 """From the last to stop to the first: who keeps the work, who passes it on, who does it, who takes

@@ -15,7 +15,7 @@ from django.db import Error as DatabaseError
 from django.db import OperationalError, connection, connections
 from django.db.migrations.loader import MigrationLoader
 
-from clusterstate import locks, sessions
+from clusterstate.database import locks, sessions
 
 POSTGRES_VERSION = 18
 """The oldest major version that works."""

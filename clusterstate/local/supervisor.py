@@ -2,9 +2,9 @@
 
 It owns the child processes, their output and their end. `manage.py up` feeds it the list. A child
 that ended is started again, and so is one that makes no progress: a process whose loop is silent
-although it promised not to be (`clusterstate.heartbeats`), or that was stopped by a signal and
-was not continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill one
-backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
+although it promised not to be (`clusterstate.health.heartbeats`), or that was stopped by a signal
+and was not continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill
+one backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
 
 Children run in sessions of their own, so Ctrl-C in the terminal reaches the supervisor alone, which
 then stops them from the last stage to the first. Should the supervisor be killed, the kernel
@@ -26,7 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from clusterstate import heartbeats, logs
+from clusterstate.health import heartbeats
+from clusterstate.telemetry import logs
 
 _COLOURS = (36, 35, 33, 32, 34, 31)
 _FIRST_PAUSE = 0.2
@@ -148,7 +149,7 @@ class Supervisor:
         read, write = os.pipe()
         # A child must not stand still, with its locks, because its output is not read: while
         # the supervisor is stopped, or a pipe is full, its lines are lost. PostgreSQL and Redis
-        # take that as they come; `clusterstate.logs` counts what it loses.
+        # take that as they come; `clusterstate.telemetry.logs` counts what it loses.
         os.set_blocking(write, False)
         with contextlib.suppress(OSError):  # what an unprivileged process may have
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

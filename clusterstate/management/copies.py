@@ -19,18 +19,22 @@ from typing import Any, Final
 import msgspec
 from django.db import connection, transaction
 
-from clusterstate import aside, changes, sql
-from clusterstate.actions import evictions, quotas, stored_rows
+from clusterstate.actions import evictions
 from clusterstate.actions.pods.classes import class_facts
-from clusterstate.objects import document, eviction, scheduling_class
-from clusterstate.objects.kind import SHARED_TABLE, Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS, NAMES
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import Pod
-from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT
+from clusterstate.actions.writing import quotas, stored_rows
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.health import aside
+from clusterstate.objects.registry.kind import SHARED_TABLE, Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS, NAMES
+from clusterstate.objects.rules import eviction, scheduling_class
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints, node_labels
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
-from clusterstate.queries.stays import Place, class_specs, executing_places, stays_on
+from clusterstate.queries.pods.stays import Place, class_specs, executing_places, stays_on
 
 Progress = Callable[[str, int], object]
 """Gets what is being compared, and how many rows of it were."""
@@ -550,7 +554,7 @@ COPIES: Final = (
     ),
     Copy(
         "timers",
-        "taints, labels, bindings and the rules in clusterstate.objects.eviction",
+        "taints, labels, bindings and the rules in clusterstate.objects.rules.eviction",
         "eviction_timer",
         _timers,
         f"delete the row '{evictions.FOLLOWER}' of controller_cursor; all timers are stated anew",

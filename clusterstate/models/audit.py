@@ -4,7 +4,7 @@ from django.db import models
 
 
 class AuditLine(models.Model):
-    """One line of the audit log (`clusterstate.actions.audit_log`).
+    """One line of the audit log (`clusterstate.actions.past.audit_log`).
 
     ``line`` is an Event of audit.k8s.io/v1 as JSON; the other columns repeat what is searched for.
     ``digest`` is the SHA-256 of the digest before it and the line, so that a line that was changed,

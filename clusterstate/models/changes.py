@@ -8,18 +8,18 @@ from clusterstate.models.base import name_field
 
 
 class Change(models.Model):
-    """One change of one object, numbered by ``revision`` (see `clusterstate.changes`).
+    """One change of one object, numbered by ``revision`` (see `clusterstate.change_log.changes`).
 
-    ``kind`` and ``verb`` are the codes of `clusterstate.changes`. The columns without prefix are
-    the object after the change (the last state, for a deletion), those with ``previous_`` before
-    it: enough to send a watch event and to tell whether a selector began or ceased to match,
-    and to list objects as of an earlier revision. ``previous_revision`` is null for an addition.
-    The columns from ``class_id`` to ``nominated_node_name`` are set for pods only, the last one for
-    those that the scheduler makes room for, so that every follower knows whom that room is for.
-    ``actor_id`` is who made the change (`Actor`) and ``cause`` why: the audit id of the request
-    that asked for it, or the uid of the pod that the scheduler made room for (`objects.actor`).
-    Where there is none, ``cause`` is null; both are null where a version of before wrote the
-    change.
+    ``kind`` and ``verb`` are the codes of `clusterstate.change_log.changes`. The columns without
+    prefix are the object after the change (the last state, for a deletion), those with
+    ``previous_`` before it: enough to send a watch event and to tell whether a selector began or
+    ceased to match, and to list objects as of an earlier revision. ``previous_revision`` is null
+    for an addition. The columns from ``class_id`` to ``nominated_node_name`` are set for pods only,
+    the last one for those that the scheduler makes room for, so that every follower knows whom that
+    room is for. ``actor_id`` is who made the change (`Actor`) and ``cause`` why: the audit id of
+    the request that asked for it, or the uid of the pod that the scheduler made room for
+    (`objects.values.actor`). Where there is none, ``cause`` is null; both are null where a version
+    of before wrote the change.
     """
 
     revision = models.BigIntegerField(primary_key=True)
@@ -76,7 +76,7 @@ class Change(models.Model):
 
 
 class Actor(models.Model):
-    """Who makes changes: a user, a controller, a person (`clusterstate.actors`).
+    """Who makes changes: a user, a controller, a person (`clusterstate.change_log.actors`).
 
     ``used_at``: when a process last asked for the number.
     """
@@ -100,8 +100,9 @@ class History(models.Model):
     """One row: which history this is, and how far its revisions may be given out.
 
     Changes up to ``trimmed_revision`` are no longer kept. ``uid``, ``ceiling``, ``first_revision``
-    and ``place`` are explained in `clusterstate.lineage`. ``mark`` is a watermark of a moment ago,
-    which replicas read instead of the locks that they cannot see (`clusterstate.changes`).
+    and ``place`` are explained in `clusterstate.change_log.lineage`. ``mark`` is a watermark of a
+    moment ago, which replicas read instead of the locks that they cannot see
+    (`clusterstate.change_log.changes`).
     """
 
     trimmed_revision = models.BigIntegerField(default=0)

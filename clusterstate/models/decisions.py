@@ -7,15 +7,15 @@ from clusterstate.models.base import name_field
 
 
 class Decision(models.Model):
-    """One decision about one pod (`clusterstate.actions.decisions`).
+    """One decision about one pod (`clusterstate.actions.scheduler.decisions`).
 
     The table is partitioned by ``at``; its key there is (id, at). ``body`` holds the ten best nodes
     with their scores and the rejections, ``table_digest`` refers to the full table of a pod that
-    could not be placed; both are packed by `scheduling.engine.record`. ``seed`` and ``draw`` name
-    the dice. ``start``: where in the node order the search began. ``profile_revision``: the stored
-    configuration, 0 for the default one. A ``stale`` decision came too late to be bound.
-    ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th; rows from before there
-    were numbers have 0 in all three, and are ordered by their ids.
+    could not be placed; both are packed by `scheduling.engine.reference.record`. ``seed`` and
+    ``draw`` name the dice. ``start``: where in the node order the search began.
+    ``profile_revision``: the stored configuration, 0 for the default one. A ``stale`` decision came
+    too late to be bound. ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th;
+    rows from before there were numbers have 0 in all three, and are ordered by their ids.
     """
 
     id = models.BigIntegerField(primary_key=True)

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class PastBlock(models.Model):
-    """Changes of objects of one kind, packed (`clusterstate.blocks`).
+    """Changes of objects of one kind, packed (`clusterstate.change_log.blocks`).
 
     The table is partitioned by ``at``, when the block was written; its key there is (id, at).
     ``chunk`` is the last revision of the stretch of the log that was packed together. ``causes``

@@ -7,10 +7,10 @@ from django.db import models
 class OneTimeCodes(models.Model):
     """Somebody's second factor: the secret that an app makes codes of, and codes for emergencies.
 
-    ``secret`` is encrypted by a key made of the signing key (``actions.codes``). ``last_step`` is
-    the step of 30 seconds whose code was used last, which is used once; ``recovery`` has the
-    SHA-256 of codes that were not used. ``failures`` counts wrong codes since the last right one,
-    the last of them at ``failed_at``.
+    ``secret`` is encrypted by a key made of the signing key (``actions.people.codes``).
+    ``last_step`` is the step of 30 seconds whose code was used last, which is used once;
+    ``recovery`` has the SHA-256 of codes that were not used. ``failures`` counts wrong codes since
+    the last right one, the last of them at ``failed_at``.
     """
 
     person = models.OneToOneField(

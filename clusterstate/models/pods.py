@@ -11,7 +11,7 @@ from clusterstate.models.documents import Document
 class SchedulingClass(models.Model):
     """Everything in a pod that influences scheduling, once for all pods that share it.
 
-    ``spec`` is a reduced but valid Pod manifest (`clusterstate.objects.scheduling_class`);
+    ``spec`` is a reduced but valid Pod manifest (`clusterstate.objects.rules.scheduling_class`);
     ``digest`` is its hash. The other columns are taken from ``spec`` so that SQL can use them: the
     effective requests in milli-CPU and bytes, the namespace and the labels of the pods.
     Rows are never updated; ids may be cached for ever.

@@ -4,14 +4,15 @@ from django.db import models
 
 
 class DecisionSeal(models.Model):
-    """A stretch of decisions and its digest (`clusterstate.actions.seals`).
+    """A stretch of decisions and its digest (`clusterstate.actions.scheduler.seals`).
 
     It covers the decisions with ids after the seal before it, up to ``last_id``; there were
     ``decisions`` of them, made between ``first_at`` and ``last_at``. ``rows_digest`` is that of
     their rows, ``digest`` that of the digest before it and this seal. ``id`` counts without gaps.
 
     A seal with ``dropped`` covers no decision: it says what was dropped for its age
-    (`clusterstate.queries.seals.Dropped`), and ``rows_digest`` is the digest of that text.
+    (`clusterstate.queries.scheduler.seals.Dropped`), and ``rows_digest`` is the digest of that
+    text.
     """
 
     id = models.BigIntegerField(primary_key=True)

@@ -24,8 +24,11 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import collector, heartbeats, priority, sql, wake
-from clusterstate.objects.errors import ServiceUnavailable, StatusError
+from clusterstate.change_log import wake
+from clusterstate.database import sql
+from clusterstate.health import heartbeats
+from clusterstate.objects.values.errors import ServiceUnavailable, StatusError
+from clusterstate.processes import collector, priority
 from scheduling.answers import advisor, live, registry
 
 logger = structlog.get_logger(__name__)

@@ -43,8 +43,8 @@ import msgspec
 import redis
 from django.conf import settings
 
-from clusterstate.actions import transactions
-from clusterstate.objects.errors import (
+from clusterstate.actions.writing import transactions
+from clusterstate.objects.values.errors import (
     ServiceUnavailable,
     StatusError,
     TooManyRequests,

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.document import format_time, parse_time
-from clusterstate.objects.errors import INVALID, REQUIRED, FieldError, Invalid, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.document import format_time, parse_time
+from clusterstate.objects.values.errors import INVALID, REQUIRED, FieldError, Invalid, StatusError
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import recorded
 from scheduling.answers.live import World
 from scheduling.framework.binding_points import Meter

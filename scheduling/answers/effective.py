@@ -1,8 +1,8 @@
 """What a scheduler configuration comes to: each profile's plugins by extension point, and why.
 
 A document names few plugins: the default ones, those at ``multiPoint`` and those at single points
-are put together when it is read (``framework.plugin_sets``). Here stands, for each plugin, where it
-acts, with which weight, whence that comes, and where it was switched off.
+are put together when it is read (``framework.configuration.plugin_sets``). Here stands, for each
+plugin, where it acts, with which weight, whence that comes, and where it was switched off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.framework.configuration import (
     BUILT_IN,
     DEFAULT_MULTI_POINT,

@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from clusterstate import catalogue, changes, collector, memory
+from clusterstate import catalogue
 from clusterstate.admission.request import AdmissionSettings
-from clusterstate.objects.errors import TooLarge, TooManyRequests
-from clusterstate.objects.meta import Manifest
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import TooLarge, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import collector, memory
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, find_pod_ids, pods_by_id
-from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue.pending import Backoff
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.simulation import Base
 from scheduling.worker import profiles

@@ -7,20 +7,20 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.admission.defaults import set_defaults
-from clusterstate.objects.errors import (
+from clusterstate.objects.values.errors import (
     INVALID,
     REQUIRED,
     FieldError,
     Invalid,
     StatusError,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.quantity import QuantityError, value
-from clusterstate.queries.waiting import Waiting, waiting
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.quantity import QuantityError, value
+from clusterstate.queries.pods.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import Present
-from scheduling.framework import reading
+from scheduling.framework.configuration import reading
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP, type_error
 from scheduling.simulation.node_advice import (

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from clusterstate.objects.document import format_time
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.planning import StayingPod
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.planning import StayingPod
 from scheduling.answers import plan_steps
 from scheduling.answers.plan_leavers import BY_STEPS, Leavers
 from scheduling.answers.plan_nodes import Nodes

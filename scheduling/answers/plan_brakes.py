@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 from django.conf import settings
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.brakes import (
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.brakes import (
     APPROVED,
     COUNTED_FOR,
     NAMESPACE,
@@ -20,7 +20,7 @@ from clusterstate.queries.brakes import (
     others_leaving,
     zones_by_pod,
 )
-from clusterstate.queries.planning import StayingPod
+from clusterstate.queries.scheduler.planning import StayingPod
 from scheduling.simulation.foresight import Leaver
 
 

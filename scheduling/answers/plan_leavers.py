@@ -10,19 +10,19 @@ from typing import Final
 
 from django.conf import settings
 
-from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
-from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
+from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints
-from clusterstate.queries.planning import (
+from clusterstate.queries.pods.stays import Place, executing_places, stays_on
+from clusterstate.queries.pods.terminating import nodes_with_agents
+from clusterstate.queries.scheduler.planning import (
     StayingPod,
     pods_named,
     pods_staying,
     pods_staying_on,
     pods_terminating,
 )
-from clusterstate.queries.stays import Place, executing_places, stays_on
-from clusterstate.queries.terminating import nodes_with_agents
 from scheduling.answers import plan_brakes, plan_scaling, plan_steps
 from scheduling.answers.plan_nodes import Nodes, evicting, labels_of
 from scheduling.answers.plan_scaling import Scaling

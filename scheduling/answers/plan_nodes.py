@@ -7,15 +7,15 @@ import msgspec
 import numpy as np
 from django.conf import settings
 
-from clusterstate.admission.validation.nodes import validate_node_update
-from clusterstate.objects.errors import INVALID, NOT_FOUND, FieldError
-from clusterstate.objects.matching import NO_EXECUTE
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.node_taints import settle_taints
-from clusterstate.queries.lists import list_page
+from clusterstate.admission.validation.core.nodes import validate_node_update
+from clusterstate.objects.rules.matching import NO_EXECUTE
+from clusterstate.objects.rules.node_taints import settle_taints
+from clusterstate.objects.values.errors import INVALID, NOT_FOUND, FieldError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node, Taint
 from clusterstate.queries.objects import decode_object
-from clusterstate.queries.planning import nodes_by_name
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.scheduler.planning import nodes_by_name
 from scheduling.engine.snapshot import Snapshot
 from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster

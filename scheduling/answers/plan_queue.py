@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from clusterstate import memory
-from clusterstate.queries.queue import WaitingPod
+from clusterstate.processes import memory
+from clusterstate.queries.pods.queue import WaitingPod
 from scheduling.engine.queue.pending import Backoff, QueuePlace, Stage
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
-from clusterstate.objects.ownership import is_controlled_by
+from clusterstate.objects.rules.ownership import is_controlled_by
+from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from scheduling.controllers.workloads.control import pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 from scheduling.controllers.workloads.world import World

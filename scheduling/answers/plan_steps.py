@@ -17,9 +17,9 @@ Nodes are changed first, so that nothing lands on one that is to be emptied.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.planning import StayingPod
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.planning import StayingPod
 from scheduling.simulation import plan_document
 from scheduling.simulation.foresight import Leaver
 from scheduling.simulation.plan_document import Change

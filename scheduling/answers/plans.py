@@ -22,20 +22,20 @@ from typing import Final
 
 from django.conf import settings
 
-from clusterstate import steady_clock
-from clusterstate.objects import eviction
-from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import controller_of
-from clusterstate.queries.queue import load_waiting
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import eviction
+from clusterstate.objects.rules.ownership import controller_of
+from clusterstate.objects.values.errors import DUPLICATE, INVALID, FieldError, Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import steady_clock
+from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue
 from scheduling.answers.live import LiveBase, World
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
-from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.framework.types import PodInfo, digest_of
 from scheduling.simulation import plan_document

@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.errors import NotFound
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.loading import load_classes
-from clusterstate.queries.waiting import Waiting, waiting
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.queries.loops.loading import load_classes
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods.waiting import Waiting, waiting
 from scheduling.answers.live import World
-from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.queue.pending import aged_sort
-from scheduling.engine.requirements import from_stored_class
+from scheduling.engine.reference.cycle import PodToPlace
+from scheduling.engine.snapshot.requirements import from_stored_class
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, digest_of
@@ -82,7 +82,7 @@ class Present:
 
         Args:
             scheduler_name: the profile's.
-            pods: from ``queries.waiting``, queried when not given.
+            pods: from ``queries.pods.waiting``, queried when not given.
             most: so many of those that are queried are enough, the first of the queue.
         """
         framework = self.framework(scheduler_name)

@@ -11,31 +11,32 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import decisions, steady_clock
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import (
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.selections import admits
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import (
     INVALID,
     BadRequest,
     FieldError,
     Invalid,
     NotFound,
 )
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.labels import selector_from_set
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.numbers import natural
-from clusterstate.objects.pod import Toleration
-from clusterstate.objects.selections import admits
+from clusterstate.objects.values.labels import selector_from_set
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.values.pod import Toleration
+from clusterstate.processes import steady_clock
 from clusterstate.queries import past
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, find_pods
+from clusterstate.queries.scheduler import decisions
 from scheduling import simulation
 from scheduling.answers import replay
 from scheduling.answers.live import LiveBase, World, empty_base
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.documents import default_configuration, parse
+from scheduling.framework.configuration.documents import default_configuration, parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation

@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import changes
-from clusterstate.changes import Change
-from clusterstate.objects.document import SLOT, format_time
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.queries.lists import list_at
-from clusterstate.queries.log_moments import revision_before
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.values.document import SLOT, format_time
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.queries.objects.lists import list_at
+from clusterstate.queries.past.log_moments import revision_before
 from scheduling.framework.events import diff_node
 from scheduling.scenarios.outcome import Outcome
 from scheduling.scenarios.playing import Progress, play

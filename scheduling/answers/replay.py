@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import decisions
-from clusterstate.decisions import Record
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
@@ -26,15 +24,17 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from clusterstate.queries.lists import list_at
-from clusterstate.queries.loading import load_classes
+from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects import decode_object, find_object
-from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
-from scheduling.engine.decision import UNSCHEDULABLE, Decision
-from scheduling.engine.record import unpack, unpack_table
-from scheduling.engine.requirements import from_stored_class
+from clusterstate.queries.objects.lists import list_at
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.decisions import Record
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
+from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
+from scheduling.engine.reference.record import unpack, unpack_table
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import TooManyResources
+from scheduling.engine.snapshot.requirements import from_stored_class
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo

@@ -8,13 +8,13 @@ import msgspec
 from django.conf import settings
 
 from clusterstate.admission.defaults import set_defaults
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
 from scheduling.answers.live import World
-from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation.document import API_VERSION

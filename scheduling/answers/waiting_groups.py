@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import NotFound
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.waiting import Waiting, waiting
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
 from scheduling.answers.why import described, stored_pod

@@ -16,19 +16,20 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from clusterstate import decisions, memory
-from clusterstate.admission.service_account import without_token
-from clusterstate.decisions import Record
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.admission.plugins.service_account import without_token
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object, not_found
-from clusterstate.queries.waiting import Subject, subject
+from clusterstate.queries.pods.waiting import Subject, subject
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
 from scheduling.answers.live import World
 from scheduling.answers.present import Present, priorities
-from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
-from scheduling.engine.decision import Decision
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed

@@ -7,8 +7,8 @@ left at once is not. The limits are those that are set now.
 
 import msgspec
 
-from clusterstate.objects.node import Node
-from clusterstate.queries.lists import list_at
+from clusterstate.objects.values.node import Node
+from clusterstate.queries.objects.lists import list_at
 from scheduling.controllers.nodes.lifecycle_rules import ZoneState, awaits_taint, look, zone_rates
 from scheduling.controllers.nodes.limits import limits
 

@@ -3,7 +3,7 @@
 ::
 
     evictions          pods that NoExecute taints or broken labels send away, and when; how long
-                       a taint is tolerated is ``clusterstate.objects.eviction``
+                       a taint is tolerated is ``clusterstate.objects.rules.eviction``
     nodes              which nodes are alive; which run out of memory, disk or processes
     budgets            the status of PodDisruptionBudgets
     pods               pods that no agent ends, and pods of nodes that are gone

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate import changes
-from clusterstate.actions import aside, controller_state
-from clusterstate.actions.aside import Which
-from clusterstate.objects import document
-from clusterstate.queries.controllers import PendingWork, stored_state
-from clusterstate.queries.namespaces import changed_namespaces
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import changes
+from clusterstate.objects.values import document
+from clusterstate.queries.loops.controllers import PendingWork, stored_state
+from clusterstate.queries.objects.namespaces import changed_namespaces
 
 AGAIN: Final = timedelta(minutes=1)
 """After so long what was set aside is looked at again, also if it did not change."""

@@ -11,8 +11,9 @@ from typing import Final
 
 import structlog
 
-from clusterstate import progress, shards
-from clusterstate.actions import canaries
+from clusterstate.actions.scheduler import canaries
+from clusterstate.health import progress
+from clusterstate.processes import shards
 
 logger = structlog.get_logger(__name__)
 

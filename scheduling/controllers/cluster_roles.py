@@ -12,15 +12,16 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Rule, rules_of
-from clusterstate.actions import aside, controller_state, objects
-from clusterstate.actions.aside import Which
-from clusterstate.objects.errors import NotFound
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.namespaces import changed_namespaces
+from clusterstate.actions import objects
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire.managed_fields import Manager
+from clusterstate.queries.objects.namespaces import changed_namespaces
 
 logger = structlog.get_logger(__name__)
 

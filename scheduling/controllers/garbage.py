@@ -1,9 +1,10 @@
 """The garbage collector: what an owner's deletion means for what it owned, of any kind.
 
-A follower of the change log. It remembers who names whom as an owner (``clusterstate.dependents``);
-when an owner goes, or something comes whose owners are not there, it looks at the rows and asks
-``objects.ownership`` what becomes of each dependent. An owner that was deleted with *Orphan* or
-*Foreground* stays until its dependents are freed, or gone where they block it.
+A follower of the change log. It remembers who names whom as an owner
+(``clusterstate.queries.objects.dependents``); when an owner goes, or something comes whose owners
+are not there, it looks at the rows and asks ``objects.rules.ownership`` what becomes of each
+dependent. An owner that was deleted with *Orphan* or *Foreground* stays until its dependents are
+freed, or gone where they block it.
 
     delete, Background   -> owner gone -> dependents deleted -> theirs in turn
     delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
@@ -27,13 +28,12 @@ from functools import partial
 
 import structlog
 
-from clusterstate import changes, dependents, locks, memory
-from clusterstate.actions import aside, controller_state, objects
-from clusterstate.actions.aside import Which
-from clusterstate.dependents import Dependent, Key
-from clusterstate.objects.errors import Conflict, NotFound, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import (
+from clusterstate.actions import objects
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import changes
+from clusterstate.database import locks
+from clusterstate.objects.rules.ownership import (
     FOREGROUND,
     ORPHAN,
     PROTECTIONS,
@@ -44,8 +44,12 @@ from clusterstate.objects.ownership import (
     judge,
     references,
 )
-from clusterstate.queries.controllers import PendingWork
-from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.objects.values.errors import Conflict, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import PendingWork
+from clusterstate.queries.objects import decode_object, dependents, find_object
+from clusterstate.queries.objects.dependents import Dependent, Key
 from clusterstate.queries.pods import claim_users, pod_manifests, present
 
 logger = structlog.get_logger(__name__)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from clusterstate import memory
 from clusterstate.actions import brakes
 from clusterstate.actions.brakes import EvictionHeld, EvictionPaced
-from clusterstate.objects.disruption import BudgetRefuses
-from clusterstate.objects.errors import TooManyRequests
-from clusterstate.queries.brakes import NAMESPACE, OWNER, ZONE, held_back
+from clusterstate.objects.rules.disruption import BudgetRefuses
+from clusterstate.objects.values.errors import TooManyRequests
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.brakes import NAMESPACE, OWNER, ZONE, held_back
 
 RATE_PAUSE: Final = timedelta(seconds=0.5)
 OTHER_PAUSE: Final = timedelta(seconds=5)

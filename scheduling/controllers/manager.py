@@ -14,12 +14,13 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.actions import aside, namespaces
-from clusterstate.actions.aside import Which
-from clusterstate.objects import actor
-from clusterstate.objects.actor import Actor
-from clusterstate.queries.controllers import PendingWork, pending_work
-from clusterstate.queries.namespaces import terminating_namespaces
+from clusterstate.actions.cluster import namespaces
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.objects.values import actor
+from clusterstate.objects.values.actor import Actor
+from clusterstate.queries.loops.controllers import PendingWork, pending_work
+from clusterstate.queries.objects.namespaces import terminating_namespaces
 from scheduling import passes
 from scheduling.controllers import (
     by_namespace,

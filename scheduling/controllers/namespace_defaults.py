@@ -26,15 +26,18 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, memory
-from clusterstate.actions import aside, bootstrap, controller_state, objects
-from clusterstate.actions.aside import Which
-from clusterstate.objects.addresses import FIRST
-from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork
-from clusterstate.queries.namespaces import Belongings, belongings, namespaces_with_changes
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import changes
+from clusterstate.objects.values.addresses import FIRST
+from clusterstate.objects.values.errors import AlreadyExists, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import PendingWork
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.namespaces import Belongings, belongings, namespaces_with_changes
 
 logger = structlog.get_logger(__name__)
 

@@ -19,17 +19,19 @@ import msgspec
 import structlog
 from django.db import transaction
 
-from clusterstate import locks, memory
-from clusterstate.actions import brakes, objects, plans, scheduler_configuration
-from clusterstate.actions.aside import is_an_objects_fault
+from clusterstate.actions import brakes, objects, plans
 from clusterstate.actions.brakes import EvictionHeld
-from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate.actions.loops.aside import is_an_objects_fault
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.objects import causes
-from clusterstate.objects.actor import Actor, acting
-from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.plans import (
+from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.database import locks
+from clusterstate.objects.values import causes
+from clusterstate.objects.values.actor import Actor, acting
+from clusterstate.objects.values.errors import NotFound, StatusError, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+from clusterstate.queries.scheduler.plans import (
     HAS_FAILED,
     HELD,
     IS_DONE,

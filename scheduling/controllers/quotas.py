@@ -1,6 +1,6 @@
 """ResourceQuotas: their status shows within a second which pods ended in their namespace.
 
-A creation brings the quotas of its namespace up to date itself (``actions.quotas``). This
+A creation brings the quotas of its namespace up to date itself (``actions.writing.quotas``). This
 controller serves namespaces in which nothing is created, and quotas that must be counted from the
 beginning.
 """
@@ -8,9 +8,10 @@ beginning.
 from datetime import datetime
 from functools import partial
 
-from clusterstate.actions import aside, quotas
-from clusterstate.actions.aside import Which
-from clusterstate.queries.namespaces import unsettled_namespaces
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.writing import quotas
+from clusterstate.queries.objects.namespaces import unsettled_namespaces
 
 NAME = "quotas"
 

@@ -11,14 +11,14 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes
-from clusterstate.actions import aside, controller_state
+from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods import resize
-from clusterstate.aside import objects as objects_aside
-from clusterstate.objects import resizing
-from clusterstate.queries import resizes
-from clusterstate.queries.controllers import PendingWork
-from clusterstate.queries.resizes import OnNode, Waiting
+from clusterstate.change_log import changes
+from clusterstate.health.aside import objects as objects_aside
+from clusterstate.objects.rules import resizing
+from clusterstate.queries.loops.controllers import PendingWork
+from clusterstate.queries.pods import resizes
+from clusterstate.queries.pods.resizes import OnNode, Waiting
 
 logger = structlog.get_logger(__name__)
 

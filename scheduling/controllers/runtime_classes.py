@@ -11,14 +11,15 @@ from functools import partial
 
 import structlog
 
-from clusterstate import changes
-from clusterstate.actions import aside, controller_state, events
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods.rewrite import rewrite_pod
-from clusterstate.admission import runtime_class
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.namespaces import changed_namespaces
+from clusterstate.admission.plugins import runtime_class
+from clusterstate.change_log import changes
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.namespaces import changed_namespaces
 from clusterstate.queries.pods import pods_by_id, pods_gated_by
 
 logger = structlog.get_logger(__name__)

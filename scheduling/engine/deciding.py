@@ -1,23 +1,24 @@
 """Which of the two ways the pods of a profile are decided.
 
-``decide_run`` hands runs of pods to the fast lane (``engine.fast_lane``). A pod that it cannot
+``decide_run`` hands runs of pods to the fast lane (``engine.fast.fast_lane``). A pod that it cannot
 decide for is refused as its sisters were (``refusals``), diagnosed in numbers where it fits nowhere
-(``row_program``), or left to the reference path, ``engine.cycle``.
+(``row_program``), or left to the reference path, ``engine.reference.cycle``.
 """
 
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from scheduling.engine import fast_lane, row_program
-from scheduling.engine.cycle import (
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.preemption import row_program
+from scheduling.engine.reference.cycle import (
     Options,
     PodToPlace,
     explain_unplaced,
     new_state,
     schedule_pod,
 )
-from scheduling.engine.decision import UNSCHEDULABLE, Decision
-from scheduling.engine.refusals import Refusals
+from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
+from scheduling.engine.reference.refusals import Refusals
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import Framework

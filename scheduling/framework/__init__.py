@@ -14,7 +14,7 @@
     extenders, extender_protocol, http_calls         HTTP services that take part in decisions
     arrays                                           names of the core's array types
 
-``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,
-``engine.deciding`` and the binder. It reads no clock and no database, talks to the network only
-for extenders, and knows a snapshot only through ``node_table.NodeTable``.
+``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by
+``engine.reference.cycle``, ``engine.deciding`` and the binder. It reads no clock and no database,
+talks to the network only for extenders, and knows a snapshot only through ``node_table.NodeTable``.
 """

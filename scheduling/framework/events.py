@@ -13,9 +13,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import is_resize_infeasible
+from clusterstate.objects.rules.resources import is_resize_infeasible
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from scheduling.framework.types import AffinityTerm
 
 

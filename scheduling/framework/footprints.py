@@ -1,8 +1,8 @@
-"""What a class takes and relies on, as its profile's plugins say (``objects.footprint``)."""
+"""What a class takes and relies on, as its profile's plugins say (``objects.rules.footprint``)."""
 
 from typing import Protocol, runtime_checkable
 
-from clusterstate.objects.footprint import Counter, Footprint, counter_id
+from clusterstate.objects.rules.footprint import Counter, Footprint, counter_id
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import AffinityTerm, PodInfo, class_id_of

@@ -7,7 +7,7 @@ The feeder of the framework makes the handles: in the core nobody queries.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_table import Assumed

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.node import Node
+from clusterstate.objects.values.node import Node
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import (

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.labels import Selector
-from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.values.labels import Selector
+from clusterstate.objects.values.node import Node, Taint
 from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord

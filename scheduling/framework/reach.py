@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from clusterstate.objects.labels import DOUBLE_EQUALS, EQUALS, IN, Selector
+from clusterstate.objects.values.labels import DOUBLE_EQUALS, EQUALS, IN, Selector
 from scheduling.framework.types import AffinityTerm, PodInfo
 
 Anchor = tuple[str | None, str, str]

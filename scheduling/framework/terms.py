@@ -1,8 +1,8 @@
 """What plugins tell the fast lane: their rules about a class as numbers and counts.
 
 A plugin that can state its Filter and Score for a class by one of these protocols is not asked
-again for every pod (``engine.fast_lane``). Of a plugin that cannot, the reference path asks. The
-plugin's own ``filter`` and ``score`` remain the rule; what is stated must come to the same.
+again for every pod (``engine.fast.fast_lane``). Of a plugin that cannot, the reference path asks.
+The plugin's own ``filter`` and ``score`` remain the rule; what is stated must come to the same.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from scheduling.framework.arrays import Int64
 from scheduling.framework.interface import Filter
 from scheduling.framework.node_table import NodeTable
@@ -78,7 +78,7 @@ class RequestFilter(Protocol):
         """Return (amount, resource column) of all that is compared.
 
         Each amount is what the pod requests of that column. Built-in plugins are asked once for all
-        pods that request the same resources (``engine.requests``).
+        pods that request the same resources (``engine.fast.requests``).
         """
         ...
 

@@ -2,7 +2,7 @@
 
 A ``PodInfo`` stands for a *scheduling class*: all pods that are interchangeable for scheduling.
 Everything that plugins need of the spec is worked out once, when the class is first met
-(``engine.requirements``). A ``PodRecord`` is one pod on a node.
+(``engine.snapshot.requirements``). A ``PodRecord`` is one pod on a node.
 """
 
 from collections import Counter
@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.labels import Selector
-from clusterstate.objects.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
-from clusterstate.objects.pod import Pod, Toleration, Volume
+from clusterstate.objects.rules.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
+from clusterstate.objects.values.labels import Selector
+from clusterstate.objects.values.pod import Pod, Toleration, Volume
 from scheduling.framework.status import Code, Status
 
 HostPort = tuple[str, str, int]

@@ -7,8 +7,8 @@ examples of ``docs/plugins.md`` and the shipped plugins of this kind import noth
 
 from typing import Final
 
-from clusterstate.objects.quantity import milli_value as milli_amount
-from clusterstate.objects.quantity import value as whole_amount
+from clusterstate.objects.values.quantity import milli_value as milli_amount
+from clusterstate.objects.values.quantity import value as whole_amount
 from scheduling.framework.arrays import Int64, Mask
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
 from scheduling.framework.handles import StoredPods, WaitingPod, WaitingPods

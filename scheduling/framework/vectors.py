@@ -9,14 +9,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.labels import DOES_NOT_EXIST, EQUALS, EXISTS, IN, Requirement, Selector
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     NodeSelectorMatcher,
     PreferredTerms,
     RequiredNodeAffinity,
     TermMatcher,
 )
-from clusterstate.objects.node import Taint
+from clusterstate.objects.values.labels import (
+    DOES_NOT_EXIST,
+    EQUALS,
+    EXISTS,
+    IN,
+    Requirement,
+    Selector,
+)
+from clusterstate.objects.values.node import Taint
 from scheduling.framework.arrays import Mask, numbered
 from scheduling.framework.interface import MAX_NODE_SCORE, Scores
 from scheduling.framework.node_table import NodeTable, Rows

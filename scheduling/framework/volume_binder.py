@@ -10,12 +10,21 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.csi_migration import affinity_on, is_migratable
-from clusterstate.objects.labels import Selector, SelectorError, selector_from_label_selector
-from clusterstate.objects.meta import Manifest, ObjectMeta
-from clusterstate.objects.pod import LabelSelector, Volume
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.storage import (
+from clusterstate.objects.rules.csi_migration import affinity_on, is_migratable
+from clusterstate.objects.rules.volume_matching import (
+    check_node_affinity,
+    ephemeral_claim_name,
+    find_matching_volume,
+    not_for_pod,
+    quantity_of,
+    size_of,
+    wanted_size,
+)
+from clusterstate.objects.values.labels import Selector, SelectorError, selector_from_label_selector
+from clusterstate.objects.values.meta import Manifest, ObjectMeta
+from clusterstate.objects.values.pod import LabelSelector, Volume
+from clusterstate.objects.values.quantity import Quantity
+from clusterstate.objects.values.storage import (
     NO_PROVISIONER,
     SELECTED_NODE,
     STORAGE,
@@ -25,15 +34,6 @@ from clusterstate.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
-)
-from clusterstate.objects.volume_matching import (
-    check_node_affinity,
-    ephemeral_claim_name,
-    find_matching_volume,
-    not_for_pod,
-    quantity_of,
-    size_of,
-    wanted_size,
 )
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_table import Assumed, ClaimKey, VolumeTable, affinity_keys

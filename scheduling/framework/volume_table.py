@@ -12,8 +12,9 @@ from typing import Final, Self
 
 import msgspec
 
-from clusterstate.objects.pod import NodeSelectorTerm
-from clusterstate.objects.storage import (
+from clusterstate.objects.rules.volume_matching import bound_to_claim
+from clusterstate.objects.values.pod import NodeSelectorTerm
+from clusterstate.objects.values.storage import (
     KINDS,
     SELECTED_NODE,
     CSIDriver,
@@ -25,7 +26,6 @@ from clusterstate.objects.storage import (
     VolumeAttachment,
     VolumeNodeAffinity,
 )
-from clusterstate.objects.volume_matching import bound_to_claim
 
 ClaimKey = tuple[str, str]
 """Namespace and name."""

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 from django.core.management.base import CommandError
 
-from clusterstate.objects import reading
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.wire import reading
 
 # A person's own files: a cluster's dump may be large.
 _MAX_BYTES, _MAX_VALUES = 1 << 30, 100_000_000

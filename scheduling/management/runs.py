@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.errors import StatusError
 from scheduling.engine import deciding
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError

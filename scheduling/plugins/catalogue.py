@@ -9,14 +9,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from clusterstate.objects.errors import Invalid
-from scheduling.framework import documents
+from clusterstate.objects.values.errors import Invalid
 from scheduling.framework.binding_points import Meter
-from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
-from scheduling.framework.extenders import ExtenderArgs
-from scheduling.framework.handles import StoredPods, VolumeStore, WaitingPods
-from scheduling.framework.interface import Plugin
-from scheduling.framework.plugin_args import (
+from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile, documents
+from scheduling.framework.configuration.extenders import ExtenderArgs
+from scheduling.framework.configuration.plugin_args import (
     DefaultPreemptionArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
@@ -28,6 +25,8 @@ from scheduling.framework.plugin_args import (
     RawArgs,
     VolumeBindingArgs,
 )
+from scheduling.framework.handles import StoredPods, VolumeStore, WaitingPods
+from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
 from scheduling.plugins.default_binder import DefaultBinder

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from scheduling.framework.configuration.plugin_args import DefaultPreemptionArgs
 from scheduling.framework.interface import CycleState, Handle
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import DefaultPreemptionArgs
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import (
     Candidate,

@@ -33,8 +33,8 @@ import numpy as np
 
 from scheduling.framework import extender_protocol as protocol
 from scheduling.framework.arrays import Int64
+from scheduling.framework.configuration.extenders import ExtenderArgs
 from scheduling.framework.extender_protocol import ExtenderFailed, Judgement
-from scheduling.framework.extenders import ExtenderArgs
 from scheduling.framework.handles import StoredPods
 from scheduling.framework.http_calls import HTTPCaller
 from scheduling.framework.interface import CycleState, FilterResult

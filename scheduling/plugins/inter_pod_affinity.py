@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.configuration.plugin_args import InterPodAffinityArgs
 from scheduling.framework.footprints import term_counter
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -20,7 +21,6 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import InterPodAffinityArgs
 from scheduling.framework.reach import Reach, term_anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.tables import Counter, Table

@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.labels import aggregate
-from clusterstate.objects.matching import EmptyTerm, NodeSelectorMatcher, PreferredTerms
-from clusterstate.objects.pod import NodeAffinity as NodeRules
-from clusterstate.objects.pod import NodeSelector, NodeSelectorTerm, Pod
+from clusterstate.objects.rules.matching import EmptyTerm, NodeSelectorMatcher, PreferredTerms
+from clusterstate.objects.values.labels import aggregate
+from clusterstate.objects.values.pod import NodeAffinity as NodeRules
+from clusterstate.objects.values.pod import NodeSelector, NodeSelectorTerm, Pod
+from scheduling.framework.configuration.plugin_args import NodeAffinityArgs
 from scheduling.framework.interface import (
     CycleState,
     FilterResult,
@@ -23,7 +24,6 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import NodeAffinityArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import (

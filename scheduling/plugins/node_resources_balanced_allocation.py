@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduling.framework.arrays import Float64
+from scheduling.framework.configuration.plugin_args import NodeResourcesBalancedAllocationArgs
 from scheduling.framework.interface import MAX_NODE_SCORE, CycleState, Locality, Scores
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
 from scheduling.framework.status import SKIP, SUCCESS, Status
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns, scored_resources

@@ -9,6 +9,10 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from scheduling.framework.arrays import Int64, numbered
+from scheduling.framework.configuration.plugin_args import (
+    NodeResourcesFitArgs,
+    UtilizationShapePoint,
+)
 from scheduling.framework.formulas import (
     LEAST,
     MOST,
@@ -29,10 +33,6 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import (
-    NodeResourcesFitArgs,
-    UtilizationShapePoint,
-)
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduling.framework.terms import Rejection, Strategy
 from scheduling.framework.types import PodInfo

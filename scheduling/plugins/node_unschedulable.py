@@ -5,8 +5,8 @@ Rule: plugins/nodeunschedulable/node_unschedulable.go, v1.36.
 
 from collections.abc import Hashable
 
-from clusterstate.objects.matching import tolerated
-from clusterstate.objects.node import Taint
+from clusterstate.objects.rules.matching import tolerated
+from clusterstate.objects.values.node import Taint
 from scheduling.framework.interface import CycleState, FilterResult, Locality
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code

@@ -11,18 +11,18 @@ from collections.abc import Hashable, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.csi_migration import (
+from clusterstate.objects.rules.csi_migration import (
     csi_source,
     driver_of,
     inline_driver,
     is_in_tree,
     is_migratable,
 )
-from clusterstate.objects.storage import CSINode, PersistentVolumeClaim
-from clusterstate.objects.volume_matching import not_for_pod
+from clusterstate.objects.rules.volume_matching import not_for_pod
+from clusterstate.objects.values.storage import CSINode, PersistentVolumeClaim
+from scheduling.framework.configuration.plugin_args import NodeVolumeLimitsArgs
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import NodeVolumeLimitsArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import claim_name, meta_of

@@ -5,7 +5,7 @@ minute that a pod waits counts as so many points of priority, in the order of th
 else. Which pods may preempt which depends on their stated priorities alone.
 """
 
-from scheduling.framework.plugin_args import PrioritySortArgs
+from scheduling.framework.configuration.plugin_args import PrioritySortArgs
 from scheduling.framework.types import PodInfo
 
 NAME = "PrioritySort"

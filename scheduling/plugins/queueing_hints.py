@@ -10,9 +10,7 @@ pods, that a pod may be the first of those that its own affinity wants. Sources:
 
 from collections.abc import Callable, Mapping, Sequence
 
-from clusterstate.objects.labels import EQUALS, Requirement, Selector, selector_from_label_selector
-from clusterstate.objects.labels import NOTHING as NO_PODS
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
     NO_SCHEDULE,
     EmptyTerm,
@@ -22,8 +20,16 @@ from clusterstate.objects.matching import (
     node_fields,
     tolerated,
 )
-from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.pod import (
+from clusterstate.objects.rules.resources import current_requests, pod_requests
+from clusterstate.objects.values.labels import (
+    EQUALS,
+    Requirement,
+    Selector,
+    selector_from_label_selector,
+)
+from clusterstate.objects.values.labels import NOTHING as NO_PODS
+from clusterstate.objects.values.node import Node, Taint
+from clusterstate.objects.values.pod import (
     Container,
     NodeSelector,
     Pod,
@@ -31,9 +37,9 @@ from clusterstate.objects.pod import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import current_requests, pod_requests
+from clusterstate.objects.values.quantity import Quantity
 from scheduling.framework.configuration import Profile
+from scheduling.framework.configuration.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from scheduling.framework.events import (
     EVERY_EVENT,
     Action,
@@ -42,7 +48,6 @@ from scheduling.framework.events import (
     Resource,
 )
 from scheduling.framework.formulas import never
-from scheduling.framework.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from scheduling.framework.types import AffinityTerm
 
 _UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)

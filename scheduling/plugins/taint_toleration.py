@@ -8,13 +8,13 @@ from collections.abc import Hashable
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
     PREFER_NO_SCHEDULE,
     find_untolerated,
     tolerated,
 )
-from clusterstate.objects.node import Taint
+from clusterstate.objects.values.node import Taint
 from scheduling.framework.interface import CycleState, FilterResult, Locality, Scores
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SUCCESS, Code, Status

@@ -11,9 +11,10 @@ from collections.abc import Hashable
 import msgspec
 import numpy as np
 
-from clusterstate.objects.csi_migration import is_migratable
-from clusterstate.objects.storage import LOST
-from clusterstate.objects.volume_matching import MatchingError, not_for_pod
+from clusterstate.objects.rules.csi_migration import is_migratable
+from clusterstate.objects.rules.volume_matching import MatchingError, not_for_pod
+from clusterstate.objects.values.storage import LOST
+from scheduling.framework.configuration.plugin_args import VolumeBindingArgs
 from scheduling.framework.handles import VolumeStore
 from scheduling.framework.interface import (
     CycleState,
@@ -23,7 +24,6 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import VolumeBindingArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import (

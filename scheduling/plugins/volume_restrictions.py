@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from clusterstate.objects.pod import Volume
-from clusterstate.objects.storage import READ_WRITE_ONCE_POD
+from clusterstate.objects.values.pod import Volume
+from clusterstate.objects.values.storage import READ_WRITE_ONCE_POD
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.reach import VOLUMES, Reach

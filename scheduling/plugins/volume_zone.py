@@ -7,8 +7,14 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from clusterstate.objects.csi_migration import BETA_REGION, BETA_ZONE, REGION, SEVERAL_ZONES, ZONE
-from clusterstate.objects.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume
+from clusterstate.objects.rules.csi_migration import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    SEVERAL_ZONES,
+    ZONE,
+)
+from clusterstate.objects.values.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume
 from scheduling.framework.arrays import Int32, Mask
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows

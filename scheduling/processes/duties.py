@@ -21,21 +21,17 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import collector, heartbeats, priority, reservations, sql, steady_clock, wake
-from clusterstate.actions import (
-    audit_log,
-    brakes,
-    decisions,
-    history,
-    housekeeping,
-    past,
-    plans,
-    progress,
-    seals,
-    webhooks,
-)
-from clusterstate.queries.eviction_timers import unforeseen
-from clusterstate.troubles import Trouble
+from clusterstate.actions import brakes, past, plans, webhooks
+from clusterstate.actions.loops import progress
+from clusterstate.actions.past import audit_log, history, housekeeping
+from clusterstate.actions.scheduler import decisions, seals
+from clusterstate.change_log import wake
+from clusterstate.database import sql
+from clusterstate.health import heartbeats
+from clusterstate.processes import collector, priority, steady_clock
+from clusterstate.queries.evictions.eviction_timers import unforeseen
+from clusterstate.queries.scheduler import reservations
+from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
@@ -225,7 +221,7 @@ def carry_out_plans(loop: Loop) -> None:
 
 
 def pack_and_seal(loop: Loop) -> None:
-    """Seal decisions into the hash chain (``actions.seals``), and pack the past (``actions.past``).
+    """Seal decisions into the hash chain (``actions.scheduler.seals``), and pack the past (``actions.past``).
 
     Nothing waits for either, so the thread has a low priority and takes a fifth of one processor at
     most. A failure of one does not stop the other.

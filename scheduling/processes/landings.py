@@ -6,11 +6,12 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes, locks
 from clusterstate.actions import evictions
-from clusterstate.objects.errors import ServiceUnavailable, StatusError, TooManyRequests
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.eviction_timers import unforeseen
+from clusterstate.change_log import changes
+from clusterstate.database import locks
+from clusterstate.objects.values.errors import ServiceUnavailable, StatusError, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.eviction_timers import unforeseen
 from scheduling.answers import advisor
 from scheduling.worker.mirror import FOLLOWED
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from clusterstate import heartbeats, schema, sql
-from clusterstate.troubles import Trouble
+from clusterstate.database import schema, sql
+from clusterstate.health import heartbeats
+from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 
 _STANDBY_SECONDS = 0.25

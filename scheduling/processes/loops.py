@@ -15,8 +15,8 @@ that asks for what a loop does (``tasks``) only nudges the loop of its own proce
 imports what its own loop does and nothing of the others': a third of the time until it is ready.
 
 A loop that fails is logged and begins again; one that hangs stops its heartbeat, and what
-supervises the process replaces it (``clusterstate.heartbeats``). A loop whose lock another process
-holds stands by and asks for it again and again.
+supervises the process replaces it (``clusterstate.health.heartbeats``). A loop whose lock another
+process holds stands by and asks for it again and again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,12 @@ from typing import Final
 
 from django.conf import settings
 
-from clusterstate import heartbeats, sessions, shards, tracing
-from clusterstate.actions import progress
-from clusterstate.actions.metrics import Adder
+from clusterstate.actions.loops import progress
+from clusterstate.actions.loops.metrics import Adder
+from clusterstate.database import sessions
+from clusterstate.health import heartbeats
+from clusterstate.processes import shards
+from clusterstate.telemetry import tracing
 from scheduling.processes.loop import Loop
 
 # --- what the loops do ---------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from celery.worker import state
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.consumer import CONNECTION_RETRY
 
-from clusterstate import sql
-from clusterstate.troubles import Trouble, reason_of
+from clusterstate.database import sql
+from clusterstate.telemetry.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
 

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from clusterstate import heartbeats
-from clusterstate.troubles import Trouble
+from clusterstate.health import heartbeats
+from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 from scheduling.processes.loop import PASS_SECONDS
 
@@ -14,7 +14,7 @@ class OwnThread:
     """Does one thing at a time on a thread, and a database session, of its own.
 
     The thread begins with the first work, and does not keep the process from ending. Work that
-    takes longer than ``PASS_SECONDS`` counts as hung (``clusterstate.heartbeats``).
+    takes longer than ``PASS_SECONDS`` counts as hung (``clusterstate.health.heartbeats``).
     """
 
     def __init__(self, name: str) -> None:

@@ -5,19 +5,18 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.errors import (
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import (
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
     FieldError,
     Invalid,
 )
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from scheduling.engine.cycle import draw_below, mix
-from scheduling.framework import reading
-from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.reading import Errors, Field
+from clusterstate.objects.values.meta import Manifest
+from scheduling.engine.reference.cycle import draw_below, mix
+from scheduling.framework.configuration import KubeSchedulerConfiguration, reading
+from scheduling.framework.configuration.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
 from scheduling.scenarios import durations
 from scheduling.scenarios.script import Arrival, Gone, NodeChange, Script, Step

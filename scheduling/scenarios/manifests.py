@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 
 def is_on_a_node(manifest: Manifest) -> bool:

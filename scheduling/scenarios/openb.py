@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.scenarios.script import Arrival, Script, Step
 
 RESOURCE: Final = "stowage.dev/gpu-milli"

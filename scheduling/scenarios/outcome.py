@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 
 class Left(StrEnum):

@@ -10,13 +10,13 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from clusterstate.objects import eviction
-from clusterstate.objects.document import format_time
-from clusterstate.objects.matching import NO_EXECUTE
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node, Taint
-from scheduling.engine.cycle import mix
-from scheduling.engine.decision import Decision
+from clusterstate.objects.rules import eviction
+from clusterstate.objects.rules.matching import NO_EXECUTE
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node, Taint
+from scheduling.engine.reference.cycle import mix
+from scheduling.engine.reference.decision import Decision
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework

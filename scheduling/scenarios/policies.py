@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import QuantityError, value
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import QuantityError, value
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.plugins.catalogue import load_configuration
 from scheduling.scenarios.openb import MODEL

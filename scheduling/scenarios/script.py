@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.scenarios import durations
 from scheduling.scenarios.comparing import Comparison, Figure
 from scheduling.scenarios.outcome import Outcome

@@ -8,9 +8,9 @@ knows better: the pod's annotation says what was merged (R53, C9).
 from collections import Counter
 from typing import Any
 
-from clusterstate.admission import runtime_class
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import milli_value, value
+from clusterstate.admission.plugins import runtime_class
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import milli_value, value
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.formulas import short
 from scheduling.framework.types import PodInfo

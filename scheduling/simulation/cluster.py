@@ -8,15 +8,15 @@ run. Scenarios are played on it, and what plans foretell.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, cast
 
-from clusterstate.objects.node import Node
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from clusterstate.objects.values.node import Node
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import ERROR, Decision, Decisions
 from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
 from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
+from scheduling.engine.queue.waking import Standing, Waking
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.decision import ERROR, Decision, Decisions
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.waking import Standing, Waking
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import Action, Registration, Resource

@@ -5,22 +5,21 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from clusterstate.objects.errors import (
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.registry.schema import is_plain, type_problem
+from clusterstate.objects.registry.schema import unknown_fields as all_unknown_fields
+from clusterstate.objects.values.errors import (
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
     FieldError,
     Invalid,
 )
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.remembered import remembered
-from clusterstate.objects.schema import is_plain, type_problem
-from clusterstate.objects.schema import unknown_fields as all_unknown_fields
-from scheduling.engine.cycle import TieBreak
-from scheduling.framework import reading
-from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.reading import Errors, Field
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.remembered import remembered
+from scheduling.engine.reference.cycle import TieBreak
+from scheduling.framework.configuration import KubeSchedulerConfiguration, reading
+from scheduling.framework.configuration.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
 
 GROUP: Final = "stowage.dev"

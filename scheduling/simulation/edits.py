@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clusterstate.objects.labels import (
+from clusterstate.objects.values.labels import (
     DOES_NOT_EXIST,
     DOUBLE_EQUALS,
     EQUALS,
@@ -21,10 +21,10 @@ from clusterstate.objects.labels import (
     NOT_IN,
     Requirement,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
-from clusterstate.objects.quantity import milli_value, value
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node, Taint
+from clusterstate.objects.values.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
+from clusterstate.objects.values.quantity import milli_value, value
 
 _MEBI: Final = 2**20
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64
 from scheduling.framework.outcomes import ScoreTable

@@ -21,8 +21,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import msgspec
 
 from scheduling.engine import deciding
-from scheduling.engine.decision import Decision
 from scheduling.engine.queue.pending import QueuePlace, Stage
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.outcomes import PluginFailed

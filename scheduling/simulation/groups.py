@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from clusterstate.objects.errors import (
+from clusterstate.objects.values.errors import (
     INVALID,
     REQUIRED,
     TYPE_INVALID,
@@ -19,12 +19,12 @@ from clusterstate.objects.errors import (
     Invalid,
     StatusError,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import QuantityError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import QuantityError
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import ERROR, Decision
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from clusterstate.objects.labels import Requirement
-from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Toleration
+from clusterstate.objects.rules.matching import HARD_EFFECTS, find_untolerated
+from clusterstate.objects.values.labels import Requirement
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Toleration
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64, Mask, first_places, numbered_together
 from scheduling.framework.formulas import short

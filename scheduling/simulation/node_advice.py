@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.node import Node
+from clusterstate.objects.values.node import Node
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
 

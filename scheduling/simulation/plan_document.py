@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import node_edits
-from clusterstate.objects.errors import (
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import node_edits
+from clusterstate.objects.values.errors import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
@@ -32,13 +33,16 @@ from clusterstate.objects.errors import (
     FieldError,
     Invalid,
 )
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.labels import Selector, SelectorError, is_qualified_name, parse_selector
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import QuantityError, value
-from scheduling.framework import reading
-from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.reading import Errors, Field
+from clusterstate.objects.values.labels import (
+    Selector,
+    SelectorError,
+    is_qualified_name,
+    parse_selector,
+)
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import QuantityError, value
+from scheduling.framework.configuration import KubeSchedulerConfiguration, reading
+from scheduling.framework.configuration.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
 from scheduling.simulation.document import API_VERSION, GROUP, below, type_error
 

@@ -7,7 +7,7 @@ are now; the operation works it out once more for each node, as it is when the s
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.simulation import plan_document
 from scheduling.simulation.plan_document import Change
 

@@ -12,10 +12,10 @@ import msgspec
 
 from clusterstate.admission import CREATE, admit
 from clusterstate.admission.defaults import set_defaults
-from clusterstate.objects.errors import INVALID, FieldError, Invalid, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import QuantityError
-from clusterstate.objects.schema import is_plain
+from clusterstate.objects.registry.schema import is_plain
+from clusterstate.objects.values.errors import INVALID, FieldError, Invalid, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import QuantityError
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo

@@ -16,20 +16,26 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import QuantityError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import QuantityError
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, new_state, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import (
+    Options,
+    PodToPlace,
+    new_state,
+    schedule_batch,
+    schedule_pod,
+)
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.arrays import Mask
 from scheduling.framework.configuration import BUILT_IN
+from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.formulas import short
 from scheduling.framework.node_table import Rows
-from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import PodInfo

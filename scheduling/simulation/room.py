@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import msgspec
 import numpy as np
 
-from scheduling.engine.cycle import Options, PodToPlace, new_state, schedule_pod
-from scheduling.engine.decision import Decision
-from scheduling.engine.filter_program import UNLIMITED
-from scheduling.engine.row_program import RowPrograms
+from scheduling.engine.preemption.filter_program import UNLIMITED
+from scheduling.engine.preemption.row_program import RowPrograms
+from scheduling.engine.reference.cycle import Options, PodToPlace, new_state, schedule_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64
 from scheduling.framework.node_table import Rows

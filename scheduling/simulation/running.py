@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
+from clusterstate.objects.values.meta import Manifest
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import ERROR, SCHEDULED, Decision, Decisions
-from scheduling.engine.run import Run
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.reference.decision import ERROR, SCHEDULED, Decision, Decisions
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.types import Candidate, PodRecord

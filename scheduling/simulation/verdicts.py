@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, MutableMapping
 import msgspec
 import numpy as np
 
-from scheduling.engine.cycle import Options, PodToPlace, new_state
+from scheduling.engine.reference.cycle import Options, PodToPlace, new_state
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64, Mask
 from scheduling.framework.interface import Aspected, CycleState, Filter, looks_at_nodes

@@ -14,9 +14,11 @@ import msgspec
 
 from clusterstate.admission import CREATE, AdmissionSettings, User, admit
 from clusterstate.admission.defaults import set_defaults
-from clusterstate.admission.runtime_class import Conflict, set_overhead
-from clusterstate.objects import ending, int_or_percent, moments, scheduling_class
-from clusterstate.objects.errors import (
+from clusterstate.admission.plugins.runtime_class import Conflict, set_overhead
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values import ending, int_or_percent, moments
+from clusterstate.objects.values.errors import (
     INVALID,
     NOT_FOUND,
     REQUIRED,
@@ -24,24 +26,23 @@ from clusterstate.objects.errors import (
     Invalid,
     StatusError,
 )
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.labels import SelectorError, selector_from_label_selector
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import QuantityError
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.labels import SelectorError, selector_from_label_selector
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import QuantityError
+from clusterstate.objects.values.workloads import (
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
 )
-from scheduling.engine.requirements import from_class, from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_class, from_pod
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.documents import default_configuration
-from scheduling.framework.reading import Errors
+from scheduling.framework.configuration.documents import default_configuration
+from scheduling.framework.configuration.reading import Errors
 from scheduling.framework.types import PodInfo
 from scheduling.simulation.document import Given, Gone, below
 

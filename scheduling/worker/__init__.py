@@ -14,7 +14,7 @@
     binding_cycle      their PreBind, Bind and PostBind plugins, run on threads of the process with
                        the controllers (``processes.duties``)
     recorder           decision records, kept until there is time to write them; once written, the
-                       loop ``duties.pack_and_seal`` seals them (``actions.seals``)
+                       loop ``duties.pack_and_seal`` seals them (``actions.scheduler.seals``)
     pod_events         what is told of pods, kept until there is time to write it
     node_admission     pods that a client put on a node: may they stay there?
     warming            the engine's compiled loops: loaded, or compiled by a process beside
@@ -30,7 +30,7 @@ rows are the truth and every write is conditional on them, so the memory of this
 thrown away at any moment: a restarted worker loads the rows and decides the same.
 
 A plugin that raises fails the pod that it was asked about, and no other: `framework.outcomes`
-makes a ``PluginFailed`` of the exception, ``engine.cycle`` a decision with the outcome ``error``,
-and the queue lets the pod wait as one that failed otherwise. An exception of anything else fails
-the batch (``failed_batches``).
+makes a ``PluginFailed`` of the exception, ``engine.reference.cycle`` a decision with the outcome
+``error``, and the queue lets the pod wait as one that failed otherwise. An exception of anything
+else fails the batch (``failed_batches``).
 """

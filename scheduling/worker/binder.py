@@ -11,13 +11,13 @@ Events are written last, because no decision reads them.
 Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` learns
 by ``take_outcomes`` which of them were bound.
 
-A decision *leans* on pods that were placed but not bound when it was made (``engine.reliance``); it
-may be bound only with them. It is bound in one statement with its batch if the whole batch can be
-bound. Otherwise, and where pods came back since it was made, its filters are asked again without
-them: it *stands* or it comes back. A decision that leans on a reserved pod waits until that pod is
-bound, and its own pod stays assumed meanwhile. It waits only for pods that were decided before it,
-so two decisions never wait for each other. Soft terms and scores are not asked again, because a
-stale score is not wrong.
+A decision *leans* on pods that were placed but not bound when it was made
+(``engine.snapshot.reliance``); it may be bound only with them. It is bound in one statement with
+its batch if the whole batch can be bound. Otherwise, and where pods came back since it was made,
+its filters are asked again without them: it *stands* or it comes back. A decision that leans on a
+reserved pod waits until that pod is bound, and its own pod stays assumed meanwhile. It waits only
+for pods that were decided before it, so two decisions never wait for each other. Soft terms and
+scores are not asked again, because a stale score is not wrong.
 """
 
 import time
@@ -31,19 +31,22 @@ from typing import cast
 import structlog
 from django.db import connection
 
-from clusterstate import shards, sql, tracing, wake
-from clusterstate.actions import progress
+from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
-from clusterstate.objects import ending
-from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting, acts_as
-from clusterstate.objects.errors import StatusError
+from clusterstate.change_log import wake
+from clusterstate.database import sql
+from clusterstate.objects.values import ending
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, Actor, acting, acts_as
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.processes import shards
 from clusterstate.queries.pods import pods_by_id
-from scheduling.engine import reliance
-from scheduling.engine.decision import ERROR, Decision
+from clusterstate.telemetry import tracing
 from scheduling.engine.queue.pending import PendingPod
+from scheduling.engine.reference.decision import ERROR, Decision
+from scheduling.engine.snapshot import reliance
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord

@@ -7,7 +7,7 @@ session while it works. When a worker is killed, its session ends and the lock w
 then runs the plugins of that reservation again from the beginning, so PreBind, Bind and PostBind
 must be idempotent. Several tasks work at the same time, but one thread of the worker is always left
 for the controllers. A task writes its result as the reservation's next step
-(``clusterstate.actions.reservations``) and wakes the scheduler.
+(``clusterstate.actions.scheduler.reservations``) and wakes the scheduler.
 """
 
 import threading
@@ -18,14 +18,17 @@ from typing import Final
 
 import structlog
 
-from clusterstate import lineage, locks, memory, reservations, wake
-from clusterstate.actions import reservations as actions
-from clusterstate.actions.reservations import Refusal
-from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
-from clusterstate.objects.errors import StatusError
-from clusterstate.queries.loading import load_classes
-from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
-from scheduling.engine.requirements import from_stored_class
+from clusterstate.actions.scheduler import reservations as actions
+from clusterstate.actions.scheduler.reservations import Refusal
+from clusterstate.change_log import lineage, wake
+from clusterstate.database import locks
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.processes import memory
+from clusterstate.queries.loops.loading import load_classes
+from clusterstate.queries.scheduler import reservations
+from clusterstate.queries.scheduler.reservations import BINDING, BOUND, WAITING, Reservation
+from scheduling.engine.snapshot.requirements import from_stored_class
 from scheduling.framework.interface import CycleState
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework

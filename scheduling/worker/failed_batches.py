@@ -3,15 +3,15 @@
 Decisions of a batch depend on each other through the snapshot. After an exception the snapshot may
 be wrong, so the scheduler throws its memory away and loads the rows again. ``BatchSize`` survives
 that: it makes the next batches smaller, until a pod fails alone. That pod is set aside
-(``clusterstate.actions.aside``): it leaves the queue until it changes, and the other pods are
+(``clusterstate.actions.loops.aside``): it leaves the queue until it changes, and the other pods are
 placed. For a batch that succeeds this costs one comparison.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from clusterstate.actions import aside
-from clusterstate.actions.aside import Which
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.worker.mirror.loading import NAME
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import structlog
 
-from clusterstate.actions import canaries
-from clusterstate.objects.errors import StatusError
-from clusterstate.queries.canaries import StoredCanary, guarded
-from scheduling.engine.decision import ERROR, Decision
+from clusterstate.actions.scheduler import canaries
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.queries.scheduler.canaries import StoredCanary, guarded
+from scheduling.engine.reference.decision import ERROR, Decision
 
 logger = structlog.get_logger(__name__)
 

@@ -5,15 +5,15 @@ is asked to stop. One scheduler works at a time in the whole system: it holds th
 lock ``locks.cycle``. ``run`` takes the lock without waiting, so in a second process it returns at
 once; that process then calls ``stand_by``, which returns when the lock is free, and ``run`` takes
 over. A process that was stopped for long loses its session and the lock with it
-(``clusterstate.sessions``), and its next statement fails. Even without the lock nothing is bound
-twice, because a bind is conditional. The warm state lives in this module between runs, and is
+(``clusterstate.database.sessions``), and its next statement fails. Even without the lock nothing is
+bound twice, because a bind is conditional. The warm state lives in this module between runs, and is
 thrown away whenever anything about it is in doubt.
 
 After each cycle (``scheduler``) the loop gives a sign of life (``heartbeats``), and once a second
-it writes how far it is (``actions.progress``). Where a cycle found no pod, the loop writes events
-and decision records, then waits for a wake-up or for the next backoff. Where a cycle bound all its
-pods and no other pod waits for anything, nothing comes of reading these bindings back: it waits for
-the next pod for a moment, and reads them with it.
+it writes how far it is (``actions.loops.progress``). Where a cycle found no pod, the loop writes
+events and decision records, then waits for a wake-up or for the next backoff. Where a cycle bound
+all its pods and no other pod waits for anything, nothing comes of reading these bindings back: it
+waits for the next pod for a moment, and reads them with it.
 """
 
 import math
@@ -24,9 +24,12 @@ from collections.abc import Callable
 import structlog
 from django.conf import settings
 
-from clusterstate import collector, heartbeats, locks, shards, sql, wake
-from clusterstate.actions import progress
-from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
+from clusterstate.actions.loops import progress
+from clusterstate.change_log import wake
+from clusterstate.database import locks, sql
+from clusterstate.health import heartbeats
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
+from clusterstate.processes import collector, shards
 from scheduling.worker import measuring, profiles, warming
 from scheduling.worker.scheduler import CYCLE_SECONDS, LOAD_SECONDS, LOOK_EVERY, NAME, Scheduler
 from scheduling.worker.standby import Standby

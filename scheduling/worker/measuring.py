@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.metrics import scheduler
-from clusterstate.metrics.families import Family, Histogram
-from scheduling.engine.decision import ERROR, Decision
+from clusterstate.telemetry.metrics import scheduler
+from clusterstate.telemetry.metrics.families import Family, Histogram
+from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.framework.status import Code
 
 Waited = tuple[str, int, int, float]

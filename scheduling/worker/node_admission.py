@@ -25,15 +25,15 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate import wake
-from clusterstate.actions import aside, controller_state
+from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.objects.matching import EmptyTerm
+from clusterstate.change_log import wake
+from clusterstate.objects.rules.matching import EmptyTerm
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import Profile
+from scheduling.framework.configuration.plugin_args import NodeAffinityArgs
 from scheduling.framework.formulas import short
 from scheduling.framework.interface import CycleState
-from scheduling.framework.plugin_args import NodeAffinityArgs
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodRecord
 from scheduling.framework.vectors import required_affinity_mask

@@ -7,9 +7,9 @@ have said stands in the pods' conditions and decision records all the same.
 from collections import deque
 from datetime import UTC, datetime
 
-from clusterstate import wake
-from clusterstate.actions import events
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.change_log import wake
 from clusterstate.queries.pods import pods_by_id
 
 NORMAL, WARNING = "Normal", "Warning"

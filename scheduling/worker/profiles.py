@@ -8,11 +8,12 @@ from functools import lru_cache
 
 import structlog
 
-from clusterstate import decisions, memory
-from clusterstate.decisions import StoredConfiguration
-from clusterstate.objects.errors import Expired, Invalid
+from clusterstate.objects.values.errors import Expired, Invalid
+from clusterstate.processes import memory
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.decisions import StoredConfiguration
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.catalogue import load_configuration
 
 logger = structlog.get_logger(__name__)

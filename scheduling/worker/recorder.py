@@ -14,16 +14,16 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate.actions.decisions import (
+from clusterstate.actions.scheduler.decisions import (
     Made,
     MadeMany,
     begin_epoch,
     record_columns,
     record_many,
 )
-from clusterstate.decisions import Turn
-from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
-from scheduling.engine.record import pack, pack_table
+from clusterstate.queries.scheduler.decisions import Turn
+from scheduling.engine.reference.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
+from scheduling.engine.reference.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import Filtered
 from scheduling.framework.types import class_id_of
@@ -38,7 +38,7 @@ _WORTH_COLUMNS = 64
 _TABLES_AT_ONCE = 32
 """Full tables per batch: each costs a millisecond at 5,000 nodes, and can be made again."""
 _TABLES_KEPT = 256
-"""Full tables of earlier batches, for refusals that still hold (``engine.refusals``)."""
+"""Full tables of earlier batches, for refusals that still hold (``engine.reference.refusals``)."""
 
 _Noted = tuple[datetime, int, Decision | Made | Run]
 _Identity = tuple[int, int, int]

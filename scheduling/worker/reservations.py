@@ -29,13 +29,14 @@ from typing import cast
 import msgspec
 import structlog
 
-from clusterstate import reservations, wake
-from clusterstate.actions import reservations as actions
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.pods.status import nominate
-from clusterstate.actions.reservations import NewReservation, Refusal
+from clusterstate.actions.scheduler import reservations as actions
+from clusterstate.actions.scheduler.reservations import NewReservation, Refusal
+from clusterstate.change_log import wake
 from clusterstate.queries.pods import find_pod_ids, pods_by_id
-from clusterstate.reservations import (
+from clusterstate.queries.scheduler import reservations
+from clusterstate.queries.scheduler.reservations import (
     ACTIVATE,
     BINDING,
     BOUND,
@@ -45,9 +46,15 @@ from clusterstate.reservations import (
     WAITING,
     Reservation,
 )
-from scheduling.engine import reliance
-from scheduling.engine.cycle import PodToPlace
-from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision, Rejection
+from scheduling.engine.reference.cycle import PodToPlace
+from scheduling.engine.reference.decision import (
+    ERROR,
+    SCHEDULED,
+    UNSCHEDULABLE,
+    Decision,
+    Rejection,
+)
+from scheduling.engine.snapshot import reliance
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import PODS_TO_ACTIVATE, CycleState, pods_named
 from scheduling.framework.outcomes import PluginFailed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clusterstate.reservations import BINDING, WAITING
+from clusterstate.queries.scheduler.reservations import BINDING, WAITING
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status

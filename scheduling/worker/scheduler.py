@@ -18,13 +18,18 @@ from typing import cast
 
 import structlog
 
-from clusterstate import collector, heartbeats, shards, sql
-from clusterstate.actions import progress
+from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Binding
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.footprint import Footprint
-from scheduling.engine import deciding, reliance
-from scheduling.engine.cycle import (
+from clusterstate.database import sql
+from clusterstate.health import heartbeats
+from clusterstate.objects.rules.footprint import Footprint
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.processes import collector, shards
+from scheduling.engine import deciding
+from scheduling.engine.deciding import Decider
+from scheduling.engine.queue.pending import Backoff, PendingPod, by_profile
+from scheduling.engine.queue.plugins import QueuePlugins
+from scheduling.engine.reference.cycle import (
     Options,
     PodToPlace,
     assume_or_nominate,
@@ -32,12 +37,10 @@ from scheduling.engine.cycle import (
     schedule_batch,
     schedule_pod,
 )
-from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.queue.pending import Backoff, PendingPod, by_profile
-from scheduling.engine.queue.plugins import QueuePlugins
+from scheduling.engine.reference.decision import Decision, Decisions
+from scheduling.engine.snapshot import reliance
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.outcomes import PluginFailed

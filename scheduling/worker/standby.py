@@ -18,8 +18,9 @@ would wait for what was put off.
 
 import time
 
-from clusterstate import bulk, collector
-from clusterstate.queries.queue import load_waiting
+from clusterstate.database import bulk
+from clusterstate.processes import collector
+from clusterstate.queries.pods.queue import load_waiting
 from scheduling.worker.mirror import Mirror
 
 _LOG_EVERY = 0.25

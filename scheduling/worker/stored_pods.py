@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import pod_manifests
 
 

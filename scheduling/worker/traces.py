@@ -1,11 +1,11 @@
-"""Sends the spans of traced pods when the pods are bound (``clusterstate.tracing``)."""
+"""Sends the spans of traced pods when the pods are bound (``clusterstate.telemetry.tracing``)."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from clusterstate import tracing
 from clusterstate.queries.pods import annotations_of, pods_by_id
+from clusterstate.telemetry import tracing
 
 
 class Times(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ import pytest
 from clusterstate.access import default_roles
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 
 VERBS = {
     "r": ("get", "list", "watch"),

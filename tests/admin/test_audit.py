@@ -6,10 +6,11 @@ import uuid
 from django.test import Client
 from django.urls import reverse
 
-from clusterstate import sql
-from clusterstate.actions import audit_log, objects
-from clusterstate.actions.audit_log import Line
-from clusterstate.objects import actor
+from clusterstate.actions import objects
+from clusterstate.actions.past import audit_log
+from clusterstate.actions.past.audit_log import Line
+from clusterstate.database import sql
+from clusterstate.objects.values import actor
 from tests.clock import NOW
 
 LIST = "admin:clusterstate_auditline_changelist"

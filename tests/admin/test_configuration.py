@@ -3,8 +3,8 @@
 import pytest
 from django.test import Client
 
-from clusterstate import decisions
 from clusterstate.models import SchedulerConfiguration
+from clusterstate.queries.scheduler import decisions
 from tests.admin.conftest import person
 from tests.admin.pages import form_data, text
 

@@ -8,11 +8,11 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
-from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.admin import base, node_changes, node_forms
+from clusterstate.change_log import changes
 from clusterstate.models import Node
-from clusterstate.objects.errors import Conflict
+from clusterstate.objects.values.errors import Conflict
 from tests.admin.conftest import person
 from tests.admin.pages import NODES, add_taint, form_data, node_page, run, text
 from tests.clock import after, moment

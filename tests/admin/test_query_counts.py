@@ -7,7 +7,8 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 
-from clusterstate.actions import objects, tokens
+from clusterstate.actions import objects
+from clusterstate.actions.people import tokens
 from clusterstate.admin.clock import now
 from clusterstate.admin.nodes import NodeAdmin
 from clusterstate.models import Node, Pod

@@ -4,7 +4,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from clusterstate.actions import default_roles, objects, users
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import default_roles
+from clusterstate.actions.people import users
 from tests.api.conftest import Api, make_token
 from tests.clock import NOW
 

@@ -3,7 +3,7 @@
 from django.test import Client
 from django.urls import reverse
 
-from clusterstate.actions import tokens
+from clusterstate.actions.people import tokens
 from clusterstate.models.tokens import ApiToken
 from tests.clock import NOW
 

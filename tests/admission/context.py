@@ -3,8 +3,8 @@
 from typing import Any
 
 from clusterstate.admission import CREATE, AdmissionSettings, Admitted, User, admit
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
 
 NOBODY = User()
 

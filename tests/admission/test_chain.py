@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from clusterstate.admission import CREATE, DELETE, UPDATE, admit
-from clusterstate.objects.errors import Forbidden, Invalid, NotFound
+from clusterstate.objects.values.errors import Forbidden, Invalid, NotFound
 from tests.admission.context import NOBODY, Known, create, pod
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate.admission.defaults import pull_policy, set_defaults
-from clusterstate.objects.errors import Invalid
+from clusterstate.objects.values.errors import Invalid
 from tests.admission.context import create, pod
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from clusterstate.admission.request import CREATE, UPDATE, AdmissionSettings
-from clusterstate.admission.validation import formats, validate
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.kinds import KINDS
+from clusterstate.admission.validation import validate
+from clusterstate.admission.validation.core import formats
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import Invalid
 from tests.admission.context import Known, create
 
 META = {"name": "n", "uid": "u", "resourceVersion": "1"}

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.schema import type_problem
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.registry.schema import type_problem
+from clusterstate.objects.values.errors import StatusError
 from tests.admission.context import create
 from tests.api.bodies import body_of
 

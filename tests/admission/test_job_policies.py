@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.admission.validation.job_policies import validate_policies
+from clusterstate.admission.validation.workloads.job_policies import validate_policies
 
 TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main"}]}}
 INDEXED = {"completionMode": "Indexed", "completions": 5}

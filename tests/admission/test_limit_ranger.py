@@ -6,8 +6,8 @@ import pytest
 
 from clusterstate.admission import CREATE, UPDATE, admit
 from clusterstate.admission.defaults import set_defaults
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.meta import Manifest
 from tests.admission.context import NOBODY, Known, create, pod
 
 CPU = "cpu"

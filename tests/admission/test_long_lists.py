@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from clusterstate.objects.errors import Invalid
+from clusterstate.objects.values.errors import Invalid
 from tests.admission.context import create, pod
 
 LONG = 5_000

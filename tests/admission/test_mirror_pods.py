@@ -2,10 +2,11 @@
 
 import pytest
 
-from clusterstate.admission import CREATE, UPDATE, User, node_restriction
-from clusterstate.admission.node_restriction import api_object_reference
+from clusterstate.admission import CREATE, UPDATE, User
+from clusterstate.admission.plugins import node_restriction
+from clusterstate.admission.plugins.node_restriction import api_object_reference
 from clusterstate.admission.request import Request
-from clusterstate.objects.errors import Forbidden
+from clusterstate.objects.values.errors import Forbidden
 from tests.admission.context import Known, pod
 
 AGENT = User(name="system:node:n1", groups=("system:nodes", "system:authenticated"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.admission.validation.networking import RULES
+from clusterstate.admission.validation.workloads.networking import RULES
 from tests.admission.context import create
 
 REFERENCE = {"kind": "ConfigMap", "name": "settings"}

@@ -3,8 +3,8 @@
 import pytest
 
 from clusterstate.admission import UPDATE, User, admit
-from clusterstate.admission.limit_pod_hard_anti_affinity_topology import NAMESPACE_SWITCH
-from clusterstate.objects.errors import Forbidden, Invalid
+from clusterstate.admission.plugins.limit_pod_hard_anti_affinity_topology import NAMESPACE_SWITCH
+from clusterstate.objects.values.errors import Forbidden, Invalid
 from tests.admission.context import NOBODY, Known, create, pod
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.actions.object_meta import merge_update
+from clusterstate.actions.writing.object_meta import merge_update
 from clusterstate.admission import UPDATE, admit
-from clusterstate.objects.errors import Forbidden, Invalid
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import qos_class
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.resources import qos_class
+from clusterstate.objects.values.errors import Forbidden, Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
 from tests.admission.context import NOBODY, Known, create, pod
 
 CLASS = "Pod QOS Class may not change as a result of resizing"

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from clusterstate.admission.validation.options import CURRENT
-from clusterstate.admission.validation.pod_status import may_run_again, validate_pod_status_update
-from clusterstate.objects.meta import Manifest
+from clusterstate.admission.validation.core.options import CURRENT
+from clusterstate.admission.validation.pods.pod_status import (
+    may_run_again,
+    validate_pod_status_update,
+)
+from clusterstate.objects.values.meta import Manifest
 
 ENDED_WELL: Manifest = {"terminated": {"exitCode": 0}}
 FAILED: Manifest = {"terminated": {"exitCode": 42}}

@@ -6,10 +6,10 @@ import typing
 import msgspec
 import pytest
 
-from clusterstate.admission.validation import formats, metadata, nodes, options
-from clusterstate.admission.validation.spec_diff import fields, spec_diff
-from clusterstate.objects import wire_types
-from clusterstate.objects.errors import INTERNAL, INVALID
+from clusterstate.admission.validation.core import formats, metadata, nodes, options
+from clusterstate.admission.validation.pods.spec_diff import fields, spec_diff
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.errors import INTERNAL, INVALID
 from tests.admission.context import pod, refusals
 
 RDSRDE = "requiredDuringSchedulingRequiredDuringExecution"

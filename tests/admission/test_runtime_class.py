@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from clusterstate.admission.runtime_class import WAIT_GATE, provenance, resume
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.pod import Pod
+from clusterstate.admission.plugins.runtime_class import WAIT_GATE, provenance, resume
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.pod import Pod
 from tests.admission.context import Known, create, pod
 from tests.builders import make_node
 from tests.reference.node_affinity import required_match

@@ -3,8 +3,8 @@
 import pytest
 
 from clusterstate.admission import admit
+from clusterstate.admission.plugins.service_account import TOKENS_AT
 from clusterstate.admission.request import NOBODY, UPDATE
-from clusterstate.admission.service_account import TOKENS_AT
 from tests.admission.context import Known, create, pod
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clusterstate.admission.validation.services import validate_service
-from clusterstate.objects.addresses import keep_allocated
+from clusterstate.admission.validation.workloads.services import validate_service
+from clusterstate.objects.values.addresses import keep_allocated
 
 PORT = {"name": "a", "port": 80, "protocol": "TCP", "targetPort": 80}
 

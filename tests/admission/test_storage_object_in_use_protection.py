@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate.admission import UPDATE, admit
-from clusterstate.objects.ownership import PROTECTIONS
+from clusterstate.objects.rules.ownership import PROTECTIONS
 from tests.admission.context import NOBODY, Known, create
 
 SPECS = {

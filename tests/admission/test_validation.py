@@ -2,8 +2,9 @@
 
 import pytest
 
-from clusterstate.admission.validation import options, pod_updates
-from clusterstate.admission.validation.spec_diff import spec_diff
+from clusterstate.admission.validation.core import options
+from clusterstate.admission.validation.pods import pod_updates
+from clusterstate.admission.validation.pods.spec_diff import spec_diff
 from tests.admission.context import create, pod
 from tests.admission.context import refusals as _errors
 

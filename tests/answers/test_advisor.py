@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from django.db import connection
 
-from clusterstate.actions import objects, transactions
-from clusterstate.objects.errors import (
+from clusterstate.actions import objects
+from clusterstate.actions.writing import transactions
+from clusterstate.objects.values.errors import (
     Invalid,
     NotFound,
     ServiceUnavailable,

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from clusterstate.objects.errors import Invalid, TooLarge
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Invalid, TooLarge
+from clusterstate.objects.values.meta import Manifest
 from scheduling.answers.comparing import comparison
 from scheduling.answers.live import World
 from tests.clock import NOW

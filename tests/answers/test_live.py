@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clusterstate.actions import scheduler_configuration
 from clusterstate.actions.pods.status import nominate
+from clusterstate.actions.scheduler import scheduler_configuration
 from scheduling.answers.live import Live, World
 from tests.clock import NOW, after
 from tests.controllers.support import bind, make_node, make_pod

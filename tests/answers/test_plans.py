@@ -3,14 +3,14 @@
 import pytest
 
 from clusterstate.actions import brakes, objects
-from clusterstate.objects.errors import Invalid
-from clusterstate.queries.brakes import Share
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.queries.evictions.brakes import Share
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import advisor
 from scheduling.controllers.workloads import follower as workloads
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.controllers.support import (

@@ -7,8 +7,8 @@ import pytest
 from django.core.management import call_command
 
 from clusterstate.actions import objects
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import recorded
 from scheduling.engine import deciding

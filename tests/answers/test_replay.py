@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
-from clusterstate import changes, decisions
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.decisions import Record
-from clusterstate.objects.errors import Expired
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import Expired
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest

@@ -6,7 +6,7 @@ import ipaddress
 import zlib
 from typing import Any, Final
 
-from clusterstate.objects.kind import Kind
+from clusterstate.objects.registry.kind import Kind
 from tests.api.builders import node, pod
 
 CORE: Final = "/api/v1"

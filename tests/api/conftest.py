@@ -8,7 +8,8 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from api import clock
-from clusterstate.actions import default_roles, tokens
+from clusterstate.actions.cluster import default_roles
+from clusterstate.actions.people import tokens
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import protobuf, wire_types
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.wire import protobuf
 
 TEXTS = (
     "", "a", "p", "n", "ns", "default", "A", "-", ".", "a.b", "a/b", "a/b/c", "/", "//", "a=b", ",", "!a",

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from clusterstate.actions import metrics
+from clusterstate.actions.loops import metrics
 from tests.waiting import until
 
 

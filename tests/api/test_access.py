@@ -2,8 +2,8 @@
 
 import pytest
 
-from clusterstate.actions import default_roles
-from clusterstate.objects.protobuf import decode, encode
+from clusterstate.actions.cluster import default_roles
+from clusterstate.objects.wire.protobuf import decode, encode
 from tests.api.builders import binding as bind_body
 from tests.api.builders import node, pod
 from tests.api.conftest import APPLY, Api, make_token

@@ -13,12 +13,12 @@ from django.core.management import CommandError, call_command
 
 from api import clock
 from api.access import auth
-from clusterstate import sql
 from clusterstate.access import accounts
 from clusterstate.access.accounts import ISSUER
-from clusterstate.actions import default_roles
-from clusterstate.actions import signing_keys as signing_keys_actions
-from clusterstate.queries.tokens import signing_keys
+from clusterstate.actions.cluster import default_roles
+from clusterstate.actions.people import signing_keys as signing_keys_actions
+from clusterstate.database import sql
+from clusterstate.queries.people.tokens import signing_keys
 from tests.api.builders import pod
 from tests.api.conftest import Api, make_token
 from tests.clock import NOW, after

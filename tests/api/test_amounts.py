@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
 from tests.api.bodies import body_of, collection, named
 from tests.api.builders import DEPLOYMENTS, PODS, deployment, pod
 from tests.api.conftest import APPLY, MERGE, STRATEGIC

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from api import clock
-from clusterstate import decisions, sql
-from clusterstate.actions import history, housekeeping, objects
-from clusterstate.objects.document import format_time
+from clusterstate.actions import objects
+from clusterstate.actions.past import history, housekeeping
+from clusterstate.database import sql
+from clusterstate.objects.values.document import format_time
+from clusterstate.queries.scheduler import decisions
 from scheduling.controllers.nodes import lifecycle
 from tests.api.conftest import TABLE, Api, make_token
 

@@ -14,11 +14,11 @@ import pytest
 from django.core.management import CommandError
 
 from api.server import audit, audit_file
-from clusterstate import sql
-from clusterstate.actions import audit_log
-from clusterstate.metrics import audit as metrics
-from clusterstate.objects import audit_policy
-from clusterstate.queries.audit_log import Search, search
+from clusterstate.actions.past import audit_log
+from clusterstate.database import sql
+from clusterstate.objects.rules import audit_policy
+from clusterstate.queries.people.audit_log import Search, search
+from clusterstate.telemetry.metrics import audit as metrics
 from tests.api.conftest import Api, make_token
 from tests.api.serve import Server
 from tests.clock import NOW

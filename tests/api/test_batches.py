@@ -12,8 +12,9 @@ from api.running import Runner, Work
 from api.server import audit
 from api.server.lanes import Lane
 from api.server.sessions import Sessions
-from clusterstate import changes, sql
 from clusterstate.actions import objects
+from clusterstate.change_log import changes
+from clusterstate.database import sql
 from tests import roundtrips
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 

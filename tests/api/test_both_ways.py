@@ -16,11 +16,11 @@ from api import clock
 from api.running import Runner, Work
 from api.server import audit, room
 from api.server.sessions import Sessions
-from clusterstate import memory
 from clusterstate.actions import objects
-from clusterstate.objects import protobuf
-from clusterstate.objects.errors import TooManyRequests
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.errors import TooManyRequests
+from clusterstate.objects.wire import protobuf
+from clusterstate.processes import memory
 from tests.api.bodies import body_of, collection, named
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.conftest import TABLE, make_token

@@ -7,9 +7,11 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from clusterstate import decisions, progress, shards
-from clusterstate.actions import canaries as actions
-from clusterstate.queries.canaries import find_canary
+from clusterstate.actions.scheduler import canaries as actions
+from clusterstate.health import progress
+from clusterstate.processes import shards
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.canaries import find_canary
 from scheduling.controllers import canaries as controller
 from scheduling.engine import deciding
 from tests.api.conftest import Api, Runner, make_token, names

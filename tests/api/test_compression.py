@@ -8,7 +8,7 @@ import pytest
 from django.utils import crypto
 
 from api.server import compression
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
 from tests.api.conftest import make_token
 from tests.api.serve import answer as read_answer
 from tests.api.serve import request

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from api import clock
-from clusterstate.queries.lists import CONTINUE_SECONDS
+from clusterstate.queries.objects.lists import CONTINUE_SECONDS
 from tests.clock import after
 
 TEMPLATES = "/api/v1/namespaces/ns/podtemplates"

@@ -13,13 +13,14 @@ from django.core.management import CommandError, call_command
 from nanoarrow.ipc import InputStream
 
 from api import clock
-from clusterstate import sql
-from clusterstate.actions import decisions, objects
-from clusterstate.decisions import Turn
-from clusterstate.objects.actor import Actor, acting
-from clusterstate.objects.document import format_time
-from clusterstate.queries import decision_search
+from clusterstate.actions import objects
+from clusterstate.actions.scheduler import decisions
+from clusterstate.database import sql
+from clusterstate.objects.values.actor import Actor, acting
+from clusterstate.objects.values.document import format_time
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decisions import Turn
 from tests.api.conftest import Api, make_token
 from tests.api.serve import Server, request
 from tests.clock import NOW

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from api import clock
-from clusterstate import sql
-from clusterstate.actions import history
-from clusterstate.objects.document import format_time
+from clusterstate.actions.past import history
+from clusterstate.database import sql
+from clusterstate.objects.values.document import format_time
 from tests.builders import make_node, make_pod
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"

@@ -10,10 +10,11 @@ from django.urls import get_resolver, resolve
 
 from api.description import descriptions, openapi, openapi3
 from api.server import health, health_texts
-from clusterstate import progress, sql
-from clusterstate.actions.progress import Reporter
-from clusterstate.objects import wire_types
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
+from clusterstate.actions.loops.progress import Reporter
+from clusterstate.database import sql
+from clusterstate.health import progress
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
 from tests.api.conftest import Api, make_token
 from tests.waiting import until
 

@@ -15,10 +15,13 @@ from django.urls import URLPattern
 from api import clock, urls
 from api.kinds.views import StatusView
 from api.server import batches
-from clusterstate import changes, memory, sql
-from clusterstate.actions import reservations, webhooks
-from clusterstate.actions.reservations import NewReservation
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.actions import webhooks
+from clusterstate.actions.scheduler import reservations
+from clusterstate.actions.scheduler.reservations import NewReservation
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.processes import memory
 from clusterstate.queries.objects import find_object
 from tests.api.bodies import CORE, body_of, collection, named, status_of
 from tests.api.builders import binding, node, pod

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from clusterstate.actions.events import Occurrence, record_many
+from clusterstate.actions.kinds.events import Occurrence, record_many
 from clusterstate.local.hollow.pods import started_event
-from clusterstate.objects import event_names, protobuf
+from clusterstate.objects.rules import event_names
+from clusterstate.objects.wire import protobuf
 from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token, names
 from tests.clock import NOW
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from clusterstate import sql
-from clusterstate.actions import brakes, history, objects, plans
+from clusterstate.actions import brakes, objects, plans
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.objects.actor import KUBE_SCHEDULER, acting
-from clusterstate.queries.brakes import ZONE, Share
+from clusterstate.database import sql
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acting
+from clusterstate.queries.evictions.brakes import ZONE, Share
 from clusterstate.queries.pods import find_pod_id
 from tests.api.conftest import make_token
 from tests.api.serve import Server, request

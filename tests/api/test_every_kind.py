@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from api.forms import tables
-from clusterstate.actions import namespaces
-from clusterstate.objects import protobuf
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.ownership import PROTECTIONS
+from clusterstate.actions.cluster import namespaces
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.rules.ownership import PROTECTIONS
+from clusterstate.objects.wire import protobuf
 from scheduling.controllers import garbage
 from tests.api.bodies import body_of, collection, named, status_of
 from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC, TABLE, Api, make_token, names

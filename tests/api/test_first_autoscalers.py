@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from clusterstate.objects import protobuf
+from clusterstate.objects.wire import protobuf
 from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from api import resources
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.bodies import body_of
 from tests.api.conftest import TABLE, Api, Runner, make_token
 from tests.builders import PodBuilder, make_node, make_pod

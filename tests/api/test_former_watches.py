@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from api import routes
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.bodies import collection, named
 
 each = pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)

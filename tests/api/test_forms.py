@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects import protobuf
+from clusterstate.objects.wire import protobuf
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 from tests.api.conftest import TABLE
 

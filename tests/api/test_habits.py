@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.ownership import PROTECTIONS
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.rules.ownership import PROTECTIONS
 from tests.api.bodies import body_of, collection, named, status_of
 from tests.api.conftest import APPLY, Api, grant
 

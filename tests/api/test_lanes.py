@@ -9,7 +9,7 @@ import pytest
 from api.server import lanes
 from api.server.budget import Budget
 from api.server.lanes import Calls, Lane
-from clusterstate.objects.errors import TooManyRequests
+from clusterstate.objects.values.errors import TooManyRequests
 
 
 class Served:

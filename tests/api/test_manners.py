@@ -6,9 +6,9 @@ from operator import attrgetter
 import pytest
 from django.db import transaction
 
-from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 from tests.api.bodies import body_of, collection, named
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.access.test_matrix import ROLES, rows
 from tests.api.bodies import collection
 from tests.api.conftest import Api, make_token

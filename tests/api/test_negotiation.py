@@ -5,7 +5,7 @@ import pytest
 from api import routes
 from api.forms import negotiation, replies
 from api.forms.errors import NotAcceptable
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
 
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
 from tests.api.builders import NODES, node
 from tests.clock import NOW
 

@@ -9,11 +9,12 @@ import pytest
 
 from api.description import discovery, openapi
 from api.streaming.hub import hub
-from clusterstate import changes, sql
-from clusterstate.actions import namespaces
-from clusterstate.objects import kinds, wire_types
-from clusterstate.objects.kind import Kind
-from clusterstate.queries.lists import list_at
+from clusterstate.actions.cluster import namespaces
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry import kinds, wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.queries.objects.lists import list_at
 from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token, names
 from tests.clock import NOW
 from tests.waiting import until

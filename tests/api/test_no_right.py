@@ -8,7 +8,7 @@ from django.urls import URLPattern
 from api import urls
 from api.kinds.routers import Kinds
 from api.kinds.views import StatusView
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.conftest import Api, make_token
 from tests.api.test_dry_run import collection
 

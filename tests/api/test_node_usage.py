@@ -3,8 +3,8 @@
 import pytest
 
 from api import clock
-from clusterstate import changes
 from clusterstate.actions import objects
+from clusterstate.change_log import changes
 from clusterstate.queries.objects import get_manifest
 from scheduling.controllers.nodes import lifecycle, pressure
 from tests.api.conftest import Api, make_token

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from clusterstate import collector
+from clusterstate.processes import collector
 from scheduling.answers.live import Live
 from scheduling.engine.queue.pending import Stage
 from scheduling.worker.mirror import state

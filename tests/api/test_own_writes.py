@@ -6,7 +6,8 @@ import time
 import pytest
 from django.db import transaction
 
-from clusterstate import actors, changes, sql
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
 from tests.api.conftest import Api
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import Worker

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from clusterstate.actions import default_roles
+from clusterstate.actions.cluster import default_roles
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.conftest import STRATEGIC
 from tests.clock import NOW

@@ -11,10 +11,11 @@ import pytest
 import structlog
 
 from api import clock
-from clusterstate import decisions, reservations, sql
-from clusterstate.actions import scheduler_configuration
 from clusterstate.actions.pods.queue import Unschedulable
+from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.database import sql
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler import decisions, reservations
 from scheduling.answers import live
 from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler

@@ -6,11 +6,11 @@ import pytest
 from django.db import transaction
 
 from api.server import audit
-from clusterstate import sql
 from clusterstate.actions import plans
-from clusterstate.objects.errors import NotFound
-from clusterstate.queries.brakes import count_asked
-from clusterstate.queries.plans import find_plan, latest_plans
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.queries.evictions.brakes import count_asked
+from clusterstate.queries.scheduler.plans import find_plan, latest_plans
 from scheduling.controllers import operations
 from scheduling.processes import duties
 from scheduling.processes.loop import Loop

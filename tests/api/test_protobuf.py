@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.protobuf import decode, encode
+from clusterstate.objects.wire.protobuf import decode, encode
 from tests.api.conftest import make_token
 from tests.api.serve import request
 from tests.objects.test_protobuf import parsed

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 
 from api import clock
-from clusterstate import changes, sql
-from clusterstate.actions import history
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.change_log import changes
+from clusterstate.database import sql
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.queue import pending_counts
+from clusterstate.queries.pods.queue import pending_counts
 from scheduling.engine.queue.pending import Stage
 from scheduling.worker import profiles
 from scheduling.worker.mirror import refused

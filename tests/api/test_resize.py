@@ -5,7 +5,7 @@ import json
 import pytest
 
 from api.description import discovery
-from clusterstate.objects import protobuf
+from clusterstate.objects.wire import protobuf
 from scheduling.controllers import resizes
 from tests.api.builders import NODES, PODS, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, grant, make_token

@@ -17,7 +17,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.failures import Failure, FailureGroup
 
 from api.forms.errors import UNKNOWN_PATH
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 from tests.api.bodies import body_of, collection, named
 from tests.api.builders import binding
 from tests.api.conftest import MERGE, Api, make_token

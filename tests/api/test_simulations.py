@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from api.server import metrics
-from clusterstate.objects import shapes
+from clusterstate.objects.values import shapes
 from scheduling.answers import registry
 from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod

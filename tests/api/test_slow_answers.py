@@ -10,9 +10,9 @@ import pytest
 
 from api import resources
 from api.kinds import foretelling
-from clusterstate import changes
-from clusterstate.actions import bootstrap
-from clusterstate.objects.errors import ServiceUnavailable
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.change_log import changes
+from clusterstate.objects.values.errors import ServiceUnavailable
 from scheduling.answers import advisor
 from tests.api.conftest import make_token
 from tests.api.serve import Server, answer, request

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from clusterstate import bulk, sql
+from clusterstate.database import bulk, sql
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Stage
 from scheduling.worker import profiles, standby

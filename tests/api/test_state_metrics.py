@@ -5,7 +5,7 @@ import gzip
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.streaming import state_metrics
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from tests.api.conftest import make_token
 from tests.api.serve import Server, request

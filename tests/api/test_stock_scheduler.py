@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.protobuf import decode, encode
+from clusterstate.objects.wire.protobuf import decode, encode
 from tests.api.builders import node, pod
 from tests.api.conftest import Api, make_token
 from tests.api.serve import request

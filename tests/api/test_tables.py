@@ -6,7 +6,7 @@ import pytest
 
 from api.forms import tables
 from api.forms.cells import format_selector, human_duration, parse_time
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 CREATED = "2026-01-02T11:55:00Z"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from clusterstate import tracing
-from clusterstate.actions import bootstrap
-from scheduling.framework.documents import default_configuration
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.telemetry import tracing
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.api.conftest import make_token
 from tests.api.serve import Server
@@ -147,7 +147,7 @@ def test_without_the_setting_nothing_is_traced(server: Server) -> None:
 def test_without_the_setting_nothing_is_imported() -> None:
     code = (
         "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'clusterstate.settings';"
-        " import django; django.setup(); from clusterstate import tracing; tracing.start();"
+        " import django; django.setup(); from clusterstate.telemetry import tracing; tracing.start();"
         " sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

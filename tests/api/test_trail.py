@@ -7,15 +7,18 @@ import pytest
 from django.db import transaction
 
 from api import clock
-from clusterstate import sql
-from clusterstate.actions import decisions, history, objects
+from clusterstate.actions import objects
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.decisions import Turn
-from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import past, provenance, trail
+from clusterstate.actions.scheduler import decisions
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, Actor, acting
+from clusterstate.queries import past
+from clusterstate.queries.past import provenance, trail
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler.decisions import Turn
 from scheduling.controllers.evictions import timekeeper
 from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod

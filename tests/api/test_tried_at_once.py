@@ -7,7 +7,7 @@ nominated_node_name, v1.36).
 
 import pytest
 
-from clusterstate.actions import scheduler_configuration
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.pods import deletion
 from scheduling.engine.queue.pending import Stage

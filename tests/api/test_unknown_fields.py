@@ -6,8 +6,8 @@ import json
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.objects import schema
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.registry import schema
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 from clusterstate.queries.objects import get_manifest
 from tests.api.bodies import body_of, collection, named, status_of
 from tests.api.builders import DEPLOYMENTS, PODS, deployment, pod

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from clusterstate import sql
-from clusterstate.metrics import families
+from clusterstate.database import sql
+from clusterstate.telemetry.metrics import families
 from tests.api.conftest import TABLE, Api, make_token
 from tests.builders import make_node, make_pod
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.queries import webhooks
+from clusterstate.queries.people import webhooks
 from tests.api.conftest import Api, make_token
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from clusterstate.admission.service_account import TOKENS_AT
+from clusterstate.admission.plugins.service_account import TOKENS_AT
 from tests.api.conftest import TABLE, Api, grant, make_token
 from tests.builders import make_node, make_pod
 

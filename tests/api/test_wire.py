@@ -4,9 +4,9 @@ import pytest
 
 from api.forms import parsers, wire
 from api.forms.errors import UnsupportedMediaType
-from clusterstate.objects import reading
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.wire import reading
 
 POD = KINDS["Pod"]
 NODE = KINDS["Node"]

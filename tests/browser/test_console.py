@@ -17,27 +17,23 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from api import clock
-from clusterstate import catalogue, changes
-from clusterstate.actions import (
-    brakes,
-    canaries,
-    codes,
-    decisions,
-    objects,
-    scheduler_configuration,
-)
+from clusterstate import catalogue
+from clusterstate.actions import brakes, objects
+from clusterstate.actions.people import codes
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.decisions import of_pod
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import trail
-from clusterstate.queries.brakes import Share
-from clusterstate.queries.plans import find_plan
+from clusterstate.actions.scheduler import canaries, decisions, scheduler_configuration
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.queries.evictions.brakes import Share
+from clusterstate.queries.past import trail
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler.decisions import of_pod
+from clusterstate.queries.scheduler.plans import find_plan
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
-from scheduling.engine.record import Body, PackedRejection
+from scheduling.engine.reference.record import Body, PackedRejection
 from tests.api.serve import Server
 from tests.browser.conftest import Browser, as_new
 from tests.browser.looks import LOOKS, emulate, load_axe, serious

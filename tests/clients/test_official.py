@@ -11,7 +11,7 @@ import yaml
 from kubernetes import client, config, dynamic, utils, watch
 from kubernetes.client.exceptions import ApiException
 
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.bodies import body_of, named
 from tests.live import ROOT
 

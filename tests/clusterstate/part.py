@@ -58,9 +58,10 @@ def main() -> None:
     from django.core.management import call_command
     from django.db import connection, transaction
 
-    from clusterstate import changes, sql
     from clusterstate.actions import objects
-    from clusterstate.queries.lists import list_page
+    from clusterstate.change_log import changes
+    from clusterstate.database import sql
+    from clusterstate.queries.objects.lists import list_page
     from tests.clusterstate.support import NOW, pod
     from tests.creating import create_pod
 

@@ -8,13 +8,13 @@ from typing import Any
 from django.core.management import call_command
 from django.db import connection
 
-from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.changes import Change
-from clusterstate.objects import document
-from clusterstate.queries.lists import Page
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.values import document
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import Page
 from clusterstate.queries.pods import find_pod_id, pod_overlay
 from tests.clock import NOW, after
 from tests.creating import create_pod

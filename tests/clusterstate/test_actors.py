@@ -9,17 +9,23 @@ import uuid
 import pytest
 from django.db import ProgrammingError, connection, transaction
 
-from clusterstate import actors, changes, memory, sql
-from clusterstate.actions import bootstrap, events, housekeeping, node_heartbeats, objects
-from clusterstate.actions.deletion import Deletion
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions import objects
+from clusterstate.actions.agents import node_heartbeats
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.past import housekeeping
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.delete import delete_pods_each, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.queue import Unschedulable, nominate, set_unschedulable
+from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.admission.request import User
-from clusterstate.objects import actor
-from clusterstate.objects.actor import Actor, acting
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.values import actor
+from clusterstate.objects.values.actor import Actor, acting
+from clusterstate.processes import memory
 from scheduling.controllers import manager
 from tests.clusterstate.support import LATER, NOW, Worker, create_node, new_pod, pod
 

@@ -12,12 +12,16 @@ import msgspec
 import pytest
 from django.db import transaction
 
-from clusterstate import archive, catalogue, changes, lineage, sql
-from clusterstate.actions import archives, decisions, objects
+from clusterstate import catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.past import archives
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.objects.errors import Expired
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.scheduler import decisions
+from clusterstate.change_log import changes, lineage
+from clusterstate.database import archive, sql
+from clusterstate.objects.values.errors import Expired
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from tests.clusterstate.support import (
     NOW,

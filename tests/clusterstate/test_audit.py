@@ -5,10 +5,11 @@ import io
 import pytest
 from django.core.management import CommandError, call_command
 
-from clusterstate import sql
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.database import sql
 from clusterstate.management import copies
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
 from scheduling.controllers.evictions import timers
 from tests.clusterstate.support import LATER, NOW, bind, create_node, new_pod
 

@@ -7,15 +7,16 @@ import msgspec
 import pytest
 from django.db import transaction
 
-from clusterstate import bulk, changes, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, BindResult, Refused, bind_pod, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods, nominate
-from clusterstate.objects import document
-from clusterstate.objects.errors import Conflict, NotFound
-from clusterstate.objects.footprint import Footprint
-from clusterstate.queries.loading import load_nodes
+from clusterstate.change_log import changes
+from clusterstate.database import bulk, sql
+from clusterstate.objects.rules.footprint import Footprint
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import Conflict, NotFound
+from clusterstate.queries.loops.loading import load_nodes
 from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,

@@ -5,8 +5,12 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from clusterstate import changes, sql
-from clusterstate.actions import decisions, history, housekeeping, objects, tokens
+from clusterstate.actions import objects
+from clusterstate.actions.past import history, housekeeping
+from clusterstate.actions.people import tokens
+from clusterstate.actions.scheduler import decisions
+from clusterstate.change_log import changes
+from clusterstate.database import sql
 from clusterstate.models.tokens import ApiToken
 from tests.clock import NOW
 from tests.clusterstate.support import Worker, create_node, new_pod, pod

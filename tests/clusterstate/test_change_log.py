@@ -8,18 +8,20 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from clusterstate import actors, changes, dependents, sql
-from clusterstate.actions import history, objects
-from clusterstate.actions.collection import delete_collection
+from clusterstate.actions import objects
+from clusterstate.actions.cluster.collection import delete_collection
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.errors import Expired
-from clusterstate.queries.eviction_news import eviction_news
-from clusterstate.queries.lists import Page, list_page
-from clusterstate.queries.objects import get_manifest
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import Expired
+from clusterstate.queries.evictions.eviction_news import eviction_news
+from clusterstate.queries.objects import dependents, get_manifest
+from clusterstate.queries.objects.lists import Page, list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from tests.clusterstate.support import (
     LATER,

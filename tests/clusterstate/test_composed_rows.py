@@ -6,12 +6,15 @@ import msgspec
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from clusterstate import changes, models, sql
-from clusterstate.actions import bootstrap, objects
+from clusterstate import models
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.objects.document import format_time
-from clusterstate.queries.eviction_timers import waiting_timers
-from clusterstate.queries.lists import list_page
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.document import format_time
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.evictions import timers
 from scheduling.engine.queue.pending import Backoff
 from scheduling.worker.mirror import Mirror

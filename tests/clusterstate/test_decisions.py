@@ -5,15 +5,17 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from clusterstate import changes, decisions, sql
-from clusterstate.actions import decisions as actions
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.scheduler import decisions as actions
 from clusterstate.admission.request import User
+from clusterstate.change_log import changes
+from clusterstate.database import sql
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
-from scheduling.framework.documents import default_configuration
+from clusterstate.queries.scheduler import decisions
+from scheduling.engine.reference.record import LARGEST_BODY, unpack, unpack_table
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import NAME, Scheduler
 from tests.builders import make_node, make_pod
 from tests.clock import NOW

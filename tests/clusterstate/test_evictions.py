@@ -5,16 +5,17 @@ import datetime as dt
 import pytest
 from django.db import transaction
 
-from clusterstate import sql
-from clusterstate.actions import bootstrap, evictions, objects
+from clusterstate.actions import evictions, objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.objects import document
-from clusterstate.objects.document import Eviction, Overlay
-from clusterstate.queries.eviction_timers import TAINT, due_taints
-from clusterstate.queries.lists import list_page
+from clusterstate.database import sql
+from clusterstate.objects.values import document
+from clusterstate.objects.values.document import Eviction, Overlay
+from clusterstate.queries.evictions.eviction_timers import TAINT, due_taints
 from clusterstate.queries.objects import decode_object, get_manifest
-from clusterstate.queries.stays import Place
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods.stays import Place
 from tests.clock import NOW, moment
 from tests.clusterstate import support
 

@@ -6,18 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate import catalogue, changes, sql
-from clusterstate.actions import history, objects, past
+from clusterstate import catalogue
+from clusterstate.actions import objects, past
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.objects import scheduling_class
-from clusterstate.objects.glances import Glance, Glances, use_of
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import pod_request_ints
-from clusterstate.queries.fleet import fleet
-from clusterstate.queries.fleet_past import PastFleet, fleet_at, node_at
-from clusterstate.queries.lists import list_page
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.rules.glances import Glance, Glances, use_of
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.pod import Pod
+from clusterstate.queries.nodes.fleet import fleet
+from clusterstate.queries.nodes.fleet_past import PastFleet, fleet_at, node_at
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.past import find_at
 from clusterstate.queries.pods import find_pod_id
 from tests.clock import NOW

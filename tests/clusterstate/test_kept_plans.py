@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from clusterstate import changes, sql
-from clusterstate.queries.eviction_news import eviction_news
-from clusterstate.queries.terminating import finishable
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.queries.evictions.eviction_news import eviction_news
+from clusterstate.queries.pods.terminating import finishable
 from tests.clock import NOW
 from tests.clusterstate.support import create_node
 

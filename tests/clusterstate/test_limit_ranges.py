@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from clusterstate.actions import bootstrap, objects
-from clusterstate.objects.errors import Forbidden, NotFound
-from clusterstate.objects.meta import Manifest
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.objects.values.errors import Forbidden, NotFound
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 from tests.clusterstate.support import NOW
 from tests.creating import create_pod

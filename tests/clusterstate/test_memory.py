@@ -4,9 +4,11 @@ import uuid
 
 import pytest
 
-from clusterstate import lineage, memory, sql
-from clusterstate.actions import bootstrap
-from clusterstate.queries.eviction_timers import waiting_timers
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.change_log import lineage
+from clusterstate.database import sql
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
 from scheduling.controllers.evictions import timers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
 

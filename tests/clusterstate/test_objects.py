@@ -7,17 +7,29 @@ import uuid
 import pytest
 from django.db import transaction
 
-from clusterstate import catalogue, changes, sql
-from clusterstate.actions import bootstrap, events, history, namespaces, object_meta, objects
-from clusterstate.actions.events import Occurrence
-from clusterstate.actions.stored import Stored
-from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound, TooLarge
-from clusterstate.objects.kinds import ALL_KINDS, NAMES
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.events import event_manifests
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.namespaces import terminating_namespaces
+from clusterstate import catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap, namespaces
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.past import history
+from clusterstate.actions.writing import object_meta
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import ALL_KINDS, NAMES
+from clusterstate.objects.values.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TooLarge,
+)
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object, get_object
+from clusterstate.queries.objects.events import event_manifests
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.namespaces import terminating_namespaces
 from tests.clock import moment
 from tests.clusterstate.support import (
     LATER,

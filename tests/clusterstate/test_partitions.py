@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import OperationalError, connection
 
-from clusterstate import sql
-from clusterstate.actions import decisions, partitions, past
+from clusterstate.actions import past
+from clusterstate.actions.scheduler import decisions
+from clusterstate.actions.writing import partitions
+from clusterstate.database import sql
 from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.real_clock]

@@ -7,15 +7,17 @@ import msgspec
 import pytest
 from django.db import transaction
 
-from clusterstate import changes, lineage, sql
-from clusterstate.actions import history, objects, past
+from clusterstate.actions import objects, past
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.objects.actor import KUBE_SCHEDULER, acting
-from clusterstate.objects.errors import BadRequest, Expired
-from clusterstate.objects.kinds import KINDS
+from clusterstate.change_log import changes, lineage
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acting
+from clusterstate.objects.values.errors import BadRequest, Expired
 from clusterstate.queries import past as reading
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import find_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from tests.clock import NOW
 

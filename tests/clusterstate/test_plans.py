@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from clusterstate import changes, sql
-from clusterstate.actions import decisions, events
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.decisions import Turn
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.scheduler import decisions
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import pods_by_id
+from clusterstate.queries.scheduler.decisions import Turn
 from tests.clusterstate.support import NOW, create_node, pod
 from tests.perf import rehearsal
 from tests.rows import load_pending, overcommitted_nodes

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from clusterstate import changes, sql
 from clusterstate.actions import objects
-from clusterstate.actions.collection import delete_collection
+from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
@@ -20,9 +19,11 @@ from clusterstate.actions.pods.queue import (
     set_unschedulable,
 )
 from clusterstate.actions.pods.status import fail_pods, nominate
-from clusterstate.actions.stored import Stored
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.errors import (
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import (
     AlreadyExists,
     BadRequest,
     Conflict,
@@ -31,12 +32,12 @@ from clusterstate.objects.errors import (
     StatusError,
     TooManyRequests,
 )
-from clusterstate.objects.managed_fields import Manager
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries.objects import decode_object, find_object, get_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
-from clusterstate.queries.queue import pending_counts
-from clusterstate.queries.terminating import finishable
+from clusterstate.queries.pods.queue import pending_counts
+from clusterstate.queries.pods.terminating import finishable
 from tests.clock import after, moment
 from tests.clusterstate.support import (
     NOW,
@@ -118,7 +119,7 @@ def test_a_manifest_with_a_resource_version_cannot_be_created() -> None:
 def test_generate_name_gives_five_random_letters_and_survives_collisions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from clusterstate.actions import object_meta
+    from clusterstate.actions.writing import object_meta
 
     suffixes = iter(["aaaaa", "aaaaa", "aaaaa", "bbbbb"])
     monkeypatch.setattr(object_meta, "name_suffix", lambda: next(suffixes))

@@ -3,9 +3,10 @@
 import pytest
 from django.db import connection
 
-from clusterstate import progress, sql
-from clusterstate.actions import progress as actions_progress
-from clusterstate.actions.progress import Reporter
+from clusterstate.actions.loops import progress as actions_progress
+from clusterstate.actions.loops.progress import Reporter
+from clusterstate.database import sql
+from clusterstate.health import progress
 from tests.clusterstate.support import Worker
 from tests.waiting import until
 

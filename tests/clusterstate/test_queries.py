@@ -9,18 +9,19 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from clusterstate import sql
-from clusterstate.actions import objects, tokens
+from clusterstate.actions import objects
+from clusterstate.actions.people import tokens
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.objects import fields
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.labels import parse_selector
-from clusterstate.queries import lists
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.loading import consistent_read, load_classes
+from clusterstate.database import sql
+from clusterstate.objects.registry import fields
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.objects.values.labels import parse_selector
+from clusterstate.queries.loops.loading import consistent_read, load_classes
+from clusterstate.queries.objects import lists
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.people.tokens import TokenUser, token_user
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.tokens import TokenUser, token_user
 from tests.clusterstate.support import (
     NOW,
     Worker,

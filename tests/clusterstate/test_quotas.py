@@ -4,17 +4,20 @@ from typing import Any
 
 import pytest
 
-from clusterstate import catalogue, locks, sql
-from clusterstate.actions import bootstrap, objects, quotas
-from clusterstate.actions.collection import delete_collection
+from clusterstate import catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.errors import AlreadyExists, Forbidden, StatusError
-from clusterstate.objects.kinds import ALL_KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.usage import UNCOUNTED
+from clusterstate.actions.writing import quotas
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.rules.usage import UNCOUNTED
+from clusterstate.objects.values.errors import AlreadyExists, Forbidden, StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers import quotas as controller
 from tests import roundtrips

@@ -8,10 +8,11 @@ import pytest
 from django.core.management import CommandError
 from django.db import connection, transaction
 
-from clusterstate import sql
-from clusterstate.actions import audit_log, decisions, seals
-from clusterstate.decisions import Turn
-from clusterstate.queries import seals as queries
+from clusterstate.actions.past import audit_log
+from clusterstate.actions.scheduler import decisions, seals
+from clusterstate.database import sql
+from clusterstate.queries.scheduler import seals as queries
+from clusterstate.queries.scheduler.decisions import Turn
 from tests.clock import NOW
 from tests.clusterstate.support import new_pod, verified
 

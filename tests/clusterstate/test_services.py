@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from clusterstate import memory
 from clusterstate.actions import objects
-from clusterstate.objects import addresses
-from clusterstate.objects.errors import Invalid
+from clusterstate.objects.values import addresses
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.processes import memory
 from tests.clusterstate.support import NOW, Worker, manifest
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,11 +13,12 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from clusterstate import sessions, slowness, sql
-from clusterstate.actions import progress
+from clusterstate.actions.loops import progress
+from clusterstate.database import sessions, sql
+from clusterstate.database.postgres.base import open_backends
+from clusterstate.database.sessions import Judge, Session, look
 from clusterstate.local import preparation
-from clusterstate.postgres.base import open_backends
-from clusterstate.sessions import Judge, Session, look
+from clusterstate.telemetry import slowness
 from tests.clusterstate.support import Worker
 from tests.waiting import until
 

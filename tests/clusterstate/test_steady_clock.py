@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate import sql, steady_clock
-from clusterstate.steady_clock import LOOK_SECONDS, PROBATION_SECONDS, STEP_SECONDS, SteadyClock
+from clusterstate.database import sql
+from clusterstate.processes import steady_clock
+from clusterstate.processes.steady_clock import (
+    LOOK_SECONDS,
+    PROBATION_SECONDS,
+    STEP_SECONDS,
+    SteadyClock,
+)
 
 BEGIN = 1_800_000_000.0
 NEAR = STEP_SECONDS + 0.01

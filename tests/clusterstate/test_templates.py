@@ -8,8 +8,8 @@ import pytest
 from clusterstate.actions.pods.preparing import prepare_pod, prepare_without_template
 from clusterstate.admission.request import AdmissionSettings, User
 from clusterstate.catalogue import Catalogue
-from clusterstate.objects import document
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import StatusError
 from tests.clusterstate.support import LATER, NOW, pod
 
 OWNER = {"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}

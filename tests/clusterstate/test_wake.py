@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 from redis.client import PubSub
 
-from clusterstate import wake
+from clusterstate.change_log import wake
 from tests import waiting
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.admission import (
+from clusterstate.admission.plugins import (
     default_toleration_seconds,
     extended_resource_toleration,
     limit_pod_hard_anti_affinity_topology,
@@ -19,8 +19,8 @@ from clusterstate.admission import (
     taint_nodes_by_condition,
 )
 from clusterstate.admission.request import AdmissionSettings, Request, User
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.errors import StatusError
 from tests.conformance.manifests import difference
 
 _KINDS = {kind.plural: kind.name for kind in ALL_KINDS}

@@ -5,8 +5,8 @@ The statuses of DeviceTaintRules, whose API is off, are not judged: nothing here
 
 import datetime as dt
 
-from clusterstate.objects.document import parse_time
 from clusterstate.objects.dra.tainteviction import device_taints, pod_leaves
+from clusterstate.objects.values.document import parse_time
 
 KINDS = {
     "ResourceSlice": "slices",

@@ -5,7 +5,7 @@ import json
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import AllocationError, Allocator, Features
 from clusterstate.objects.dra.slices import NodeView, SliceView
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 FEATURES = {
     "DRAAdminAccess": "admin_access",

@@ -2,7 +2,7 @@
 
 from clusterstate.objects.dra import capacity, extended, resourceclaim, scoring
 from clusterstate.objects.dra.allocated import AllocatedState
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 
 def found_in(call):

@@ -2,8 +2,8 @@
 
 from clusterstate.objects.dra.attempt import DeviceWorld
 from clusterstate.objects.dra.slices import NodeView
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import pod_request_ints
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.quantity import Quantity
 from tests.conformance.cluster_cases import read_cluster, read_pod
 from tests.conformance.plugin_cases import RULES, compare, status
 

@@ -21,10 +21,10 @@ from clusterstate.objects.dra.resourceclaim import ClaimError
 from clusterstate.objects.dra.scoring import normalize
 from clusterstate.objects.dra.slices import NodeView
 from clusterstate.objects.dra.slicetracker import patched_slices
-from clusterstate.objects.meta import strip_nulls
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import pod_requests
+from clusterstate.objects.rules.resources import pod_requests
+from clusterstate.objects.values.meta import strip_nulls
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import Quantity
 from tests.conformance import Skip
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)

@@ -3,8 +3,8 @@
 import json
 import re
 
-from clusterstate.admission.validation import devices, formats
-from clusterstate.admission.validation.metadata import (
+from clusterstate.admission.validation.core import devices, formats
+from clusterstate.admission.validation.core.metadata import (
     validate_object_meta,
     validate_object_meta_update,
 )

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.admission.validation import metadata
-from clusterstate.objects import labels
-from clusterstate.objects.errors import FieldError
-from clusterstate.objects.pod import LabelSelector
+from clusterstate.admission.validation.core import metadata
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.errors import FieldError
+from clusterstate.objects.values.pod import LabelSelector
 
 
 def check(case: dict[str, Any]) -> str | None:

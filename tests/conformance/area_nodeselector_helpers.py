@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import matching
-from clusterstate.objects.errors import FieldError
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import (
+from clusterstate.objects.rules import matching
+from clusterstate.objects.values.errors import FieldError
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import (
     NodeSelector,
     Pod,
     PreferredSchedulingTerm,

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import resources
-from clusterstate.objects.pod import Pod, PodStatus
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.rules import resources
+from clusterstate.objects.values.pod import Pod, PodStatus
+from clusterstate.objects.values.quantity import Quantity
 
 _FUNCTIONS = {
     "podRequests": resources.pod_requests,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from tests import harness
 from tests.conformance.cluster_cases import (
     Case,

@@ -3,7 +3,7 @@
 from decimal import Decimal, localcontext
 from typing import Any
 
-from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.values.quantity import Quantity, QuantityError
 
 DOCUMENTED = ("string", "format", "exact", "sign", "value", "milliValue")
 

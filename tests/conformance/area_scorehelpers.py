@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from clusterstate.objects.labels import Selector, parse_selector
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.labels import Selector, parse_selector
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import (
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
 )
-from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.interface import MAX_NODE_SCORE, CycleState
 from scheduling.framework.vectors import default_normalize
 from scheduling.plugins import node_resources_fit

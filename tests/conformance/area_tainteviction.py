@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import eviction
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Toleration
+from clusterstate.objects.rules import eviction
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Toleration
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 """When the taints were added and the pod was bound."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import matching
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Toleration
+from clusterstate.objects.rules import matching
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Toleration
 from tests.reference import taints as taint_edits
 
 

@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.admission.validation import namespaces, nodes, pod_updates, pods, scheduling
-from clusterstate.admission.validation.kinds import validate as validate_kind
-from clusterstate.admission.validation.options import PodOptions
-from clusterstate.admission.validation.ports import validate_container_ports
-from clusterstate.admission.validation.resources import (
+from clusterstate.admission.validation import pods
+from clusterstate.admission.validation.core import namespaces, nodes, scheduling
+from clusterstate.admission.validation.core.options import PodOptions
+from clusterstate.admission.validation.core.ports import validate_container_ports
+from clusterstate.admission.validation.core.resources import (
     name_errors,
     pod_resource_name_problems,
     resource_name_problems,
 )
-from clusterstate.objects.errors import FieldError
+from clusterstate.admission.validation.kinds import validate as validate_kind
+from clusterstate.admission.validation.pods import pod_updates
+from clusterstate.objects.values.errors import FieldError
 
 _OPTION_NAMES = {
     "".join(part for part in name.replace("_", " ").title().split()): name

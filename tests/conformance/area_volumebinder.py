@@ -5,22 +5,22 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.storage import (
-    KINDS,
-    SELECTED_NODE,
-    CSINode,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    VolumeNodeAffinity,
-)
-from clusterstate.objects.volume_matching import (
+from clusterstate.objects.rules.volume_matching import (
     MatchingError,
     check_node_affinity,
     find_matching_volume,
     modes_differ,
     named_by,
     with_annotation,
+)
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.values.storage import (
+    KINDS,
+    SELECTED_NODE,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeNodeAffinity,
 )
 from scheduling.framework import volume_binder as binder
 from scheduling.framework.volume_table import VolumeTable

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState
 from tests import harness
 from tests.conformance.cluster_cases import Case, differences, read_pod, status

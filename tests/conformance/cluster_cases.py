@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.meta import Manifest, strip_nulls
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,

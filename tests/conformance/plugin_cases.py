@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
-from clusterstate.objects.pod import TopologySpreadConstraint
+from clusterstate.objects.values.pod import NodeAffinity as NodeAffinitySpec
+from clusterstate.objects.values.pod import TopologySpreadConstraint
 from tests import harness
 from tests.conformance.cluster_cases import (
     Case,

@@ -7,9 +7,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from api.console import looks
+from api.console import fragment_cache
 from clusterstate import catalogue
-from clusterstate.actions import default_roles, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import default_roles
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
 
@@ -20,7 +21,7 @@ ZONE = "topology.kubernetes.io/zone"
 def fresh(db: None) -> None:
     """What a process remembers of the rows goes with the test's transaction."""
     catalogue.reload()
-    looks._looks.forget()
+    fragment_cache._looks.forget()
 
 
 def signed_in(name: str, *, group: str = "", superuser: bool = False) -> Client:

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from api.console import asked
+from api.console import plan_forms
 from clusterstate.actions import objects
-from clusterstate.queries.plans import StoredPlan, find_plan, latest_plans
+from clusterstate.queries.scheduler.plans import StoredPlan, find_plan, latest_plans
 from scheduling.answers import advisor
 from scheduling.controllers import operations
 from tests.clock import NOW, after
@@ -398,7 +398,7 @@ def test_a_command_to_copy_holds_words_and_no_commands() -> None:
         {"evict": {"pods": ["a/b`id`"], "disableEviction": True}},
         {"pods": {"objects": [{"kind": "Pod", "metadata": {"name": "x\nEND\nid"}}]}},
     ]
-    assert asked.kubectl(changes).split("\n") == [
+    assert plan_forms.kubectl(changes).split("\n") == [
         "kubectl taint --overwrite nodes n1 'a;$(id)=b`id`:NoExecute'",
         "kubectl label --overwrite nodes '$(id)' 'a=b; id'",
         "kubectl delete pod -n a 'b`id`'",

@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from api import clock
-from clusterstate.actions import codes
+from clusterstate.actions.people import codes
 from clusterstate.models.people import OneTimeCodes
 from tests.clock import after
 from tests.console.conftest import signed_in, text

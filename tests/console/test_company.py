@@ -15,7 +15,7 @@ from django.test import Client
 from api.console import company
 from clusterstate import environment
 from clusterstate.access import people
-from clusterstate.actions import default_roles
+from clusterstate.actions.cluster import default_roles
 from tests.clock import NOW
 from tests.console.conftest import signed_in, text
 from tests.console.provider import Provider, providing

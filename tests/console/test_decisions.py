@@ -9,9 +9,9 @@ import pytest
 
 from api import clock
 from clusterstate.actions import objects
-from clusterstate.objects.document import format_time
-from clusterstate.queries import decision_search
-from clusterstate.queries.decision_search import Search
+from clusterstate.objects.values.document import format_time
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decision_search import Search
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clusterstate.support import create_node, new_pod

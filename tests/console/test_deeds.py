@@ -12,7 +12,7 @@ from api.server import audit, audit_events
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.middleware import DID, SESSION_USER
-from clusterstate.objects import audit_policy
+from clusterstate.objects.rules import audit_policy
 from tests.clusterstate.support import create_node
 from tests.console.conftest import text
 from tests.console.test_change import CHANGE, form_of, owned

@@ -8,10 +8,10 @@ import pytest
 from django.test import Client
 
 from api import clock
-from api.console import words
+from api.console import formatting
 from clusterstate.actions import brakes as actions
-from clusterstate.queries.brakes import Share, brakes
-from clusterstate.queries.eviction_timers import Timer
+from clusterstate.queries.evictions.brakes import Share, brakes
+from clusterstate.queries.evictions.eviction_timers import Timer
 from scheduling.controllers.evictions import timers
 from tests.clock import after
 from tests.console.conftest import ZONE, signed_in, text
@@ -102,10 +102,10 @@ def test_a_countdown_tells_later_due_and_held_apart() -> None:
             "",
         )  # fmt: skip
 
-    drawn = words.countdown([timer(600), timer(300), timer(-5), timer(-5, "a budget")])
+    drawn = formatting.countdown([timer(600), timer(300), timer(-5), timer(-5, "a budget")])
     places = re.findall(r'class="(\w+)" x="(\d+)" y="(\d+)"', drawn)
     assert [one[0] for one in places] == ["later", "later", "due", "held"]
     assert [int(one[1]) for one in places] == [595, pytest.approx(300, abs=5), 0, 0]
     assert places[2][2] != places[3][2], "two of one moment stand one upon the other"
     assert re.search(r'"4 pods leave within (10m|9m\d+s), 1 held back"', drawn)
-    assert words.countdown([timer(1)] * 500).count("<rect") == 12
+    assert formatting.countdown([timer(1)] * 500).count("<rect") == 12

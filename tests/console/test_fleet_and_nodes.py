@@ -8,9 +8,9 @@ import re
 import pytest
 from django.test import Client
 
-from api.console import kept, language, submit
-from clusterstate import changes
+from api.console import language, node_cache, submit
 from clusterstate.actions import objects
+from clusterstate.change_log import changes
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
 from tests.console.conftest import ZONE, allow, text
@@ -45,7 +45,7 @@ COLUMNS = "/console/fleet/columns"
     ],
 )
 def test_a_query_finds_nodes(cluster: None, query: str, names: str) -> None:
-    found = language.matching(kept.nodes().items, query)
+    found = language.matching(node_cache.nodes().items, query)
     assert [one.name for one in found] == names.split()
 
 
@@ -81,14 +81,14 @@ def test_only_what_changed_is_sent_again(operator: Client, cluster: None) -> Non
 
 
 def test_what_is_kept_equals_what_is_loaded_anew(cluster: None) -> None:
-    kept.nodes()
+    node_cache.nodes()
     assert bind(new_pod("web-3", cpu="1"), "n1")
     objects.delete("Pod", "default", "web-2", {"gracePeriodSeconds": 0}, now=NOW)
     create_node("n4")
     objects.delete("Node", "", "n3", now=NOW)
-    followed = kept.nodes()
-    kept._keeper.forget()
-    assert kept.nodes().items == followed.items
+    followed = node_cache.nodes()
+    node_cache._keeper.forget()
+    assert node_cache.nodes().items == followed.items
     assert followed.revision == changes.watermark()
 
 
@@ -170,8 +170,8 @@ def test_a_sheet_takes_no_name_of_a_column_for_a_formula(operator: Client, clust
 
 
 def test_who_asks_for_changes_from_before_the_forgotten_ones_gets_all() -> None:
-    gone = [(10 + at, f"n{at}") for at in range(kept._GONE_KEPT)]
-    nodes = kept.Nodes(items=[], revision=99_999, touched={}, gone=gone, began=1)
+    gone = [(10 + at, f"n{at}") for at in range(node_cache._GONE_KEPT)]
+    nodes = node_cache.Nodes(items=[], revision=99_999, touched={}, gone=gone, began=1)
     assert nodes.since(9) is None
     assert nodes.since(10) == ([], [name for _, name in gone[1:]])
 

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from api.console import frame, urls
+from api.console import layout, urls
 from tests.console.conftest import allow, text
 
 PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
@@ -131,7 +131,7 @@ def test_whatever_scrolls_can_be_reached_by_keys_and_has_a_name() -> None:
     """On a narrow screen each of these scrolls, and many hold nothing that takes the focus."""
     found = {
         (template.name, tag)
-        for template in (Path(frame.__file__).parents[1] / "templates/console").glob("*.html")
+        for template in (Path(layout.__file__).parents[1] / "templates/console").glob("*.html")
         for tag in re.findall(r'<div class="scrolls[^>]*>', template.read_text())
     }
     assert len(found) > 20

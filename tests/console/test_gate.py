@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from django.conf import settings
 
-from api.console import gate
+from api.console import proxy
 from tests.waiting import until
 
 Message = MutableMapping[str, Any]
@@ -61,7 +61,7 @@ def process(tmp_path: Path, settings: Any) -> Iterator[Path]:
     """A server behind the gate on a socket of its own."""
     path = tmp_path / "console.sock"
     config = uvicorn.Config(
-        gate.BehindGate(echo), uds=str(path), lifespan="off", log_level="error", ws="none"
+        proxy.BehindGate(echo), uds=str(path), lifespan="off", log_level="error", ws="none"
     )
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, daemon=True)
@@ -105,7 +105,7 @@ async def _ask(method: str, path: str, body: bytes, stop_after: int | None) -> l
             (b"x-stowage-address", b"6.6.6.6"), (b"x-stowage-gate", b"guessed"),
         ],
     }  # fmt: skip
-    await gate.forward(scope, receive, send)
+    await proxy.forward(scope, receive, send)
     return sent
 
 
@@ -158,10 +158,10 @@ def test_without_the_process_a_page_says_so(tmp_path: Path, settings: Any) -> No
 def test_only_the_consoles_paths_are_handed_over(settings: Any) -> None:
     settings.CONSOLE_AT = "unix:/x"
     paths = ("/console", "/console/", "/console/nodes/", "/consoles", "/api/v1/pods", "/admin/")
-    found = [path for path in paths if gate.leads_to_console({"path": path})]
+    found = [path for path in paths if proxy.leads_to_console({"path": path})]
     assert found == ["/console", "/console/", "/console/nodes/"]
     settings.CONSOLE_AT = ""
-    assert not gate.leads_to_console({"path": "/console/"})
+    assert not proxy.leads_to_console({"path": "/console/"})
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def stopped(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> I
         listening.bind(str(path))
         listening.listen(8)
         settings.CONSOLE_AT = f"unix:{path}"
-        monkeypatch.setattr(gate, "FIRST_SECONDS", 0.2)
+        monkeypatch.setattr(proxy, "FIRST_SECONDS", 0.2)
         yield
 
 
@@ -207,4 +207,4 @@ def test_the_consoles_process_yields_where_cpus_are_short() -> None:
         )
         for process in ("http", "console")
     ]  # fmt: skip
-    assert niceness[1] == min(niceness[0] + gate.CONSOLE_NICENESS, 19)
+    assert niceness[1] == min(niceness[0] + proxy.CONSOLE_NICENESS, 19)

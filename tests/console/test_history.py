@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from django.test import Client
 
-from clusterstate.actions import audit_log, objects
-from clusterstate.actions.audit_log import Line
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import trail
+from clusterstate.actions import objects
+from clusterstate.actions.past import audit_log
+from clusterstate.actions.past.audit_log import Line
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.queries.past import trail
 from tests.clock import NOW, moment
 from tests.clusterstate.support import new_pod
 from tests.console.conftest import text

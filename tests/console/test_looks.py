@@ -12,11 +12,11 @@ from django.test import Client, RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console import looks
-from api.console.looks import LEAST_PAUSE, MOST_PAUSE, SHARE, Look, Looks
-from clusterstate import changes
+from api.console import fragment_cache
+from api.console.fragment_cache import LEAST_PAUSE, MOST_PAUSE, SHARE, Look, Looks
 from clusterstate.actions import objects
 from clusterstate.browser_sessions import SessionStore
+from clusterstate.change_log import changes
 from tests.clock import NOW
 from tests.clusterstate.support import create_node
 from tests.console.conftest import allow, give, signed_in, text
@@ -67,11 +67,12 @@ def test_a_page_that_shows_the_answer_is_sent_nothing() -> None:
 
 def test_how_long_ago_something_was_makes_no_other_answer() -> None:
     tags = {
-        looks.tag_of(b'<b>1</b><time datetime="2026">%b</time>' % one) for one in (b"3s", b"4s ago")
+        fragment_cache.tag_of(b'<b>1</b><time datetime="2026">%b</time>' % one)
+        for one in (b"3s", b"4s ago")
     }
     assert len(tags) == 1
-    assert looks.tag_of(b'<b>2</b><time datetime="2026">3s</time>') not in tags
-    assert looks.tag_of(b'<b>1</b><time datetime="2027">3s</time>') not in tags
+    assert fragment_cache.tag_of(b'<b>2</b><time datetime="2026">3s</time>') not in tags
+    assert fragment_cache.tag_of(b'<b>1</b><time datetime="2027">3s</time>') not in tags
 
 
 def test_who_waits_long_for_an_answer_is_given_the_one_of_before() -> None:
@@ -102,7 +103,7 @@ def test_who_waits_long_for_an_answer_is_given_the_one_of_before() -> None:
 def test_who_has_nothing_to_show_waits_a_moment_for_who_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(looks, "_MOST_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(fragment_cache, "_MOST_PATIENCE_SECONDS", 0.05)
     world = World()
     world.ask(5)
     world.seconds += 3600  # what was made then is too old to be shown
@@ -191,7 +192,7 @@ def test_what_is_made_for_each_person_costs_as_often(is_personal: bool, least: f
     persons = [f"p{number}" for number in range(20)]
     for person in persons:
         request = HttpRequest()
-        request.META[looks.PERSONAL] = is_personal
+        request.META[fragment_cache.PERSONAL] = is_personal
         look = Look("/q", "/q", person, (("rights", "*"), ("s", person)), 5)
         world.looks.answer(look, make, LEAST_PAUSE, request)
     pause = world.looks.pause("p0", 1, 20, 20)
@@ -200,11 +201,11 @@ def test_what_is_made_for_each_person_costs_as_often(is_personal: bool, least: f
 
 def test_only_so_many_addresses_of_a_person_are_remembered() -> None:
     world = World()
-    for number in range(2 * looks._MOST_ADDRESSES):
+    for number in range(2 * fragment_cache._MOST_ADDRESSES):
         world.looks.note("anna", f"/?q={number}", 0.001)
-    assert len(world.looks._asked["anna"]) == looks._MOST_ADDRESSES
+    assert len(world.looks._asked["anna"]) == fragment_cache._MOST_ADDRESSES
     world.looks.pause("anna", 1, 1, 1)
-    assert len(world.looks._seconds) == looks._MOST_ADDRESSES
+    assert len(world.looks._seconds) == fragment_cache._MOST_ADDRESSES
 
 
 def test_a_person_with_one_page_waits_for_no_pages_of_others() -> None:
@@ -225,7 +226,7 @@ def test_a_person_with_one_page_waits_for_no_pages_of_others() -> None:
 def still(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """No time passes for the answers that are kept, unless the test says so."""
     clock = SimpleNamespace(seconds=1000.0)
-    monkeypatch.setattr(looks._looks, "_clock", lambda: clock.seconds)
+    monkeypatch.setattr(fragment_cache._looks, "_clock", lambda: clock.seconds)
     return clock
 
 
@@ -287,13 +288,13 @@ def test_what_was_made_while_roles_changed_is_kept_for_nobody(
     for name in ("vera", "vic"):
         allow(name, [rule])
 
-    def shown_to(name: str, make: looks.Make) -> bytes:
+    def shown_to(name: str, make: fragment_cache.Make) -> bytes:
         request = RequestFactory().get(NODES, headers={"Stowage-Heard": "1"})
         request.user = User.objects.get(username=name)
         request.session = SessionStore(f"of-{name}")
-        look = looks.of(request, is_alike=True, lasts=0.0)
+        look = fragment_cache.of(request, is_alike=True, lasts=0.0)
         assert look is not None
-        return looks.given(request, look, make, 1.0).content
+        return fragment_cache.given(request, look, make, 1.0).content
 
     def more() -> HttpResponse:
         give("more", "vera", "cluster-admin")

@@ -2,10 +2,10 @@
 
 from django.test import Client
 
-from api.console import pace
-from clusterstate import changes
+from api.console import throughput
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.queries.pace import Minute, last_hour
+from clusterstate.change_log import changes
+from clusterstate.queries.pods.pace import Minute, last_hour
 from tests.clock import NOW, after
 from tests.clusterstate.support import create_node, new_pod
 from tests.console.conftest import text
@@ -31,13 +31,13 @@ def test_minutes_tell_how_many_pods_got_a_node_and_after_how_long(db: None) -> N
 
 def test_pictures_stay_within_their_frame() -> None:
     minutes = [Minute(after(-3600), 1, 0, 0), Minute(after(-60), 500, 5, 1e6)]
-    for shapes in (pace.throughput(minutes, NOW), pace.waits(minutes, NOW)):
+    for shapes in (throughput.throughput(minutes, NOW), throughput.waits(minutes, NOW)):
         for one in shapes:
-            assert 0 <= one.x <= pace.WIDTH
-            assert 0 <= one.y <= pace.HEIGHT
-            assert 0 < one.height <= pace.HEIGHT
-    assert pace.throughput(minutes, NOW)[1].height == pace.HEIGHT
-    assert [pace.seconds(one) for one in (0.0384, 1.42, 700)] == ["38 ms", "1.4 s", "12 min"]
+            assert 0 <= one.x <= throughput.WIDTH
+            assert 0 <= one.y <= throughput.HEIGHT
+            assert 0 < one.height <= throughput.HEIGHT
+    assert throughput.throughput(minutes, NOW)[1].height == throughput.HEIGHT
+    assert [throughput.seconds(one) for one in (0.0384, 1.42, 700)] == ["38 ms", "1.4 s", "12 min"]
 
 
 def test_the_part_is_drawn_and_told_in_a_table(operator: Client, nobody: Client) -> None:

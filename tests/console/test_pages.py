@@ -10,7 +10,7 @@ from django.test import Client
 from api.console.reasons import preview_of
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from scheduling.answers import advisor
 from tests.clock import NOW
 from tests.clusterstate.support import manifest, new_pod

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.change_log import changes
 from clusterstate.queries.pods import find_pod_id
 from tests.clock import after, moment
 from tests.clusterstate.support import manifest, node, pod

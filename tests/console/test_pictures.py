@@ -6,8 +6,8 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.fates import fates, places
-from api.console.hindrances import Hindrance, hindrances
+from api.console.outcomes import fates, places
+from api.console.reasons_text import Hindrance, hindrances
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from scheduling.framework.types import histogram_message

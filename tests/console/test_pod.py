@@ -7,10 +7,11 @@ from typing import Any
 
 from django.test import Client
 
-from clusterstate import reservations as reading
-from clusterstate.actions import objects, reservations
-from clusterstate.actions.reservations import NewReservation
+from clusterstate.actions import objects
+from clusterstate.actions.scheduler import reservations
+from clusterstate.actions.scheduler.reservations import NewReservation
 from clusterstate.models import Pod
+from clusterstate.queries.scheduler import reservations as reading
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
 from tests.console.conftest import text

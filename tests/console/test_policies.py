@@ -15,10 +15,11 @@ from api.console import policies
 from api.forms import pages
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import objects, scheduler_configuration
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import trail
+from clusterstate.actions import objects
+from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.past import trail
 from tests.clock import NOW
 from tests.clusterstate.support import create_node, new_pod
 from tests.console.conftest import allow, text

@@ -16,25 +16,20 @@ import time_machine
 from django.test import Client
 
 from api.console import nodes, shared
-from clusterstate.actions import (
-    audit_log,
-    brakes,
-    canaries,
-    decisions,
-    objects,
-    scheduler_configuration,
-)
-from clusterstate.actions.audit_log import Line
-from clusterstate.actions.decisions import Turn
+from clusterstate.actions import brakes, objects
+from clusterstate.actions.past import audit_log
+from clusterstate.actions.past.audit_log import Line
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.decisions import of_pod
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import trail
-from clusterstate.queries.brakes import Share
-from clusterstate.queries.fleet import FleetNode
+from clusterstate.actions.scheduler import canaries, decisions, scheduler_configuration
+from clusterstate.actions.scheduler.decisions import Turn
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.queries.evictions.brakes import Share
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.past import trail
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler.decisions import of_pod
 from scheduling.controllers.evictions import timers
-from scheduling.engine.record import Body
+from scheduling.engine.reference.record import Body
 from tests import roundtrips
 from tests.clock import NOW, after, moment
 from tests.clusterstate.support import bind, create_node, new_pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.console.shared import EVERY_SECONDS, Shared
-from clusterstate.objects.errors import ServiceUnavailable
+from clusterstate.objects.values.errors import ServiceUnavailable
 
 
 class World:

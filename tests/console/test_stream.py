@@ -10,7 +10,7 @@ from django.test import Client
 
 from api.console import stream
 from api.console.stream import Digest, Tape
-from clusterstate import changes, wake
+from clusterstate.change_log import changes, wake
 from tests.clusterstate.support import bind, create_node, new_pod
 from tests.console.conftest import text
 

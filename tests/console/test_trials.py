@@ -12,9 +12,9 @@ import time_machine
 from django.test import Client
 
 from api.console import comparisons
-from clusterstate import decisions
-from clusterstate.actions import canaries, scheduler_configuration
-from clusterstate.queries.canaries import find_canary
+from clusterstate.actions.scheduler import canaries, scheduler_configuration
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.canaries import find_canary
 from scheduling.answers import advisor
 from scheduling.answers.effective import differences, effective
 from scheduling.scenarios import policies

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from clusterstate.objects import reading
-from clusterstate.queries.plans import find_plan, latest_plans
+from clusterstate.objects.wire import reading
+from clusterstate.queries.scheduler.plans import find_plan, latest_plans
 from tests.clusterstate.support import create_node, manifest
 from tests.console.conftest import text
 from tests.console.test_change import CHANGE, form_of, owned

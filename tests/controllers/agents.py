@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from clusterstate.actions import objects
-from clusterstate.objects import document
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.values import document
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from tests.controllers.support import NOW, bind, make_node
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects import document
+from clusterstate.objects.values import document
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
 from scheduling.controllers.workloads import deployment_status, replica_set_rules

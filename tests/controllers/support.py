@@ -3,16 +3,16 @@
 import datetime as dt
 from typing import Any
 
-from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.actions.evictions import Fired
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.stored import Stored
-from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.change_log import changes
+from clusterstate.queries.evictions.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.controllers.evictions import firing, timers
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.processes import landings
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after

@@ -5,13 +5,18 @@ import pytest
 from clusterstate.actions import brakes as actions
 from clusterstate.actions.pods.evict import evict_on_request
 from clusterstate.admission.request import NOBODY
-from clusterstate.objects import causes
-from clusterstate.objects.errors import NotFound, TooManyRequests
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import provenance, trail
-from clusterstate.queries.brakes import brakes, count_asked, limits
-from clusterstate.queries.eviction_timers import due_taints, next_due, unforeseen, waiting_timers
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import causes
+from clusterstate.objects.values.errors import NotFound, TooManyRequests
+from clusterstate.queries.evictions.brakes import brakes, count_asked, limits
+from clusterstate.queries.evictions.eviction_timers import (
+    due_taints,
+    next_due,
+    unforeseen,
+    waiting_timers,
+)
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.past import provenance, trail
 from scheduling.controllers.evictions import brake, firing, timers
 from scheduling.processes import landings
 from tests.clock import after

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from scheduling.controllers.budgets.rules import (
     Budget,
     budget_status,

@@ -4,8 +4,8 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.objects.errors import TooManyRequests
-from clusterstate.queries.eviction_timers import DURING_EXECUTION, waiting_timers
+from clusterstate.objects.values.errors import TooManyRequests
+from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, waiting_timers
 from clusterstate.queries.objects import get_manifest
 from scheduling.answers import questions
 from scheduling.controllers.budgets import statuses

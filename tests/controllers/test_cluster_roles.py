@@ -4,10 +4,11 @@ import pytest
 
 from clusterstate.access import authorizer
 from clusterstate.access.rules import rules_of
-from clusterstate.actions import default_roles, objects
-from clusterstate.objects import managed_fields
-from clusterstate.objects.actor import controller
-from clusterstate.objects.kinds import KINDS
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import default_roles
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.actor import controller
+from clusterstate.objects.wire import managed_fields
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import cluster_roles, manager
 from tests.clock import NOW, after

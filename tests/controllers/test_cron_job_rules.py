@@ -1,6 +1,6 @@
 """The rules of CronJobs, after pkg/controller/cronjob of Kubernetes 1.36."""
 
-from clusterstate.objects import document
+from clusterstate.objects.values import document
 from scheduling.controllers.workloads import cron_job_rules as rules
 from tests.clock import NOW, after
 

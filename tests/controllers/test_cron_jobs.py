@@ -2,12 +2,12 @@
 
 import pytest
 
-from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.objects import moments
-from clusterstate.objects.cron import Schedule
-from clusterstate.queries.lists import list_page
+from clusterstate.database import sql
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.cron import Schedule
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.workloads import cron_job_rules as rules
 from scheduling.controllers.workloads import cron_jobs, follower
 from scheduling.controllers.workloads.control import reference

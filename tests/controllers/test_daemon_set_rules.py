@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from clusterstate.objects.node import Taint
+from clusterstate.objects.values.node import Taint
 from scheduling.controllers.workloads import daemon_set_rules as rules
 from scheduling.controllers.workloads import revision_rules
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode, Verdict

@@ -4,8 +4,8 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import deployment_records as records

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 
-from clusterstate import aside, locks, sql
-from clusterstate.actions import aside as setting_aside
+from clusterstate.actions.loops import aside as setting_aside
+from clusterstate.database import locks, sql
+from clusterstate.health import aside
 from tests.controllers.support import NOW, make_node
 from tests.waiting import until
 

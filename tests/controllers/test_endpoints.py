@@ -3,8 +3,8 @@
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage
 from scheduling.controllers.endpoints import follower
 from scheduling.controllers.endpoints.slices import CONTROLLER, SERVICE_NAME

@@ -2,11 +2,11 @@
 
 import pytest
 
-from clusterstate import sql
-from clusterstate.actions import bootstrap
-from clusterstate.queries.eviction_timers import timer_totals
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.database import sql
+from clusterstate.queries.evictions.eviction_timers import timer_totals
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.evictions import firing, timekeeper, timers, workers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
 from tests.roundtrips import counted

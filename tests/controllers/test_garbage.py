@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 from django.db import OperationalError, transaction
 
-from clusterstate import aside, changes, dependents, memory, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.objects.errors import NotFound
-from clusterstate.queries.controllers import pending_work
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object, find_object, get_manifest
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.health import aside
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import pending_work
+from clusterstate.queries.objects import decode_object, dependents, find_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage, manager
 from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects import document
+from clusterstate.objects.values import document
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
 from scheduling.controllers.workloads.job_indexes import Indexes

@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.objects import document
+from clusterstate.objects.values import document
 from clusterstate.queries.objects import find_object, get_manifest
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import follower

@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from django.db import DatabaseError, connection
 
-from clusterstate import sql
-from clusterstate.actions import controller_state, objects, usage
-from clusterstate.queries.lists import list_page
+from clusterstate.actions import objects
+from clusterstate.actions.agents import usage
+from clusterstate.actions.loops import controller_state
+from clusterstate.database import sql
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import (
     cluster_roles,
     garbage,

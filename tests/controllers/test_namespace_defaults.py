@@ -2,11 +2,12 @@
 
 import pytest
 
-from clusterstate import sql
-from clusterstate.actions import bootstrap, namespaces, objects
-from clusterstate.admission.namespace_lifecycle import IMMORTAL
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.kinds import KINDS
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap, namespaces
+from clusterstate.admission.plugins.namespace_lifecycle import IMMORTAL
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import Forbidden
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager, namespace_defaults
 from scheduling.controllers.endpoints import follower as endpoints

@@ -4,11 +4,12 @@ import datetime as dt
 
 import pytest
 
-from clusterstate import changes, memory
 from clusterstate.actions import objects
-from clusterstate.objects.document import format_time
-from clusterstate.queries.lists import list_page
+from clusterstate.change_log import changes
+from clusterstate.objects.values.document import format_time
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.nodes import lifecycle
 from tests.controllers.support import (
     NOW,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.node_taints import NOT_READY, UNREACHABLE
+from clusterstate.objects.rules.node_taints import NOT_READY, UNREACHABLE
+from clusterstate.objects.values.node import Node
 from scheduling.controllers.nodes.lifecycle_rules import (
     Settings,
     TokenBucket,

@@ -6,11 +6,11 @@ from urllib.parse import quote
 import pytest
 from django.db import OperationalError, connection
 
-from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.lists import list_page
+from clusterstate.database import sql
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.workloads import follower as workloads
 from tests.clusterstate.part import Part

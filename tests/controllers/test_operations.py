@@ -5,11 +5,12 @@ import threading
 import pytest
 from django.db import transaction
 
-from clusterstate import sql
-from clusterstate.actions import objects, plans, stored_rows
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.plans import DONE, find_plan
+from clusterstate.actions import objects, plans
+from clusterstate.actions.writing import stored_rows
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.plans import DONE, find_plan
 from scheduling.controllers import operations
 from tests.builders import make_pod
 from tests.clock import NOW

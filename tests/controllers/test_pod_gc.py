@@ -3,14 +3,16 @@
 import pytest
 from django.db import connection
 
-from clusterstate import aside, changes, locks, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import with_condition
-from clusterstate.queries.controllers import pending_work
-from clusterstate.queries.lists import list_page
+from clusterstate.change_log import changes
+from clusterstate.database import locks, sql
+from clusterstate.health import aside
+from clusterstate.queries.loops.controllers import pending_work
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import pod_overlay
 from scheduling.controllers import manager
 from scheduling.controllers.nodes import lifecycle
@@ -79,7 +81,7 @@ def test_pods_of_a_deleted_node_fail_and_go(settings):
 
 
 def _text(change):
-    from clusterstate.objects import document
+    from clusterstate.objects.values import document
 
     slots = pod_overlay(
         change.node_name, change.scheduled_at, change.unschedulable, change.eviction

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import qos_class
+from clusterstate.objects.rules.resources import qos_class
+from clusterstate.objects.values.pod import Pod
 from scheduling.controllers.nodes.pressure_rules import (
     Pressure,
     Usage,

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection
 
-from clusterstate import dependents
 from clusterstate.actions import objects
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import Owner
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object, find_object, get_manifest
+from clusterstate.objects.rules.ownership import Owner
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import decode_object, dependents, find_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.workloads import classes_in, pods_of_classes
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.workloads import classes_in, pods_of_classes
 from scheduling.controllers import garbage
 from scheduling.controllers.endpoints.pods import Pods
 from scheduling.controllers.workloads import follower as workloads

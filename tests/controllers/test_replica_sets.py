@@ -3,11 +3,11 @@
 import pytest
 from django.db import connection
 
-from clusterstate import locks
 from clusterstate.actions import objects
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.queries.lists import list_page
+from clusterstate.database import locks
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import claims

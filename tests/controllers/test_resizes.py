@@ -5,20 +5,22 @@ from typing import Any
 
 import pytest
 
-from clusterstate import changes, sql
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
-from clusterstate.actions.stored import Stored
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import resizes as waiting_resizes
-from clusterstate.queries.controllers import pending_work
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.loops.controllers import pending_work
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods import resizes as waiting_resizes
 from scheduling.controllers import resizes
 from scheduling.engine.queue.pending import Backoff
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers.support import NOW, make_pod, schedule

@@ -3,12 +3,12 @@
 import pytest
 from django.test import override_settings
 
-from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.admission.runtime_class import WAIT_GATE
-from clusterstate.queries.lists import list_page
+from clusterstate.admission.plugins.runtime_class import WAIT_GATE
+from clusterstate.database import sql
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import runtime_classes
 from tests.controllers.support import NOW, after, make_pod

@@ -3,8 +3,8 @@
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import follower
 from tests.controllers.agents import make_agent, pods, report, run_all

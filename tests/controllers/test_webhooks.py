@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
-from clusterstate import changes, sql, steady_clock
-from clusterstate.actions import brakes, history, objects, plans, webhooks
+from clusterstate.actions import brakes, objects, plans, webhooks
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.objects.actor import KUBE_SCHEDULER, acting
-from clusterstate.objects.webhook_targets import parse
-from clusterstate.queries import webhooks as queries
-from clusterstate.queries.brakes import ZONE, Share
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.rules.webhook_targets import parse
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acting
+from clusterstate.processes import steady_clock
+from clusterstate.queries.evictions.brakes import ZONE, Share
+from clusterstate.queries.people import webhooks as queries
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.webhooks import client, delivery
 from tests.clock import NOW

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from scheduling.engine import fast_lane, row_program
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.preemption import row_program
 
 _ALL = (fast_lane, row_program)
 

@@ -1,9 +1,9 @@
 """A copied snapshot decides as the original does, and neither sees the other's changes."""
 
-from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.cycle import Options, schedule_batch, schedule_pod
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import Options, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from tests.builders import make_node, make_pod
 from tests.harness import kubernetes_framework, to_place
 

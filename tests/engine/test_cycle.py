@@ -5,10 +5,16 @@ from collections import Counter
 import msgspec
 import pytest
 
-from scheduling.engine.cycle import Options, PodToPlace, draw_below, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import (
+    Options,
+    PodToPlace,
+    draw_below,
+    schedule_batch,
+    schedule_pod,
+)
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.runtime import Framework
 from scheduling.plugins.catalogue import build_framework
 from tests.builders import PodBuilder, make_node, make_pod

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from scheduling.engine import row_program
-from scheduling.engine.cycle import (
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.deciding import Decider
+from scheduling.engine.preemption import row_program
+from scheduling.engine.reference.cycle import (
     Options,
     PodToPlace,
     assume_or_nominate,
     schedule_batch,
     schedule_pod,
 )
-from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import Decision
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import Service
-from scheduling.engine import fast_lane, lines, plans
-from scheduling.engine.compiling import Compiled
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import Service
 from scheduling.engine.deciding import Decider
-from scheduling.engine.record import LARGEST_BODY, pack, unpack
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.run import Run
+from scheduling.engine.fast import fast_lane, lines, plans
+from scheduling.engine.fast.compiling import Compiled
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.record import LARGEST_BODY, pack, unpack
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState, FilterResult, Locality
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.types import PodInfo

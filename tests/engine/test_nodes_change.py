@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterstate.objects.node import Node
-from scheduling.engine import fast_lane
-from scheduling.engine.compiling import Compiled
-from scheduling.engine.fast_lane import FastLane
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.node import Node
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.fast.compiling import Compiled
+from scheduling.engine.fast.fast_lane import FastLane
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.types import PodInfo
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.engine import lanes

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from tests.builders import make_node, make_pod
 from tests.strategies import by_chance
 

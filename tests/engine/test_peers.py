@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.objects.workloads import ReplicaSet, Service
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from clusterstate.objects.values.workloads import ReplicaSet, Service
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.reach import anchors, anchors_of, term_anchors
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.pod_topology_spread import PodTopologySpread

@@ -12,13 +12,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from clusterstate.objects.workloads import PodDisruptionBudget
-from scheduling.engine import row_program
-from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_batch, schedule_pod
+from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.row_program import RowPrograms
+from scheduling.engine.preemption import row_program
+from scheduling.engine.preemption.row_program import RowPrograms
+from scheduling.engine.reference.cycle import (
+    Options,
+    PodToPlace,
+    diagnose,
+    schedule_batch,
+    schedule_pod,
+)
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration import PluginUse
 from scheduling.framework.interface import CycleState, FilterResult
 from scheduling.framework.runtime import Framework

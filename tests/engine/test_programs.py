@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import Service
-from scheduling.engine import counter_columns, fast_lane
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import Service
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import Decision
-from scheduling.engine.record import pack
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.run import Run
+from scheduling.engine.fast import counter_columns, fast_lane
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.decision import Decision
+from scheduling.engine.reference.record import pack
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState, FilterResult, Locality
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.runtime import Framework

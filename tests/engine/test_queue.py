@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sort
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
+from scheduling.framework.configuration.plugin_args import MOST_AGE_POINTS
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
-from scheduling.framework.plugin_args import MOST_AGE_POINTS
 from tests.forms import many
 
 PLAIN = msgspec.convert({}, Pod)

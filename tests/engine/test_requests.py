@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.pod import Pod
-from scheduling.engine import requests
-from scheduling.engine.lane_profile import Profile
-from scheduling.engine.lines import Lines
-from scheduling.engine.requests import Requests
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.fast import requests
+from scheduling.engine.fast.lane_profile import Profile
+from scheduling.engine.fast.lines import Lines
+from scheduling.engine.fast.requests import Requests
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.types import PodInfo
 from tests.builders import make_node, make_pod
 from tests.forms import many

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from scheduling.engine import counter_columns, fast_lane
-from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.record import pack, unpack
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.run import Run
+from scheduling.engine.fast import counter_columns, fast_lane
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, draws, mix, schedule_batch
+from scheduling.engine.reference.decision import Decision, Decisions
+from scheduling.engine.reference.record import pack, unpack
 from scheduling.engine.snapshot import Snapshot, touched
+from scheduling.engine.snapshot.requirements import from_pod
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
@@ -458,7 +458,7 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
     """With NUMBA_DISABLE_JIT=1 the very functions run that are compiled otherwise."""
     program = (
         "from types import FunctionType\n"
-        "from scheduling.engine import fast_lane as lane\n"
+        "from scheduling.engine.fast import fast_lane as lane\n"
         "from tests.engine.test_runs import small_case, facts_of\n"
         "assert lane.warm()\n"
         "from scheduling.engine.compiled import loop\n"

@@ -7,14 +7,14 @@ from typing import Literal
 import msgspec
 import pytest
 
-from clusterstate.objects.pod import Pod
-from scheduling.engine import fast_lane
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.run import Run
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.plugin_args import (
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.plugin_args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     ResourceSpec,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import ReplicaSet, Service
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import ReplicaSet, Service
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import (
     KEPT_FOR_NODES,
@@ -20,6 +19,7 @@ from scheduling.engine.snapshot.nodes import (
     ZONE_LABELS,
     TooManyResources,
 )
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.reach import Reach
 from scheduling.framework.types import PodInfo
 from tests import strategies

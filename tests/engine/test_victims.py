@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from clusterstate.objects.workloads import PodDisruptionBudget
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.row_program import RowPrograms
+from clusterstate.objects.values.workloads import PodDisruptionBudget
+from scheduling.engine.preemption.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState
 from scheduling.framework.types import PodInfo, Victims
 from tests.builders import make_node, make_pod

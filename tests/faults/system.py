@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 from clusterstate.local import parts, places
 from tests import prepared
 from tests.faults.clock import Clock

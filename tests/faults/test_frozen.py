@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate import locks
+from clusterstate.database import locks
 from clusterstate.local import places
 from tests import faults
 from tests.forms import few

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clusterstate import lineage
+from clusterstate.change_log import lineage
 from clusterstate.local import embedded, places
 from tests import faults
 from tests.clusterstate.part import Part

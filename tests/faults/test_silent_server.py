@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg.errors import ConnectionTimeout
 
+from clusterstate.database.postgres.base import Session
 from clusterstate.local import embedded
-from clusterstate.postgres.base import Session
 from tests import faults
 from tests.faults.freezing import frozen
 from tests.faults.proxy import Proxy

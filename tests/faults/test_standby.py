@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 from tests import faults
 from tests.faults.test_frozen import SLACK, first_words, place, post, refused, stopped
 from tests.forms import many

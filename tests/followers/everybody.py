@@ -21,16 +21,18 @@ from api.console import urls as console
 from api.server import metrics
 from api.stowage import decision_search
 from api.streaming import events_stream, hub, state_metrics
-from clusterstate import changes, sql
-from clusterstate.actions import past, seals
-from clusterstate.objects.actor import acting
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.eviction_timers import unforeseen
-from clusterstate.queries.lists import list_page
+from clusterstate.actions import past
+from clusterstate.actions.scheduler import seals
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values.actor import acting
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.evictions.eviction_timers import unforeseen
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling import controllers
 from scheduling.answers import questions, registry
 from scheduling.controllers import manager, operations

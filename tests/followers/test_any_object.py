@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from api import clock
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager
 from tests.admin.conftest import person

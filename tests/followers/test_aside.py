@@ -6,12 +6,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.server import health, metrics
 from api.streaming import streams
-from clusterstate import aside as reads
-from clusterstate import changes, memory, sql
-from clusterstate.actions import aside, controller_state, objects
-from clusterstate.actions.aside import Which
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries.controllers import pending_work
+from clusterstate.actions import objects
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.health import aside as reads
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import pending_work
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import manager
 from scheduling.controllers.budgets import statuses

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from api import clock
-from clusterstate.actions import node_heartbeats
+from clusterstate.actions.agents import node_heartbeats
 from clusterstate.queries.objects import decode_object, find_object
 from tests.admin.conftest import person
 from tests.api.conftest import Api, make_token

@@ -2,7 +2,8 @@
 
 import pytest
 
-from clusterstate import memory, sql
+from clusterstate.database import sql
+from clusterstate.processes import memory
 from scheduling.answers import registry
 from tests.admin.conftest import person
 from tests.controllers.support import after, make_node, make_pod, set_taints, taint, tolerates

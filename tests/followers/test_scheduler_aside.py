@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from django.db import DatabaseError
 
-from clusterstate import sql
+from clusterstate.database import sql
 from scheduling.worker import loop
 from tests.controllers.support import make_node, make_pod, pod, tolerate_too, tolerates
 from tests.followers.test_aside import kept, spoil, told_of

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.errors import Invalid
+from clusterstate.objects.values.errors import Invalid
 from scheduling.framework.configuration import EXTENSION_POINTS, PluginInfo
-from scheduling.framework.documents import default_configuration, load
+from scheduling.framework.configuration.documents import default_configuration, load
 from scheduling.plugins.catalogue import build_framework
 from tests.forms import many
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from scheduling.framework.events import (
     NOTHING,
     Action,

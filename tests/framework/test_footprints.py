@@ -3,16 +3,16 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clusterstate.objects.footprint import counter_id
-from clusterstate.objects.labels import (
+from clusterstate.objects.rules.footprint import counter_id
+from clusterstate.objects.values.labels import (
     Selector,
     parse_selector,
     selector_from_label_selector,
     selector_from_set,
 )
-from clusterstate.objects.pod import LabelSelector, SelectorRequirement
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.pod import LabelSelector, SelectorRequirement
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.footprints import footprint_of, term_counter
 from tests.builders import make_pod
 from tests.harness import kubernetes_framework

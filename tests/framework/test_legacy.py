@@ -2,8 +2,8 @@
 
 import pytest
 
-from clusterstate.objects.errors import Invalid
-from scheduling.framework.documents import default_configuration, load
+from clusterstate.objects.values.errors import Invalid
+from scheduling.framework.configuration.documents import default_configuration, load
 from tests.framework.test_configuration import ADDED_AFFINITY, only, wrong
 
 

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from clusterstate.objects import scheduling_class
-from clusterstate.objects.pod import Pod
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.reference.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult
 from scheduling.framework.outcomes import PluginFailed

@@ -2,11 +2,11 @@
 
 import pytest
 
-from clusterstate import memory
 from clusterstate.actions import evictions, objects
-from clusterstate.queries.eviction_timers import waiting_timers
-from clusterstate.queries.lists import list_page
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.evictions import timers
 from tests.clock import moment

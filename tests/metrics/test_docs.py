@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.forms import exposition
 from api.server import metrics, room
-from clusterstate.metrics import families
-from clusterstate.queries.state_families import FAMILIES as STATE
+from clusterstate.queries.loops.state_families import FAMILIES as STATE
+from clusterstate.telemetry.metrics import families
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.forms import exposition
 from api.server import metrics
-from clusterstate.metrics import families
+from clusterstate.telemetry.metrics import families
 from tests.metrics.kubernetes import PROGRAMS
 
 _PREFIXES = ("apiserver_", "scheduler_", "kube_", "process_", "stowage_")

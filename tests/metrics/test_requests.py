@@ -6,7 +6,7 @@ import pytest
 
 from api import routes
 from api.server import metrics
-from clusterstate.metrics import families
+from clusterstate.telemetry.metrics import families
 
 TABLE = [
     # method, path, apply, verb, group, version, resource, subresource, scope

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterstate.actions import bootstrap, objects
-from clusterstate.metrics import families
-from scheduling.framework.documents import default_configuration
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.telemetry.metrics import families
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clusterstate.actions import bootstrap, objects
-from clusterstate.queries import state_metrics
-from clusterstate.queries.state_families import FAMILIES
-from clusterstate.queries.state_metrics import Selection
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.queries.loops import state_metrics
+from clusterstate.queries.loops.state_families import FAMILIES
+from clusterstate.queries.loops.state_metrics import Selection
 from tests.clock import NOW
 from tests.controllers.support import bind, make_node, make_pod, pod_manifest
 from tests.creating import create_pod

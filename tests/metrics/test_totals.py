@@ -9,11 +9,11 @@ from django.db import DatabaseError, connection, transaction
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.server import metrics
-from clusterstate import sql
-from clusterstate.actions import archives, housekeeping
-from clusterstate.actions import metrics as actions
-from clusterstate.metrics import apiserver, families
-from clusterstate.queries import metrics as queries
+from clusterstate.actions.loops import metrics as actions
+from clusterstate.actions.past import archives, housekeeping
+from clusterstate.database import sql
+from clusterstate.queries.loops import metrics as queries
+from clusterstate.telemetry.metrics import apiserver, families
 from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -143,8 +143,8 @@ import django
 django.setup()
 from django.db import connection
 connection.settings_dict["NAME"] = sys.argv[1]
-from clusterstate.actions import metrics
-from clusterstate.metrics import apiserver
+from clusterstate.actions.loops import metrics
+from clusterstate.telemetry.metrics import apiserver
 apiserver.watch_events.of("", "v1", "pods").add(5)
 apiserver.long_running.of("WATCH", "", "v1", "pods", "", "cluster", "apiserver").up()
 metrics.add()

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families
 
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
 from tests.api.conftest import make_token
 from tests.clock import NOW
 from tests.live import free_ports

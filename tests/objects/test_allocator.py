@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from clusterstate.objects.dra.allocated import AllocatedState, allocated_state
 from clusterstate.objects.dra.allocator import Allocator
 from clusterstate.objects.dra.slices import NodeView, SliceView
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 NODE = NodeView("node-1", {})
 CLASSES = {"any": {"metadata": {"name": "any"}, "spec": {}}}

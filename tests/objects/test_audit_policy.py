@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects import audit_policy
-from clusterstate.objects.audit_policy import PolicyError, Wanted
+from clusterstate.objects.rules import audit_policy
+from clusterstate.objects.rules.audit_policy import PolicyError, Wanted
 
 HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 

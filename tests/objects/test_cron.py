@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clusterstate.objects.cron import Schedule
+from clusterstate.objects.values.cron import Schedule
 
 
 def at(text):

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clusterstate.objects.disruption import charge, is_exempt
-from clusterstate.objects.errors import Forbidden, TooManyRequests
+from clusterstate.objects.rules.disruption import charge, is_exempt
+from clusterstate.objects.values.errors import Forbidden, TooManyRequests
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPENT = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects import document, scheduling_class
-from clusterstate.objects.document import SLOT, Overlay
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values import document
+from clusterstate.objects.values.document import SLOT, Overlay
+from clusterstate.objects.values.pod import Pod
 from tests.forms import many
 
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC).replace(tzinfo=None)

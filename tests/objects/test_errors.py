@@ -1,6 +1,12 @@
 """What a refusal says of wrong fields, however many and however long they are."""
 
-from clusterstate.objects.errors import INVALID, MOST_TOLD, NOT_SUPPORTED, FieldError, Invalid
+from clusterstate.objects.values.errors import (
+    INVALID,
+    MOST_TOLD,
+    NOT_SUPPORTED,
+    FieldError,
+    Invalid,
+)
 
 
 def test_every_wrong_field_is_named():

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import eviction
-from clusterstate.objects.matching import find_untolerated
-from clusterstate.objects.matching import tolerates as tolerates_
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Toleration
+from clusterstate.objects.rules import eviction
+from clusterstate.objects.rules.matching import find_untolerated
+from clusterstate.objects.rules.matching import tolerates as tolerates_
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Toleration
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_AGO = T0 - timedelta(days=365)

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from clusterstate.admission.warnings import warnings_for
-from clusterstate.objects import silent_fields
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
-from clusterstate.objects.silent_fields import SILENT, SILENT_LABELS
+from clusterstate.objects.registry import silent_fields
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.registry.silent_fields import SILENT, SILENT_LABELS
 from tests.live import ROOT
 from tests.objects import field_table
 

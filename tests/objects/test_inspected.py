@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from clusterstate.objects import inspected
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.registry import inspected
+from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
 
 
 def test_a_type_consists_of_what_msgspec_says_of_it_alone() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects.int_or_percent import is_zero, percent_of, scaled
+from clusterstate.objects.values.int_or_percent import is_zero, percent_of, scaled
 
 
 @pytest.mark.parametrize(

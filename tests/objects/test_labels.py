@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.admission.validation.metadata import validate_label_selector
-from clusterstate.objects import labels
-from clusterstate.objects.errors import INVALID, FieldError
-from clusterstate.objects.pod import LabelSelector, SelectorRequirement
+from clusterstate.admission.validation.core.metadata import validate_label_selector
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.errors import INVALID, FieldError
+from clusterstate.objects.values.pod import LabelSelector, SelectorRequirement
 
 KEYS = st.sampled_from(["app", "tier", "example.com/zone"])
 VALUES = st.sampled_from(["", "a", "b", "c", "7", "010", "10"])

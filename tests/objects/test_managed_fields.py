@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects import field_sets, managed_fields
-from clusterstate.objects.errors import Conflict
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.managed_fields import Manager
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import Conflict
+from clusterstate.objects.wire import field_sets, managed_fields
+from clusterstate.objects.wire.managed_fields import Manager
 from tests.clock import NOW
 from tests.forms import many
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import matching
-from clusterstate.objects.matching import NodeSelectorMatcher, PreferredTerms
-from clusterstate.objects.meta import ObjectMeta
-from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.pod import (
+from clusterstate.objects.rules import matching
+from clusterstate.objects.rules.matching import NodeSelectorMatcher, PreferredTerms
+from clusterstate.objects.values.meta import ObjectMeta
+from clusterstate.objects.values.node import Node, Taint
+from clusterstate.objects.values.pod import (
     Affinity,
     NodeAffinity,
     NodeSelector,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clusterstate.objects import moments
-from clusterstate.objects.document import format_time
-from clusterstate.objects.moments import FIRST, NEVER
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.moments import FIRST, NEVER
 
 ZONES = st.integers(-24 * 60 + 1, 24 * 60 - 1).map(lambda m: timezone(timedelta(minutes=m)))
 MOMENTS = st.builds(lambda at, zone: at.replace(tzinfo=zone), st.datetimes(), ZONES)

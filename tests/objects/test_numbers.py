@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from clusterstate.objects.numbers import natural
+from clusterstate.objects.values.numbers import natural
 from tests.live import ROOT
 
 
@@ -25,18 +25,18 @@ def test_nothing_else_is(text):
 
 
 OTHERS = {
-    "clusterstate/admission/validation/formats.py": "the module ipaddress judges prefix lengths",
-    "clusterstate/heartbeats.py": "numbers of processes",
+    "clusterstate/admission/validation/core/formats.py": "the module ipaddress judges prefix lengths",
+    "clusterstate/health/heartbeats.py": "numbers of processes",
     "clusterstate/local/reach.py": "numbers of processes",
-    "clusterstate/objects/document.py": "documents that the service wrote",
-    "clusterstate/objects/numbers.py": "here",
-    "clusterstate/objects/quantity.py": "the exponent, which has a sign",
-    "clusterstate/objects/reading.py": "YAML has its own numbers",
+    "clusterstate/objects/values/document.py": "documents that the service wrote",
+    "clusterstate/objects/values/numbers.py": "here",
+    "clusterstate/objects/values/quantity.py": "the exponent, which has a sign",
+    "clusterstate/objects/wire/reading.py": "YAML has its own numbers",
     "scheduling/controllers/endpoints/targets.py": "valid ports",
     "scheduling/controllers/webhooks/client.py": "answers of others",
     "scheduling/controllers/workloads/job_indexes.py": "lists of intervals",
     "scheduling/controllers/workloads/stateful_set_rules.py": "valid names",
-    "scheduling/framework/extenders.py": "fractions",
+    "scheduling/framework/configuration/extenders.py": "fractions",
 }
 
 

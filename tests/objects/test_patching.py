@@ -5,10 +5,11 @@ from copy import deepcopy
 
 import pytest
 
-from clusterstate.objects import patching, wire_types
-from clusterstate.objects.errors import BadRequest, TooLarge
-from clusterstate.objects.patching import PatchNotApplicable
-from clusterstate.objects.reading import is_deeper
+from clusterstate.objects.registry import wire_types
+from clusterstate.objects.values.errors import BadRequest, TooLarge
+from clusterstate.objects.wire import patching
+from clusterstate.objects.wire.patching import PatchNotApplicable
+from clusterstate.objects.wire.reading import is_deeper
 
 
 def strategic(original, patch, wire_type=wire_types.Pod):

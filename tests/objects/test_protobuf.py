@@ -14,10 +14,16 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, un
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import protobuf
-from clusterstate.objects.protobuf import TooManyValues, UnknownKind, decode, encode, encode_text
-from clusterstate.objects.protobuf_fields import MESSAGES
-from clusterstate.objects.protobuf_values import Malformed, with_length
+from clusterstate.objects.wire import protobuf
+from clusterstate.objects.wire.protobuf import (
+    TooManyValues,
+    UnknownKind,
+    decode,
+    encode,
+    encode_text,
+)
+from clusterstate.objects.wire.protobuf_fields import MESSAGES
+from clusterstate.objects.wire.protobuf_values import Malformed, with_length
 
 KINDS = sorted(
     name

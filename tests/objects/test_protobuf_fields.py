@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from clusterstate.objects import protobuf_fields
+from clusterstate.objects.wire import protobuf_fields
 from tools import generate_wire_types
 
 VALUES = {

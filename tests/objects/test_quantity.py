@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import quantity
-from clusterstate.objects.quantity import (
+from clusterstate.objects.values import quantity
+from clusterstate.objects.values.quantity import (
     BINARY_SI,
     DECIMAL_EXPONENT,
     DECIMAL_SI,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects import quantity_places, templates
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry import quantity_places
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.rules import templates
 
 
 def _pod(cpu: Any, *names: str) -> dict[str, Any]:

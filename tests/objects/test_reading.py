@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects import reading
-from clusterstate.objects.errors import BadRequest, TooLarge
+from clusterstate.objects.values.errors import BadRequest, TooLarge
+from clusterstate.objects.wire import reading
 from tests.forms import many
 
 DEEP = 200_000
@@ -71,8 +71,8 @@ def test_no_depth_of_yaml_ends_the_process():
     """In a process of its own, with a small stack, since the old way of reading died of it."""
     code = (
         "import resource, threading\n"
-        "from clusterstate.objects import reading\n"
-        "from clusterstate.objects.errors import BadRequest\n"
+        "from clusterstate.objects.wire import reading\n"
+        "from clusterstate.objects.values.errors import BadRequest\n"
         "threading.stack_size(256 << 10)\n"
         "done = []\n"
         "def read():\n"

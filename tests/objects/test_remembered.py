@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterstate.objects.remembered import remembered
+from clusterstate.objects.values.remembered import remembered
 from tests.live import ROOT
 
 OURS = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import resources
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import PodResourcesOptions
+from clusterstate.objects.rules import resources
+from clusterstate.objects.rules.resources import PodResourcesOptions
+from clusterstate.objects.values.pod import Pod
 
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "example.com/gpu"]),

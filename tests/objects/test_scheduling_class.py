@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
-from clusterstate.objects import resources, scheduling_class
-from clusterstate.objects.pod import Pod
-from scheduling.engine.requirements import from_class
+from clusterstate.objects.rules import resources, scheduling_class
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.snapshot.requirements import from_class
 
 
 def pod(status=None, *, cpu="2", **spec):

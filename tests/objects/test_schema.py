@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import schema, wire_types
-from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.registry import schema, wire_types
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values.errors import BadRequest
 from tools import generate_wire_types
 
 

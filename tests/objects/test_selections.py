@@ -3,9 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import selections
-from clusterstate.objects.labels import NOTHING, selector_from_label_selector, selector_from_set
-from clusterstate.objects.selections import Labelled, Selecting
+from clusterstate.objects.rules import selections
+from clusterstate.objects.rules.selections import Labelled, Selecting
+from clusterstate.objects.values.labels import (
+    NOTHING,
+    selector_from_label_selector,
+    selector_from_set,
+)
 from tests.objects.test_labels import LABELS, SELECTORS
 
 PODS = st.lists(st.builds(Labelled, LABELS, st.integers(1, 3)), max_size=12)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects.shapes import Shape, ShapeError, parse
+from clusterstate.objects.values.shapes import Shape, ShapeError, parse
 
 
 def test_shapes_are_names_with_amounts():

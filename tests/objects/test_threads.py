@@ -5,8 +5,8 @@ import sys
 
 FIRST_USE = """
 import sys, threading
-from clusterstate.objects import schema
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry import schema
+from clusterstate.objects.registry.kinds import ALL_KINDS
 
 sys.setswitchinterval(1e-5)
 barrier = threading.Barrier(4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects.webhook_targets import Allowed, parse
+from clusterstate.objects.rules.webhook_targets import Allowed, parse
 
 
 @pytest.mark.parametrize(

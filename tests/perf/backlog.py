@@ -9,11 +9,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate import collector, sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.change_log import wake
+from clusterstate.database import sql
+from clusterstate.processes import collector
 from scheduling.engine import deciding
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.perf import rehearsal
 from tests.perf.catalogue import by_name

@@ -22,26 +22,24 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from api.console import then as past
-from clusterstate import catalogue, changes, collector, sql
-from clusterstate.actions import (
-    brakes,
-    canaries,
-    decisions,
-    history,
-    objects,
-    scheduler_configuration,
-)
+from api.console import time_travel as past
+from clusterstate import catalogue
+from clusterstate.actions import brakes, objects
 from clusterstate.actions import past as packing
+from clusterstate.actions.past import history
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.decisions import of_pod
-from clusterstate.objects import document
-from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import trail
-from clusterstate.queries.brakes import Share
+from clusterstate.actions.scheduler import canaries, decisions, scheduler_configuration
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
+from clusterstate.processes import collector
+from clusterstate.queries.evictions.brakes import Share
+from clusterstate.queries.past import trail
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.record import Body
+from clusterstate.queries.scheduler.decisions import of_pod
+from scheduling.engine.reference.record import Body
 from tests import roundtrips
 from tests.perf import rehearsal
 from tests.perf.workloads import Manifest, node, pod

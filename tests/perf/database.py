@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from clusterstate import wake
+from clusterstate.change_log import wake
 from clusterstate.local import embedded, places
 
 

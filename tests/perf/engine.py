@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import collector
-from clusterstate.objects import scheduling_class
-from clusterstate.objects.node import Node
-from clusterstate.objects.workloads import Service
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.workloads import Service
+from clusterstate.processes import collector
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_class
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.snapshot.requirements import from_class
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from clusterstate.actions.seals import MOST
-from clusterstate.queries import seals
+from clusterstate.actions.scheduler.seals import MOST
+from clusterstate.queries.scheduler import seals
 from tests.perf import scratch
 from tests.perf.scratch import Scratch
 from tests.perf.workloads import Manifest, node, pod

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from clusterstate.objects import protobuf
+from clusterstate.objects.wire import protobuf
 from tests.perf import scratch
 from tests.perf.scratch import Scratch
 from tests.perf.service import ServiceError

@@ -14,12 +14,13 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import sql
-from clusterstate.actions import history, objects, past
-from clusterstate.objects import document
-from clusterstate.objects.kinds import KINDS
+from clusterstate.actions import objects, past
+from clusterstate.actions.past import history
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
 from clusterstate.queries import past as reading
-from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects.lists import list_page
 from tests.perf import database
 from tests.perf.workloads import Manifest, node, pod
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from clusterstate import sql
+from clusterstate.database import sql
 from clusterstate.models import Node, Pod
 
 

@@ -18,7 +18,7 @@ import psycopg
 import redis
 from django.conf import settings
 
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 from clusterstate.local import places
 from tests import prepared
 from tests.perf.service import Client, ServiceError

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from clusterstate import collector
+from clusterstate.processes import collector
 from scheduling import simulation
 from scheduling.engine import deciding
 from tests.perf.engine import Progress

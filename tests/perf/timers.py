@@ -12,10 +12,11 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.queries.eviction_timers import next_due
+from clusterstate.change_log import wake
+from clusterstate.database import sql
+from clusterstate.queries.evictions.eviction_timers import next_due
 from scheduling.controllers.evictions import timers, workers
 from tests.perf import rehearsal
 from tests.rows import count_timers

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from clusterstate import collector
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.processes import collector
 from scheduling.engine import deciding
-from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.cycle import PodToPlace
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import explanation
 from scheduling.simulation.groups import grouped

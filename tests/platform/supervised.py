@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 from clusterstate.local import embedded, renewal
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
 
 CHILD = """
 import os, pathlib, signal, sys, time
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 def stop(*_):
     with (folder / "stops").open("a") as file:

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate import locks, shards
+from clusterstate.database import locks
+from clusterstate.processes import shards
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "scheduling", "clusterstate")
 # The only writers: actions, and the change log that they append to, with its ceiling and actors.
 WRITERS = (
     "clusterstate/actions/",
-    "clusterstate/actors.py",
-    "clusterstate/changes.py",
-    "clusterstate/lineage.py",
+    "clusterstate/change_log/actors.py",
+    "clusterstate/change_log/changes.py",
+    "clusterstate/change_log/lineage.py",
 )
 WRITING_METHODS = {
     "save",
@@ -203,7 +204,7 @@ def outside_of(package: str, place: Path) -> list[str]:
 PLANTED = {
     "clusterstate/objects/planted.py": "import clusterstate.models\nimport scheduling.tasks\n",
     "scheduling/framework/planted.py": "import scheduling.worker.scheduler\n",
-    "scheduling/engine/planted.py": "import django\nimport clusterstate.sql\n",
+    "scheduling/engine/planted.py": "import django\nimport clusterstate.database.sql\n",
     "scheduling/simulation/planted.py": "import clusterstate.queries.objects\n",
     "scheduling/answers/planted.py": (
         "import scheduling.worker.binder, clusterstate.local, clusterstate.actions\n"
@@ -214,7 +215,7 @@ PLANTED = {
     "scheduling/controllers/workloads/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/scenarios/planted.py": "",
-    "scheduling/plugins/shipped/planted.py": "import scheduling.engine.cycle\n",
+    "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
     "api/planted_too.py": (
@@ -253,7 +254,7 @@ def key_literals(text: str) -> list[str]:
 
 def test_advisory_locks_have_their_keys_in_one_module() -> None:
     places = [path for path in sources() if key_literals(path.read_text())]
-    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/locks.py"]
+    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/database/locks.py"]
     assert key_literals("LOCK = (0x5358 << 48) + 3")  # planted
 
 
@@ -283,7 +284,7 @@ def test_what_a_scheduler_holds_and_reports_under_has_its_number() -> None:
     assert locks.cycle(0) == (0x5358 << 48) + 3
     unnumbered = re.compile(r'stowage:scheduler|("queue":|"-Q",) "scheduling"')
     places = [path for path in sources() if unnumbered.search(path.read_text())]
-    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/shards.py"]
+    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/processes/shards.py"]
 
 
 def test_what_the_web_server_imports_first_needs_no_models() -> None:

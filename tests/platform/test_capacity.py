@@ -34,9 +34,9 @@ STARTED = {
     "api/streaming/rights.py": 1,
     "api/streaming/hub.py": 1,  # the reader; the other one listens to Redis
     "api/console/stream.py": 1,
-    "clusterstate/actions/metrics.py": 1,
-    "clusterstate/sessions.py": 1,
-    "clusterstate/wake.py": 0,
+    "clusterstate/actions/loops/metrics.py": 1,
+    "clusterstate/database/sessions.py": 1,
+    "clusterstate/change_log/wake.py": 0,
     "scheduling/answers/advising.py": "advisor",
     "scheduling/controllers/evictions/timekeeper.py": "timers",
     "scheduling/controllers/evictions/workers.py": "timers",

@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 
 from api import clock
-from clusterstate import sql
 from clusterstate.admin.clock import now as admin_now
+from clusterstate.database import sql
 from tests.clock import NOW, VARIABLE
 from tests.live import ROOT
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from cryptography import x509
 
-from clusterstate import private_files
 from clusterstate.local import credentials
-from clusterstate.objects.addresses import is_for_others
+from clusterstate.objects.values.addresses import is_for_others
+from clusterstate.processes import private_files
 from tests.clock import NOW
 
 

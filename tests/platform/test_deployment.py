@@ -92,7 +92,7 @@ def test_the_port_that_the_host_shows_is_no_setting_of_the_containers() -> None:
 def test_background_services_check_the_heartbeat_they_write() -> None:
     for part in ("web", "console", "scheduler", "timers", "worker", "advisor", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
-        assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.heartbeats"
+        assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.health.heartbeats"
 
 
 def test_services_and_supervisor_run_the_same_commands() -> None:

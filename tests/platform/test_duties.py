@@ -11,10 +11,13 @@ from django.db.backends.signals import connection_created
 from structlog.testing import capture_logs
 
 from api.server import health
-from clusterstate import bulk, progress, sql, steady_clock
-from clusterstate.actions import bootstrap, objects
-from clusterstate.queries.lists import list_page
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.database import bulk, sql
+from clusterstate.health import progress
+from clusterstate.processes import steady_clock
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import manager
 from scheduling.controllers.nodes import lifecycle
 from scheduling.engine import deciding

@@ -7,9 +7,9 @@ from django.contrib.auth.models import Permission
 from django.core.management import call_command
 from django.db import connection, connections
 
-from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.objects.actor import APISERVER, acts_as
+from clusterstate.database import sql
+from clusterstate.objects.values.actor import APISERVER, acts_as
 from tests.clock import NOW
 from tests.emptying import empty_database
 from tests.waiting import until

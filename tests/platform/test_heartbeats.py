@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 from tests.live import ROOT
 from tests.waiting import running, until
 
 BEATING = """
 import sys
 from pathlib import Path
-from clusterstate import heartbeats
+from clusterstate.health import heartbeats
 heartbeats.begin(Path(sys.argv[1]), "worker")
 for line in sys.stdin:
     name, seconds = line.split()
@@ -101,7 +101,7 @@ def test_the_health_check_wants_a_process_and_kills_one_that_hangs(
 ) -> None:
     def check(process: str = "worker") -> int:
         done = subprocess.run(
-            [sys.executable, "-m", "clusterstate.heartbeats"],
+            [sys.executable, "-m", "clusterstate.health.heartbeats"],
             cwd=ROOT, env={"STOWAGE_STATE": str(tmp_path), "STOWAGE_PROCESS": process},
             check=False, capture_output=True,
         )  # fmt: skip

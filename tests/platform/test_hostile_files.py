@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from django.core.management import CommandError
 
-from clusterstate import archive
+from clusterstate.database import archive
 from scheduling.management import files
 from scheduling.scenarios import openb
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate import logs
+from clusterstate.telemetry import logs
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

@@ -6,8 +6,9 @@ import threading
 import pytest
 from django.db import DataError, OperationalError
 
-from clusterstate import priority
-from clusterstate.actions import decisions, history
+from clusterstate.actions.past import history
+from clusterstate.actions.scheduler import decisions
+from clusterstate.processes import priority
 from scheduling.processes import duties
 
 pytestmark = pytest.mark.django_db

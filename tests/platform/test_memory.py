@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from clusterstate import collector
 from clusterstate.local import parts
+from clusterstate.processes import collector
 from tests.live import ROOT
 
 _CODE = """
 from pathlib import Path
-from clusterstate import collector
+from clusterstate.processes import collector
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) << 12

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate.objects import wire_types
-from scheduling.framework.documents import load
+from clusterstate.objects.registry import wire_types
+from scheduling.framework.configuration.documents import load
 from tests.harness import KUBERNETES
 from tests.perf.workloads import SCHEDULER_PERF
 

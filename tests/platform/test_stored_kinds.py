@@ -3,7 +3,7 @@
 import re
 
 from clusterstate.admission.warnings import warnings_for
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.bodies import body_of
 from tests.live import ROOT
 

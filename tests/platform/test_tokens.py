@@ -11,11 +11,11 @@ from django.contrib.auth import authenticate, get_user_model
 from django.core.management import CommandError, call_command
 from django.test import RequestFactory
 
-from clusterstate import private_files
-from clusterstate.actions import tokens, users
+from clusterstate.actions.people import tokens, users
 from clusterstate.local import first_token
 from clusterstate.models.tokens import ApiToken
-from clusterstate.queries.tokens import TokenUser, token_user
+from clusterstate.processes import private_files
+from clusterstate.queries.people.tokens import TokenUser, token_user
 from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db

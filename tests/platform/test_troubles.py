@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import OperationalError
 
-from clusterstate.troubles import QUIET_SECONDS, Trouble, reason_of
+from clusterstate.telemetry.troubles import QUIET_SECONDS, Trouble, reason_of
 
 AWAY, FULL = "the database is away", "the disk is full"
 

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState
 from scheduling.plugins.shipped.gpu_fragmentation import (
     FragmentationArgs,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from scheduling.engine import fast_lane
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
-from scheduling.engine.requirements import from_pod
-from scheduling.engine.run import Run
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import installed

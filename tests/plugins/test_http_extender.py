@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.meta import Manifest
-from scheduling.engine.cycle import PodToPlace, schedule_batch, schedule_pod
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
+from scheduling.engine.reference.cycle import PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects.errors import Invalid
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.errors import Invalid
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration import PluginInfo
-from scheduling.framework.documents import load
+from scheduling.framework.configuration.documents import load
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import catalogue, installed
 from tests.builders import make_node, make_pod

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
     find_untolerated,
 )
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from scheduling.engine.requirements import from_pod
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.queue.waking import Waking
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.waking import Waking
-from scheduling.framework.documents import default_configuration, load
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration, load
 from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node, diff_pod
 from scheduling.plugins.queueing_hints import registrations
 from tests.forms import many

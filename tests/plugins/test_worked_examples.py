@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from clusterstate.objects.matching import EmptyTerm
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.rules.matching import EmptyTerm
+from clusterstate.objects.values.pod import Pod
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.reference.cluster import Cluster, build_cluster
 from tests.reference.node_resources_fit import requested_to_capacity_ratio

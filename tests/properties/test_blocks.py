@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.blocks import Entry, Index, Moments, key_of, mark_of, pack
-from clusterstate.objects.glances import Glance
+from clusterstate.change_log.blocks import Entry, Index, Moments, key_of, mark_of, pack
+from clusterstate.objects.rules.glances import Glance
 
 NAMES = st.sampled_from(["a", "a-b", "a.b", "b", "ä"])
 ENTRIES = st.lists(

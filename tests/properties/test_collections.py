@@ -8,13 +8,15 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterstate import changes, sql
-from clusterstate.actions import collection, objects
-from clusterstate.actions.collection import delete_collection
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import collection
+from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import set_condition
-from clusterstate.queries.lists import list_page, matching_keys
+from clusterstate.change_log import changes
+from clusterstate.database import sql
 from clusterstate.queries.objects import decode_object, kind_of
+from clusterstate.queries.objects.lists import list_page, matching_keys
 from clusterstate.queries.pods import find_pod_id
 from tests.clusterstate.support import LATER, NOW, create_node, pod
 from tests.forms import many

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.cycle import Options, schedule_batch, schedule_pod
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.reference.cycle import Options, schedule_batch, schedule_pod
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.catalogue import build_framework
 from tests import harness
 from tests.conformance import area_preemption, area_schedule

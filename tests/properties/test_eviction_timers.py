@@ -16,14 +16,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import memory, sql
 from clusterstate.actions import objects
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import Pod
-from clusterstate.queries.eviction_timers import waiting_timers
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.database import sql
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
 from clusterstate.queries.objects import decode_object, get_object
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.controllers.evictions import timers
 from tests.controllers.support import (

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.simulation.room import room_for
 from tests import harness
 from tests.builders import make_node, make_pod

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clusterstate import changes, sql
 from clusterstate.actions import objects
-from scheduling.framework.documents import default_configuration
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import everything_since

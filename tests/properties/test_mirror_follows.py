@@ -14,14 +14,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import changes, memory, sql
-from clusterstate.actions import bootstrap, objects, reservations
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
-from clusterstate.objects.errors import Forbidden, Invalid
+from clusterstate.actions.scheduler import reservations
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import Forbidden, Invalid
+from clusterstate.processes import memory
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.reservations import WAITING
+from clusterstate.queries.scheduler.reservations import WAITING
 from scheduling.controllers import resizes
 from scheduling.controllers.evictions import timers
 from scheduling.engine.queue.pending import Backoff

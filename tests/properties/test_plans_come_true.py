@@ -22,12 +22,13 @@ from typing import Any
 import pytest
 from django.conf import settings as stowage
 
-from clusterstate import steady_clock
-from clusterstate.actions import objects, plans, scheduler_configuration
+from clusterstate.actions import objects, plans
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.queries.eviction_timers import next_due, unforeseen
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.processes import steady_clock
+from clusterstate.queries.evictions.eviction_timers import next_due, unforeseen
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.answers import advisor, live, questions
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers

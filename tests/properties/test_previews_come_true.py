@@ -18,8 +18,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from clusterstate import steady_clock
-from clusterstate.queries.plans import find_plan
+from clusterstate.processes import steady_clock
+from clusterstate.queries.scheduler.plans import find_plan
 from scheduling.answers import live
 from tests.clock import after
 from tests.forms import many

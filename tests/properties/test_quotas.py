@@ -14,16 +14,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import memory, sql
-from clusterstate.actions import bootstrap, objects, quotas
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.actions.transactions import rehearsal
-from clusterstate.objects.errors import AlreadyExists, Forbidden, StatusError
-from clusterstate.objects.quantity import Quantity
-from clusterstate.queries.lists import list_page
+from clusterstate.actions.writing import quotas
+from clusterstate.actions.writing.transactions import rehearsal
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import AlreadyExists, Forbidden, StatusError
+from clusterstate.objects.values.quantity import Quantity
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import quotas as controller
 from tests.clusterstate.support import NOW, Worker
 from tests.forms import many

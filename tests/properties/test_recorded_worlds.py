@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.objects.node import Node
-from scheduling.engine.cycle import Options, PodToPlace, assume_or_nominate, schedule_pod
+from clusterstate.objects.values.node import Node
 from scheduling.engine.deciding import Decider
-from scheduling.engine.decision import Decision
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.cycle import Options, PodToPlace, assume_or_nominate, schedule_pod
+from scheduling.engine.reference.decision import Decision
+from scheduling.engine.snapshot.requirements import from_pod
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
 from tests.conformance.cluster_cases import differences, read_pod

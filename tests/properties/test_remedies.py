@@ -5,9 +5,10 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from clusterstate.objects import scheduling_class
-from scheduling.engine import fast_lane, row_program
-from scheduling.engine.cycle import Options, schedule_batch
+from clusterstate.objects.rules import scheduling_class
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.preemption import row_program
+from scheduling.engine.reference.cycle import Options, schedule_batch
 from scheduling.simulation.remedies import Question, Trial, remedies
 from scheduling.simulation.verdicts import judge
 from tests import harness

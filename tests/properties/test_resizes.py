@@ -15,12 +15,14 @@ from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from clusterstate import memory, sql
-from clusterstate.actions import bootstrap, objects
-from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.quantity import Quantity
-from clusterstate.queries.lists import list_page
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.quantity import Quantity
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import resizes
 from tests.controllers.support import NOW, make_pod, schedule
 from tests.forms import many

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.cycle import Options, schedule_pod
+from scheduling.engine.reference.cycle import Options, schedule_pod
 from scheduling.simulation.verdicts import judge, scores_of
 from tests import harness
 from tests.builders import make_node, make_pod

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from clusterstate.objects.labels import SelectorError, selector_from_label_selector
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import PodDisruptionBudget
+from clusterstate.objects.values.labels import SelectorError, selector_from_label_selector
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import PodDisruptionBudget
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import (
     PASS,

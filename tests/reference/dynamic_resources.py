@@ -11,10 +11,10 @@ from typing import Any
 from clusterstate.objects.dra import scoring
 from clusterstate.objects.dra.attempt import Attempt, DeviceWorld, Gates
 from clusterstate.objects.dra.slices import NodeView
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import pod_request_ints
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import Quantity
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import Begun, Rule, Verdict
 

@@ -8,14 +8,14 @@ The plain statement of arithmetic that the plugins do on whole columns. Rules:
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from clusterstate.objects.labels import (
+from clusterstate.objects.values.labels import (
     Selector,
     SelectorError,
     selector_from_label_selector,
     selector_from_set,
 )
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.workloads import (
     ReplicaSet,
     ReplicationController,
     Service,

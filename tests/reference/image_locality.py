@@ -3,7 +3,7 @@
 Source: pkg/scheduler/framework/plugins/imagelocality/image_locality.go, v1.36.
 """
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import MAX_NODE_SCORE, Rule
 

@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from clusterstate.objects.labels import (
+from clusterstate.objects.values.labels import (
     NOTHING,
     Selector,
     SelectorError,
     selector_from_label_selector,
 )
-from clusterstate.objects.pod import Affinity, Pod, PodAffinity, PodAffinityTerm
+from clusterstate.objects.values.pod import Affinity, Pod, PodAffinity, PodAffinityTerm
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import (
     ERROR,

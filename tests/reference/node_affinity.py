@@ -7,22 +7,22 @@ what is required during execution is required here too (R2). The argument
 design documents say, or ``none`` as Kubernetes does (C1).
 
 Source: pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go, v1.36. What a selector
-matches is said in ``clusterstate.objects.matching``.
+matches is said in ``clusterstate.objects.rules.matching``.
 """
 
 from collections.abc import Mapping, Sequence
 
-from clusterstate.objects.labels import aggregate
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     EmptyTerm,
     NodeSelectorMatcher,
     PreferredTerms,
     RequiredNodeAffinity,
     node_fields,
 )
-from clusterstate.objects.node import Node
-from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
-from clusterstate.objects.pod import NodeSelector, Pod
+from clusterstate.objects.values.labels import aggregate
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import NodeAffinity as NodeAffinitySpec
+from clusterstate.objects.values.pod import NodeSelector, Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import (
     ERROR,

@@ -3,7 +3,7 @@
 Source: pkg/scheduler/framework/plugins/nodename/node_name.go, v1.36 (R100).
 """
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import PlacedNode
 from tests.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
 

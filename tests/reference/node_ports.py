@@ -4,7 +4,7 @@ Source: pkg/scheduler/framework/plugins/nodeports/node_ports.go and framework/ty
 (HostPortInfo), v1.36.
 """
 
-from clusterstate.objects.pod import ContainerPort, Pod
+from clusterstate.objects.values.pod import ContainerPort, Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import host_port_conflict
 from tests.reference.rule import PASS, SKIPPED, UNSCHEDULABLE, Begun, Rule, Verdict

@@ -10,10 +10,7 @@ Source: pkg/scheduler/framework/types.go (Resource, NodeInfo), scheduler/util/ut
 
 from collections import Counter
 
-from clusterstate.objects.labels import is_qualified_name
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import Quantity
-from clusterstate.objects.resources import (
+from clusterstate.objects.rules.resources import (
     CPU,
     DEFAULT_CPU_MILLI,
     DEFAULT_MEMORY_BYTES,
@@ -24,6 +21,9 @@ from clusterstate.objects.resources import (
     pod_request_ints,
     pod_requests,
 )
+from clusterstate.objects.values.labels import is_qualified_name
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import Quantity
 from tests.reference.cluster import PlacedNode
 
 NATIVE = (CPU, MEMORY, "ephemeral-storage")

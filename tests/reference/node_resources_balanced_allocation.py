@@ -10,8 +10,8 @@ Source: pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go, v1
 import math
 from collections.abc import Callable, Sequence
 
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import pod_request_ints
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import truncated_quotient
 from tests.reference.node_resources import capacity_and_use

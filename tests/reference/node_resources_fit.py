@@ -12,8 +12,8 @@ requested_to_capacity_ratio}.go and plugins/helper/shape_score.go, v1.36.
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import pod_request_ints
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import broken_linear
 from tests.reference.node_resources import (

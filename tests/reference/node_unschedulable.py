@@ -3,9 +3,9 @@
 Source: pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go, v1.36.
 """
 
-from clusterstate.objects.matching import tolerated
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.rules.matching import tolerated
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import PlacedNode
 from tests.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
 

@@ -14,18 +14,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clusterstate.objects.labels import (
+from clusterstate.objects.rules.matching import (
+    HARD_EFFECTS,
+    EmptyTerm,
+    find_untolerated,
+)
+from clusterstate.objects.values.labels import (
     Selector,
     SelectorError,
     selector_from_label_selector,
     selector_from_set,
 )
-from clusterstate.objects.matching import (
-    HARD_EFFECTS,
-    EmptyTerm,
-    find_untolerated,
-)
-from clusterstate.objects.pod import Pod, TopologySpreadConstraint
+from clusterstate.objects.values.pod import Pod, TopologySpreadConstraint
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import default_selector
 from tests.reference.node_affinity import required_match

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.image_locality import ImageLocality
 from tests.reference.inter_pod_affinity import InterPodAffinity

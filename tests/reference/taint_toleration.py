@@ -5,13 +5,13 @@ Source: pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go, v1.
 
 from collections.abc import Mapping, Sequence
 
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
     PREFER_NO_SCHEDULE,
     find_untolerated,
     tolerated,
 )
-from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.objects.values.pod import Pod, Toleration
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import (
     PASS,

@@ -6,9 +6,9 @@ are checked against this statement of the rules. Source: ``pkg/util/taints``, v1
 
 from collections.abc import Iterable, Sequence
 
-from clusterstate.objects.labels import is_qualified_name, is_valid_label_value
-from clusterstate.objects.matching import EFFECTS, same_taint, taint_exists
-from clusterstate.objects.node import Taint
+from clusterstate.objects.rules.matching import EFFECTS, same_taint, taint_exists
+from clusterstate.objects.values.labels import is_qualified_name, is_valid_label_value
+from clusterstate.objects.values.node import Taint
 
 
 class TaintError(ValueError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from tests.builders import make_node, make_pod
 from tests.scenarios.test_playing import run
 

@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate import sql
-from clusterstate.actions import bootstrap, objects
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.database import sql
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.decision import Decision
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.reference.decision import Decision
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.types import PodRecord
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.preparing import Preparer, Ready

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from tests.builders import make_node, make_pod
 from tests.scenarios.test_openb import NODES, PODS
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.meta import Manifest
-from scheduling.framework.documents import default_configuration
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.scenarios import document, durations
 from scheduling.scenarios.outcome import Fate, Left, Outcome
 from scheduling.scenarios.playing import play

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.simulation import Base, read, run
 from tests.builders import NodeBuilder, PodBuilder
 

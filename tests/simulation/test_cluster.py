@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduling.engine.decision import Decision
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.simulation.cluster import VirtualCluster
 from tests.builders import PodBuilder, make_node, make_pod

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
 from tests.builders import make_node, make_pod
 from tests.simulation.builders import document, result, results, simulate
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects.errors import Invalid
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
 from scheduling.engine import deciding
 from tests.builders import make_node, make_pod
 from tests.simulation.builders import document, result, results, simulate

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.simulation.node_advice import Advice, Offer, advise
 from tests import harness
 from tests.builders import make_node, make_pod

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.simulation.remedies import Question, Remedy, remedies
 from scheduling.simulation.verdicts import judge
 from tests import harness

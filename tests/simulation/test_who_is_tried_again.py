@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from clusterstate.objects.node import Node
-from scheduling.engine.decision import Decision
+from clusterstate.objects.values.node import Node
 from scheduling.engine.queue.pending import PendingPod, Stage
-from scheduling.engine.requirements import from_pod
+from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.simulation.cluster import VirtualCluster
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod

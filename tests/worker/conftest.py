@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
 from tests.clock import NOW
 from tests.controllers.support import make_node
 from tests.worker.worker import Worker

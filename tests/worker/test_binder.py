@@ -8,8 +8,8 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest

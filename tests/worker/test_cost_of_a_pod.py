@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import pytest
 
 from clusterstate.actions.pods.create import create_pods
-from scheduling.engine import fast_lane, row_program
-from scheduling.framework.documents import default_configuration
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.preemption import row_program
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from clusterstate import changes, pod_log, sql
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.changes import Change
-from clusterstate.objects.errors import Expired, StatusError
+from clusterstate.change_log import changes, pod_log
+from clusterstate.change_log.changes import Change
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import Expired, StatusError
 from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.types import PodInfo
 from scheduling.worker import mirror as mirrors

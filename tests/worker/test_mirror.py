@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.queries.pods import find_pod_id

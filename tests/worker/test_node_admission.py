@@ -6,10 +6,10 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, Refused, bind_pod, bind_pods
-from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.engine.queue.pending import Backoff
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
 from scheduling.worker import node_admission

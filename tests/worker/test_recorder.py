@@ -2,10 +2,10 @@
 
 import pytest
 
-from clusterstate import decisions
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.decisions import Record
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.decisions import Record
 from scheduling.worker import recorder
 from tests.clock import NOW
 from tests.controllers.support import pod_manifest

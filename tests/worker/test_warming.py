@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate import sql
+from clusterstate.database import sql
 from scheduling.engine import deciding
 from scheduling.worker import loop, warming
 from tests.waiting import running, until
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROCESS = """
 import sys
 import structlog
-from scheduling.engine import fast_lane, row_program
+from scheduling.engine.fast import fast_lane; from scheduling.engine.preemption import row_program
 from scheduling.worker import warming
 from tests.engine.test_runs import facts_of, small_case
 

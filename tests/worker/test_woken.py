@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from clusterstate import changes
-from clusterstate.actions import bootstrap, objects
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.change_log import changes
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, Stage
-from scheduling.framework.documents import default_configuration
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import mirror as mirrors
 from scheduling.worker.mirror import Mirror, one_by_one

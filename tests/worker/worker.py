@@ -1,8 +1,8 @@
 """A scheduling worker of parts: a mirror, a binder over it, and decisions without a loop."""
 
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
-from scheduling.engine.decision import Decisions
 from scheduling.engine.queue.pending import Backoff
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.decision import Decisions
 from scheduling.framework.runtime import Framework
 from scheduling.worker.binder import Binder
 from scheduling.worker.mirror import Mirror

@@ -29,18 +29,20 @@ from typing import Any, Final
 import msgspec
 from django.db import transaction
 
-from clusterstate import actors, admission, catalogue, changes, locks, sql
-from clusterstate.actions import object_meta
-from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate import admission, catalogue
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.versions import lock_pod, write_version
+from clusterstate.actions.writing import object_meta
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.admission.request import CREATE, NOBODY, User
-from clusterstate.admission.validation.field import Errors
-from clusterstate.admission.validation.metadata import validate_annotations, validate_labels
-from clusterstate.objects import document
-from clusterstate.objects.document import Overlay
-from clusterstate.objects.errors import Conflict, Invalid
-from clusterstate.objects.footprint import Footprint
+from clusterstate.admission.validation.core.field import Errors
+from clusterstate.admission.validation.core.metadata import validate_annotations, validate_labels
+from clusterstate.change_log import actors, changes
+from clusterstate.database import locks, sql
+from clusterstate.objects.rules.footprint import Footprint
+from clusterstate.objects.values import document
+from clusterstate.objects.values.document import Overlay
+from clusterstate.objects.values.errors import Conflict, Invalid
 from clusterstate.queries.nodes import node_labels
 
 

@@ -1,6 +1,7 @@
 """Scheduling classes of pods: found by digest, inserted when new, remembered by each process.
 
-A pod's class holds everything of the pod that influences scheduling (`objects.scheduling_class`).
+A pod's class holds everything of the pod that influences scheduling
+(`objects.rules.scheduling_class`).
 """
 
 from collections.abc import Iterable
@@ -9,10 +10,12 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 
-from clusterstate import catalogue, memory, sql
-from clusterstate.objects import resources
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.remembered import remembered
+from clusterstate import catalogue
+from clusterstate.database import sql
+from clusterstate.objects.rules import resources
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.remembered import remembered
+from clusterstate.processes import memory
 
 _CLASS_CACHE = 200_000
 _encoder = msgspec.json.Encoder(order="sorted")

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from clusterstate import changes
-from clusterstate.objects.kinds import KINDS
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kinds import KINDS
 
 POD: Final = KINDS["Pod"]
 FINISHED: Final = ("Succeeded", "Failed")

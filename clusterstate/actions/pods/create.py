@@ -5,18 +5,21 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from clusterstate import actors, catalogue, changes, locks, sql
-from clusterstate.actions import object_meta, quotas, transactions
+from clusterstate import catalogue
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.preparing import Prepared, prepare_pod
-from clusterstate.actions.stored import Stored
+from clusterstate.actions.writing import object_meta, quotas, transactions
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.admission.resource_quota import Charge
-from clusterstate.objects import document, usage
-from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.change_log import actors, changes
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import usage
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import AlreadyExists, StatusError, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
 
 _MAX_NAME_TRIES = 8
 

@@ -5,10 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import deletion, object_meta
-from clusterstate.actions.deadlocks import again_after_deadlock
-from clusterstate.actions.deletion import Deletion, Outcome
+from clusterstate import admission, catalogue
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.status import with_condition
 from clusterstate.actions.pods.versions import (
@@ -18,13 +15,18 @@ from clusterstate.actions.pods.versions import (
     remove_pods,
     write_versions,
 )
-from clusterstate.actions.stored import Deleted, Row
+from clusterstate.actions.writing import deletion, object_meta
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.actions.writing.deletion import Deletion, Outcome
+from clusterstate.actions.writing.stored import Deleted, Row
 from clusterstate.admission.request import DELETE, NOBODY, Context, User
-from clusterstate.objects import document, moments
-from clusterstate.objects.ending import DEFAULT_GRACE_SECONDS
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import Policy, finalizers_for
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.rules.ownership import Policy, finalizers_for
+from clusterstate.objects.values import document, moments
+from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 
 
 def delete_pod(

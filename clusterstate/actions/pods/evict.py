@@ -5,19 +5,22 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import changes, sql
-from clusterstate.actions import brakes, stored_rows, transactions
+from clusterstate.actions import brakes
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.actions.stored import Deleted
+from clusterstate.actions.writing import stored_rows, transactions
+from clusterstate.actions.writing.stored import Deleted
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects import disruption, document, ending
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.labels import selector_from_label_selector
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import Policy
-from clusterstate.objects.pod import LabelSelector
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import disruption
+from clusterstate.objects.rules.ownership import Policy
+from clusterstate.objects.values import document, ending
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.labels import selector_from_label_selector
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import LabelSelector
 from clusterstate.queries.objects import get_manifest
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
@@ -43,7 +46,7 @@ def evict_pod(
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
-        BudgetRefuses, Forbidden: the budget refuses (``objects.disruption``).
+        BudgetRefuses, Forbidden: the budget refuses (``objects.rules.disruption``).
         EvictionHeld: a brake does; the caller holds it when its transaction is over.
         EvictionPaced: the rate of its zone does.
         NotFound, Conflict: as for ``delete_pod``.

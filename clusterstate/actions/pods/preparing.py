@@ -10,16 +10,17 @@ from datetime import datetime
 import msgspec
 
 from clusterstate import admission, catalogue
-from clusterstate.actions import object_meta
 from clusterstate.actions.pods.classes import class_facts, known_classes
 from clusterstate.actions.pods.clauses import POD
-from clusterstate.admission import node_restriction
+from clusterstate.actions.writing import object_meta
+from clusterstate.admission.plugins import node_restriction
 from clusterstate.admission.request import CREATE, User
-from clusterstate.admission.validation import formats
-from clusterstate.objects import document, scheduling_class
-from clusterstate.objects.actor import Actor
-from clusterstate.objects.document import Overlay
-from clusterstate.objects.meta import Manifest
+from clusterstate.admission.validation.core import formats
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values import document
+from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.document import Overlay
+from clusterstate.objects.values.meta import Manifest
 
 _MAX_TEMPLATES = 2048
 

@@ -5,12 +5,13 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import actors, changes, sql
-from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.classes import as_json
 from clusterstate.actions.pods.clauses import PENDING, log_versions, returning_versions
 from clusterstate.actions.pods.status import nominate
-from clusterstate.objects import document
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.values import document
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 A pod on no node just asks for other amounts from now on. On a node with an agent the agent carries
 the resize out and reports it in the pod's status, as a kubelet does; here is only written what is
 asked for. On a node without an agent nobody else would, so the service decides in the same
-transaction, as a kubelet would for what it has set aside (`objects.resizing`):
+transaction, as a kubelet would for what it has set aside (`objects.rules.resizing`):
 
     it fits              what is asked for is set aside from now on
     no room at present   PodResizePending, Deferred: the pod keeps what it has, and counts for the
@@ -23,23 +23,25 @@ from typing import Final
 import msgspec
 from django.db import transaction
 
-from clusterstate import catalogue, changes, locks, sql
-from clusterstate.actions import object_meta, quotas, transactions
-from clusterstate.actions.deadlocks import again_after_deadlock
-from clusterstate.actions.events import Occurrence, record_many
+from clusterstate import catalogue
+from clusterstate.actions.kinds.events import Occurrence, record_many
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.actions.pods.writer import PodWriter, usage_of
-from clusterstate.actions.stored import Row, Stored
-from clusterstate.actions.writing import NewVersion, Update
-from clusterstate.objects import document, resizing
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.resizing import Verdict
-from clusterstate.queries import resizes
-from clusterstate.queries.resizes import Waiting
-from clusterstate.queries.workloads import without_agent
+from clusterstate.actions.writing import NewVersion, Update, object_meta, quotas, transactions
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.actions.writing.stored import Row, Stored
+from clusterstate.change_log import changes
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules import resizing
+from clusterstate.objects.rules.resizing import Verdict
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects.workloads import without_agent
+from clusterstate.queries.pods import resizes
+from clusterstate.queries.pods.resizes import Waiting
 
 COMPONENT: Final = "pod-resize-controller"
 """Who says in Events what became of a resize."""

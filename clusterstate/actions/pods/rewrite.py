@@ -5,14 +5,15 @@ from datetime import datetime
 
 from django.db import transaction
 
-from clusterstate import changes, sql
-from clusterstate.actions import object_meta
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.versions import lock_pod, write_version
-from clusterstate.objects import document
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.strategies import drop_gated_condition
+from clusterstate.actions.writing import object_meta
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.strategies import drop_gated_condition
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 
 
 def rewrite_pod(

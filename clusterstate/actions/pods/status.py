@@ -5,8 +5,8 @@ from datetime import datetime
 
 from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.rewrite import rewrite_pod
-from clusterstate.objects import document, ending
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document, ending
+from clusterstate.objects.values.meta import Manifest
 
 
 def nominate(pod_id: int, node_name: str, *, now: datetime) -> int | None:

@@ -5,15 +5,17 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import actors, changes, sql
-from clusterstate.actions import stored_rows
 from clusterstate.actions.pods.classes import class_id_of
 from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
-from clusterstate.actions.stored import Row
-from clusterstate.objects import document, scheduling_class
-from clusterstate.objects.actor import Actor
-from clusterstate.objects.document import Overlay
-from clusterstate.objects.meta import Manifest
+from clusterstate.actions.writing import stored_rows
+from clusterstate.actions.writing.stored import Row
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.values import document
+from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.document import Overlay
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 _COLUMNS = f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name"

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from clusterstate.actions import quotas
-from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.create import create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
-from clusterstate.actions.stored import Deleted, Row, Stored
-from clusterstate.actions.writing import NewVersion, Writer
+from clusterstate.actions.writing import NewVersion, Writer, quotas
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.actions.writing.stored import Deleted, Row, Stored
 from clusterstate.admission.request import User
-from clusterstate.objects import resizing, scheduling_class, usage
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules import resizing, scheduling_class, usage
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 
 
 class PodWriter(Writer):

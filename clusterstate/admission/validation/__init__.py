@@ -35,19 +35,13 @@ import msgspec
 from msgspec.structs import replace
 
 from clusterstate.admission.request import UPDATE, AdmissionSettings
-from clusterstate.admission.validation import (
-    kinds,
-    namespaces,
-    nodes,
-    pod_resize,
-    pod_status,
-    pod_updates,
-    pods,
-)
-from clusterstate.admission.validation.field import Errors
-from clusterstate.admission.validation.options import CURRENT, PodOptions, tolerating
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.remembered import remembered
+from clusterstate.admission.validation import kinds, pods
+from clusterstate.admission.validation.core import namespaces, nodes
+from clusterstate.admission.validation.core.field import Errors
+from clusterstate.admission.validation.core.options import CURRENT, PodOptions, tolerating
+from clusterstate.admission.validation.pods import pod_resize, pod_status, pod_updates
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.remembered import remembered
 
 __all__ = ["validate"]
 

@@ -7,18 +7,8 @@ pkg/apis/{apps,coordination,core,node,policy,scheduling}/validation/validation.g
 from collections.abc import Callable
 from typing import Final
 
-from clusterstate.admission.validation import (
-    access,
-    certificates,
-    configuration,
-    devices,
-    flow_control,
-    formats,
-    jobs,
-    networking,
-    storage,
-)
-from clusterstate.admission.validation.field import (
+from clusterstate.admission.validation.core import devices, formats, storage
+from clusterstate.admission.validation.core.field import (
     Errors,
     duplicate,
     forbidden,
@@ -28,7 +18,7 @@ from clusterstate.admission.validation.field import (
     one_of,
     required,
 )
-from clusterstate.admission.validation.metadata import (
+from clusterstate.admission.validation.core.metadata import (
     IMMUTABLE,
     NameCheck,
     validate_immutable,
@@ -37,16 +27,24 @@ from clusterstate.admission.validation.metadata import (
     validate_object_meta,
     validate_object_meta_update,
 )
-from clusterstate.admission.validation.options import CURRENT_TEMPLATE
+from clusterstate.admission.validation.core.options import CURRENT_TEMPLATE
+from clusterstate.admission.validation.core.quotas import (
+    validate_limit_range,
+    validate_resource_quota,
+)
+from clusterstate.admission.validation.core.resources import validate_resource_requirements
+from clusterstate.admission.validation.core.scheduling import validate_tolerations
 from clusterstate.admission.validation.pods import validate_pod_template
-from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
-from clusterstate.admission.validation.resources import validate_resource_requirements
-from clusterstate.admission.validation.scheduling import validate_tolerations
-from clusterstate.admission.validation.services import validate_service, validate_service_status
-from clusterstate.objects import int_or_percent
-from clusterstate.objects.int_or_percent import is_zero
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.admission.validation.policy import access, certificates, flow_control
+from clusterstate.admission.validation.workloads import configuration, jobs, networking
+from clusterstate.admission.validation.workloads.services import (
+    validate_service,
+    validate_service_status,
+)
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import int_or_percent
+from clusterstate.objects.values.int_or_percent import is_zero
+from clusterstate.objects.values.meta import Manifest
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 SYSTEM_PRIORITIES: Final = {

@@ -26,8 +26,8 @@ from clusterstate.local.hollow import addresses, pods
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Answer, Connection
 from clusterstate.local.hollow.resizes import Room
-from clusterstate.objects import resizing
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.rules import resizing
+from clusterstate.objects.values.quantity import Quantity
 
 logger = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ import msgspec
 from clusterstate.local.hollow import commands, probes, resizes
 from clusterstate.local.hollow.commands import Run
 from clusterstate.local.hollow.resizes import Room
-from clusterstate.objects import resizing
+from clusterstate.objects.rules import resizing
 
 Pod = dict[str, Any]
 

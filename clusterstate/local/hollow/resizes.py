@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import resizing
-from clusterstate.objects.resizing import Amounts
+from clusterstate.objects.rules import resizing
+from clusterstate.objects.rules.resizing import Amounts
 
 Pod = dict[str, Any]
 AGAIN: Final = 1.0

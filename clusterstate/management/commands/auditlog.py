@@ -5,12 +5,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from clusterstate import sql
-from clusterstate.actions import seals
-from clusterstate.actions.audit_log import next_digest
+from clusterstate.actions.past.audit_log import next_digest
+from clusterstate.actions.scheduler import seals
+from clusterstate.database import sql
 from clusterstate.local import preparation
-from clusterstate.objects.document import format_time
-from clusterstate.queries import audit_log
+from clusterstate.objects.values.document import format_time
+from clusterstate.queries.people import audit_log
 
 
 class Command(BaseCommand):

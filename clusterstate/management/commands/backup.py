@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from clusterstate.actions import archives
+from clusterstate.actions.past import archives
 from clusterstate.local import preparation
 from clusterstate.local.progress import Progress
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.actions import tokens
+from clusterstate.actions.people import tokens
 from clusterstate.local.lifetimes import lifetime
 
 

@@ -9,11 +9,11 @@ from typing import IO, Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from clusterstate import arrow
+from clusterstate.database import arrow
 from clusterstate.local import preparation
-from clusterstate.objects.document import parse_time
-from clusterstate.queries import decision_search
-from clusterstate.queries.decision_search import Found, Search
+from clusterstate.objects.values.document import parse_time
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decision_search import Found, Search
 
 _TEXTS = {
     "namespace": "of pods in this namespace",

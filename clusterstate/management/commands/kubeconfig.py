@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate import private_files
 from clusterstate.local import credentials
+from clusterstate.processes import private_files
 
 
 class Command(BaseCommand):

@@ -10,8 +10,8 @@ from django.core.management.sql import emit_post_migrate_signal
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from clusterstate import lineage
-from clusterstate.actions import bootstrap
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.change_log import lineage
 from clusterstate.local import preparation
 
 

@@ -7,11 +7,12 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
-from clusterstate import archive, memory
-from clusterstate.actions import archives
+from clusterstate.actions.past import archives
+from clusterstate.database import archive
 from clusterstate.local import preparation
 from clusterstate.local.progress import Progress
 from clusterstate.management.commands import prepare
+from clusterstate.processes import memory
 
 
 class Command(BaseCommand):

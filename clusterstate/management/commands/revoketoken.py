@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.actions import tokens
+from clusterstate.actions.people import tokens
 
 
 class Command(BaseCommand):

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.actions import signing_keys
-from clusterstate.queries.tokens import signing_keys as everything
+from clusterstate.actions.people import signing_keys
+from clusterstate.queries.people.tokens import signing_keys as everything
 
 
 class Command(BaseCommand):

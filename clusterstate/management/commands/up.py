@@ -24,8 +24,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import heartbeats, private_files
-from clusterstate.actions import tokens, users
+from clusterstate.actions.people import tokens, users
+from clusterstate.health import heartbeats
 from clusterstate.local import (
     account,
     capacity,
@@ -39,6 +39,7 @@ from clusterstate.local import (
 )
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
 from clusterstate.management.commands import prepare
+from clusterstate.processes import private_files
 
 _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0

@@ -31,7 +31,7 @@ from clusterstate.objects.cel.functions import (
     type_name,
 )
 from clusterstate.objects.cel.syntax import Checked, Node, read
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 MOST_COST: Final = 1_000_000
 """What one evaluation may cost (resource/v1 ``CELSelectorExpressionMaxCost``)."""

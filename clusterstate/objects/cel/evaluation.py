@@ -20,7 +20,7 @@ from clusterstate.objects.cel.functions import (
     no_overload,
 )
 from clusterstate.objects.cel.syntax import Checked, Fold, Node
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 
 class Frame:

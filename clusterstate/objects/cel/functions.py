@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from cel_expr_python import cel
 
 from clusterstate.objects.cel.syntax import Unsigned
-from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.values.quantity import Quantity, QuantityError
 
 TEXT_FACTOR: Final = 0.1
 PATTERN_FACTOR: Final = 0.25

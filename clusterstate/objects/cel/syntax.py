@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.protobuf_values import FIXED64, VARINT, varint
+from clusterstate.objects.wire.protobuf_values import FIXED64, VARINT, varint
 
 ACCUMULATORS: Final = ("__result__", "@result")
 _PRIMITIVES: Final = {1: "bool", 2: "int", 3: "uint", 4: "double", 5: "string", 6: "bytes"}

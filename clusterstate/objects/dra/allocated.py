@@ -11,8 +11,8 @@ import msgspec
 
 from clusterstate.objects.dra.capacity import Consumed, add
 from clusterstate.objects.dra.slices import DeviceId
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity
 
 ShareId = tuple[str, str, str, str]
 

@@ -22,8 +22,8 @@ from clusterstate.objects.dra.capacity import Consumed
 from clusterstate.objects.dra.pools import Pool, PoolId, gather_pools
 from clusterstate.objects.dra.resourceclaim import full_name, requests_of, tolerates
 from clusterstate.objects.dra.slices import DeviceId, DeviceView, NodeView, SliceView
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity
 
 MOST_RESULTS: Final = 32
 """Devices that one claim can have (resource/v1 ``AllocationResultsMaxSize``)."""

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.document import parse_time
 from clusterstate.objects.dra import extended
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import AllocationError, Allocator, FailedOnNode, Features
@@ -43,7 +42,8 @@ from clusterstate.objects.dra.slices import (
     Place,
     SliceView,
 )
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.document import parse_time
+from clusterstate.objects.values.meta import Manifest
 
 SUCCESS, SKIP = "Success", "Skip"
 UNSCHEDULABLE, UNRESOLVABLE = "Unschedulable", "UnschedulableAndUnresolvable"

@@ -7,7 +7,7 @@ v1.36. Capacities are maps of names to quantities.
 from collections.abc import Mapping
 from typing import Any
 
-from clusterstate.objects.quantity import BINARY_SI, Quantity
+from clusterstate.objects.values.quantity import BINARY_SI, Quantity
 
 Consumed = dict[str, Quantity]
 Capacities = Mapping[str, Mapping[str, Any]]

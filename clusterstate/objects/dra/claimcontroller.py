@@ -22,7 +22,7 @@ from clusterstate.objects.dra.resourceclaim import (
     requests_of,
     reserved_for,
 )
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 _GROUPS = "scheduling.k8s.io"
 

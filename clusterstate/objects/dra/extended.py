@@ -9,8 +9,8 @@ youngest serves it; of those as young the first by name.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 CLAIM_IN_MEMORY: Final = "<extended-resources>"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from clusterstate.objects.dra.slices import NodeView, SliceView
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.values.quantity import Quantity
 
 PoolId = tuple[str, str]
 """Driver and name of a pool."""

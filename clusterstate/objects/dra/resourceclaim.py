@@ -7,7 +7,7 @@ Rules: k8s.io/dynamic-resource-allocation ``resourceclaim/claim.go``, ``deviceto
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps a claim while it is allocated (resource/v1 ``Finalizer``)."""

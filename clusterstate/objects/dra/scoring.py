@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from clusterstate.objects.dra.resourceclaim import requests_of
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 MOST_ALTERNATIVES: Final = 8
 """Subrequests that one request can have (resource/v1 ``FirstAvailableDeviceRequestMaxSize``)."""

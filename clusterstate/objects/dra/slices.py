@@ -16,10 +16,10 @@ from clusterstate.objects.cel.devices import (
     compile_selector,
     device_value,
 )
-from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.pod import NodeSelector
-from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.rules.matching import NodeSelectorMatcher, node_fields
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import NodeSelector
+from clusterstate.objects.values.quantity import Quantity
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name of a device."""

@@ -7,7 +7,7 @@ rules come after a device's own, rules in the order of their names.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 
 def rule_applies(rule: Manifest, driver: str, pool: str, device: str) -> bool:

@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clusterstate.objects.document import parse_time
 from clusterstate.objects.dra.resourceclaim import (
     ClaimError,
     claim_name,
@@ -20,7 +19,8 @@ from clusterstate.objects.dra.resourceclaim import (
 )
 from clusterstate.objects.dra.slices import DeviceId
 from clusterstate.objects.dra.slicetracker import rule_applies
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.document import parse_time
+from clusterstate.objects.values.meta import Manifest
 
 
 def device_taints(slices: Iterable[Manifest]) -> dict[DeviceId, Sequence[Manifest]]:

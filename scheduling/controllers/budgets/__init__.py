@@ -1,5 +1,5 @@
 """PodDisruptionBudgets: ``statuses`` follows pods and budgets, ``rules`` computes a status.
 
 Nothing is charged here: ``clusterstate.actions.pods.evict`` does that, in the transaction of the
-eviction, by ``clusterstate.objects.disruption``.
+eviction, by ``clusterstate.objects.rules.disruption``.
 """

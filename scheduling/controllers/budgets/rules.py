@@ -1,7 +1,7 @@
 """How many pods of a PodDisruptionBudget may go: its status, from its pods and owners' scales.
 
-Pure. What an eviction takes from the budget is said in ``clusterstate.objects.disruption``. Rule:
-pkg/controller/disruption/disruption.go, v1.36.
+Pure. What an eviction takes from the budget is said in ``clusterstate.objects.rules.disruption``.
+Rule: pkg/controller/disruption/disruption.go, v1.36.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +9,10 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate.objects import moments
-from clusterstate.objects.int_or_percent import IntOrPercent, scaled
-from clusterstate.objects.meta import OwnerReference
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.int_or_percent import IntOrPercent, scaled
+from clusterstate.objects.values.meta import OwnerReference
+from clusterstate.objects.values.pod import Pod
 
 DELETION_TIMEOUT = 120  # seconds
 """An evicted pod that is not deleted after this long counts as there again."""

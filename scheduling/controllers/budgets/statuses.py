@@ -13,18 +13,19 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import locks
-from clusterstate.actions import aside, objects
-from clusterstate.actions.aside import Which
-from clusterstate.objects import document
-from clusterstate.objects.errors import NotFound
-from clusterstate.objects.labels import Selector, selector_from_label_selector
-from clusterstate.objects.meta import Manifest, OwnerReference
-from clusterstate.objects.ownership import controller_of
-from clusterstate.objects.pod import LabelSelector, Pod
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.namespaces import budget_namespaces
+from clusterstate.actions import objects
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.database import locks
+from clusterstate.objects.rules.ownership import controller_of
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.labels import Selector, selector_from_label_selector
+from clusterstate.objects.values.meta import Manifest, OwnerReference
+from clusterstate.objects.values.pod import LabelSelector, Pod
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.namespaces import budget_namespaces
 from scheduling.controllers import by_namespace
 from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status
 

@@ -16,15 +16,24 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import locks, memory
-from clusterstate.actions import aside, events, objects
-from clusterstate.actions.aside import Which
-from clusterstate.actions.events import Occurrence
-from clusterstate.objects.actor import acting, controller
-from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork
-from clusterstate.queries.workloads import namespaces_with, objects_in
+from clusterstate.actions import objects
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.database import locks
+from clusterstate.objects.values.actor import acting, controller
+from clusterstate.objects.values.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    StatusError,
+)
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import PendingWork
+from clusterstate.queries.objects.workloads import namespaces_with, objects_in
 from scheduling.controllers import by_namespace
 from scheduling.controllers.endpoints import legacy, mirrors, slices
 from scheduling.controllers.endpoints.pods import Pods

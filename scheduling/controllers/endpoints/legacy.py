@@ -7,7 +7,7 @@ Pure. Rules: pkg/controller/endpoint/endpoints_controller.go (``syncService``,
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.endpoints.targets import (
     Ports,
     Target,

@@ -8,7 +8,7 @@ pkg/controller/endpointslicemirroring, v1.36.
 from collections.abc import Iterable
 from typing import Final
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.endpoints.slices import (
     MANAGED_BY,
     SERVICE_NAME,

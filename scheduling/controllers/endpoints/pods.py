@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import memory
-from clusterstate.objects import document
-from clusterstate.queries.workloads import (
+from clusterstate.objects.values import document
+from clusterstate.processes import memory
+from clusterstate.queries.objects.workloads import (
     PodRow,
     documents_with_addresses,
     labels_of_classes,

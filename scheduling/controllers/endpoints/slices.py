@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.endpoints.targets import (
     Ports,
     Target,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 
 FINISHED: Final = ("Succeeded", "Failed")
 FAMILIES: Final = ("IPv4", "IPv6")

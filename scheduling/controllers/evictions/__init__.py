@@ -13,6 +13,6 @@
     the clock     -> firing: rows that are due -> judged once more -> deletion
 
 A timer follows from the rows alone: stating it twice, after a crash, or from nothing gives the same
-timers (C22). ``clusterstate.objects.eviction`` states the rules: it turns tolerationSeconds into a
-deadline. ``actions.evictions`` writes the timers.
+timers (C22). ``clusterstate.objects.rules.eviction`` states the rules: it turns tolerationSeconds
+into a deadline. ``actions.evictions`` writes the timers.
 """

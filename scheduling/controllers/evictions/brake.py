@@ -10,7 +10,7 @@ evicted, until an operator approves it or the cause is gone. At 100 percent, the
 counted.
 
 ``STOWAGE_ZONE_EVICTION_RATE`` lets so many pods of each zone go in a second, whatever the cause
-(``clusterstate.actions.paces``). A zone that has none left is held back until the next one.
+(``clusterstate.actions.brakes.paces``). A zone that has none left is held back until the next one.
 """
 
 import time
@@ -21,9 +21,10 @@ from typing import Final
 import structlog
 from django.conf import settings
 
-from clusterstate import memory
-from clusterstate.actions import brakes, paces
-from clusterstate.queries.brakes import (
+from clusterstate.actions import brakes
+from clusterstate.actions.brakes import paces
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.brakes import (
     COUNTED_FOR,
     HeldBack,
     Share,

@@ -7,11 +7,13 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate.actions import aside, controller_state, evictions, paces
+from clusterstate.actions import evictions
+from clusterstate.actions.brakes import paces
 from clusterstate.actions.evictions import Fired
-from clusterstate.queries.brakes import NOTHING, HeldBack, zones_by_pod
-from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.queries.evictions.brakes import NOTHING, HeldBack, zones_by_pod
+from clusterstate.queries.evictions.eviction_timers import DueTaint, is_execution_due
+from clusterstate.queries.loops.controllers import stored_state
 from scheduling.controllers.evictions.judgement import broken, departures
 from scheduling.controllers.evictions.timers import NAME
 

@@ -2,8 +2,8 @@
 
 ``departures`` and ``broken`` judge by the taints and labels in the rows, for the timers;
 ``departures_under`` and ``broken_under`` judge by those that are given, as a plan's changes would
-bring them (``scheduling.answers.plans``). The rules (``objects.eviction``) are applied once for
-each pair of node and scheduling class, not for each pod.
+bring them (``scheduling.answers.plans``). The rules (``objects.rules.eviction``) are applied once
+for each pair of node and scheduling class, not for each pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from django.conf import settings
 
-from clusterstate import memory
 from clusterstate.actions.evictions import Departure
-from clusterstate.objects import eviction
-from clusterstate.objects.eviction import Countdown, Rules
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.rules import eviction
+from clusterstate.objects.rules.eviction import Countdown, Rules
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Pod
+from clusterstate.processes import memory
 from clusterstate.queries.nodes import no_execute_taints, node_labels
-from clusterstate.queries.stays import Place, Stay, class_specs
+from clusterstate.queries.pods.stays import Place, Stay, class_specs
 
 _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode

@@ -5,7 +5,7 @@ asked to stop. One timers worker works at a time in the whole system, by a sessi
 that is taken without waiting. The lock of a process that was killed, or stopped for long, ends with
 its session, and another process takes over. Nothing is kept here: what is due stands in rows.
 
-What is due is judged by a clock that cannot be set (``clusterstate.steady_clock``).
+What is due is judged by a clock that cannot be set (``clusterstate.processes.steady_clock``).
 
 It also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
 
@@ -20,12 +20,16 @@ from datetime import UTC, datetime
 
 import structlog
 
-from clusterstate import changes, heartbeats, locks, steady_clock, wake
-from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
-from clusterstate.actions.events import Occurrence
-from clusterstate.objects.actor import TAINT_EVICTION, acts_as
-from clusterstate.queries.eviction_timers import next_due
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import progress
+from clusterstate.change_log import changes, wake
+from clusterstate.database import locks
+from clusterstate.health import heartbeats
+from clusterstate.objects.values.actor import TAINT_EVICTION, acts_as
+from clusterstate.processes import steady_clock
+from clusterstate.queries.evictions.eviction_timers import next_due
 from scheduling.controllers.evictions import brake, timers, workers
 from scheduling.controllers.pods import deletion
 

@@ -12,12 +12,14 @@ from typing import TypeVar
 
 import structlog
 
-from clusterstate import changes, memory
-from clusterstate.actions import aside, controller_state, evictions
-from clusterstate.queries.eviction_news import NodeNews, eviction_news
-from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT
+from clusterstate.actions import evictions
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.change_log import changes
+from clusterstate.processes import memory
+from clusterstate.queries.evictions.eviction_news import NodeNews, eviction_news
+from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes
-from clusterstate.queries.stays import (
+from clusterstate.queries.pods.stays import (
     Place,
     executing_places,
     stays_of,

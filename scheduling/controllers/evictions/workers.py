@@ -17,12 +17,12 @@ from django.conf import settings
 from django.db import connection
 
 from clusterstate.actions import evictions as actions
-from clusterstate.actions import progress
-from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
-from clusterstate.objects.actor import TAINT_EVICTION, acts_as
-from clusterstate.queries.brakes import HeldBack
-from clusterstate.queries.eviction_timers import DueTaint, due_taints, next_due
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import progress
+from clusterstate.objects.values.actor import TAINT_EVICTION, acts_as
+from clusterstate.queries.evictions.brakes import HeldBack
+from clusterstate.queries.evictions.eviction_timers import DueTaint, due_taints, next_due
 from scheduling.controllers.evictions import brake, firing
 
 NAME = "timers"

@@ -18,16 +18,19 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import locks, memory
-from clusterstate.actions import aside, controller_state, evictions, node_heartbeats, objects
-from clusterstate.actions.aside import Which
-from clusterstate.actions.events import Occurrence
-from clusterstate.objects.actor import NODE_LIFECYCLE, acts_as
-from clusterstate.objects.errors import NotFound
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Node, NodeCondition, Taint
-from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
-from clusterstate.queries.controllers import stored_state
+from clusterstate.actions import evictions, objects
+from clusterstate.actions.agents import node_heartbeats
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.loops.aside import Which
+from clusterstate.database import locks
+from clusterstate.objects.rules.node_taints import BY_CONDITION, UNSCHEDULABLE
+from clusterstate.objects.values.actor import NODE_LIFECYCLE, acts_as
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node, NodeCondition, Taint
+from clusterstate.processes import memory
+from clusterstate.queries.loops.controllers import stored_state
 from clusterstate.queries.nodes import node_revisions, nodes_by_id
 from scheduling.controllers.nodes.lifecycle_rules import (
     Looked,

@@ -20,16 +20,16 @@ from enum import StrEnum
 
 import msgspec
 
-from clusterstate.objects import moments
-from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, taint_exists
-from clusterstate.objects.node import Node, NodeCondition, Taint
-from clusterstate.objects.node_taints import (
+from clusterstate.objects.rules.matching import NO_EXECUTE, NO_SCHEDULE, taint_exists
+from clusterstate.objects.rules.node_taints import (
     BY_CONDITION,
     EVICTING,
     NOT_READY,
     UNREACHABLE,
     UNSCHEDULABLE,
 )
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.node import Node, NodeCondition, Taint
 
 _MANAGED = frozenset(
     {UNSCHEDULABLE} | {key for keys in BY_CONDITION.values() for key in keys.values()}

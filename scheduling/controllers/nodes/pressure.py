@@ -2,9 +2,10 @@
 
 Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
 the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
-kept in the row of the report, for all to read (``actions.usage`` has set the node's condition, and
-so its taint, when the report came); while a node is under pressure for longer than its grace
-period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays (C24).
+kept in the row of the report, for all to read (``actions.agents.usage`` has set the node's
+condition, and so its taint, when the report came); while a node is under pressure for longer than
+its grace period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays
+(C24).
 """
 
 from collections.abc import Mapping
@@ -14,15 +15,17 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import locks
-from clusterstate.actions import aside, events, usage
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions.agents import usage
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside
 from clusterstate.actions.pods.status import fail_pods, set_condition
-from clusterstate.objects import ending, moments
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import qos_class
+from clusterstate.database import locks
+from clusterstate.objects.rules.resources import qos_class
+from clusterstate.objects.values import ending, moments
+from clusterstate.objects.values.pod import Pod
+from clusterstate.queries.nodes.usage import PodUsage, Reported, unjudged_reports
 from clusterstate.queries.pods import pod_manifests, pods_on_node
-from clusterstate.queries.usage import PodUsage, Reported, unjudged_reports
 from scheduling.controllers.nodes.pressure_rules import (
     REASON,
     Candidate,

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 import msgspec
 
-from clusterstate.objects.pod import Pod
-from clusterstate.objects.quantity import BINARY_SI, Quantity
-from clusterstate.objects.resources import pod_requests
+from clusterstate.objects.rules.resources import pod_requests
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import BINARY_SI, Quantity
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 REASON = "Evicted"

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 
-from clusterstate.actions import aside
+from clusterstate.actions.loops import aside
 from clusterstate.actions.pods.delete import finish_deletions
-from clusterstate.queries.terminating import POD_DELETION, finishable
+from clusterstate.queries.pods.terminating import POD_DELETION, finishable
 
 logger = structlog.get_logger(__name__)
 

@@ -17,16 +17,16 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
-from clusterstate import locks
-from clusterstate.actions import aside, controller_state
+from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
-from clusterstate.objects import ending
-from clusterstate.objects.errors import Conflict, NotFound
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork, stored_state
-from clusterstate.queries.leftovers import (
+from clusterstate.database import locks
+from clusterstate.objects.values import ending
+from clusterstate.objects.values.errors import Conflict, NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.loops.controllers import PendingWork, stored_state
+from clusterstate.queries.pods.leftovers import (
     POD_GC,
     Leftover,
     finished_beyond,

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 from django.conf import settings
 
-from clusterstate.objects.webhook_targets import Allowed, Target
+from clusterstate.objects.rules.webhook_targets import Allowed, Target
 
 SECONDS: Final = 10.0
 """How long a receiver may take, from the question for its address to its answer, all in all."""

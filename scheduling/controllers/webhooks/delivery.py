@@ -10,22 +10,24 @@ from typing import Final
 import msgspec
 import structlog
 
-from clusterstate import changes, lineage, locks, steady_clock
-from clusterstate.actions import aside
 from clusterstate.actions import webhooks as actions
-from clusterstate.actions.aside import Which
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
 from clusterstate.actions.webhooks import Try
-from clusterstate.changes import Change
-from clusterstate.objects import labels
-from clusterstate.objects.document import compose
-from clusterstate.objects.errors import Expired
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.webhook_targets import parse
-from clusterstate.queries import notices, webhooks
-from clusterstate.queries.events import event_manifests
-from clusterstate.queries.notices import CHANGE, OF_EVENTS, Notice
+from clusterstate.change_log import changes, lineage
+from clusterstate.change_log.changes import Change
+from clusterstate.database import locks
+from clusterstate.objects.rules.webhook_targets import parse
+from clusterstate.objects.values import labels
+from clusterstate.objects.values.document import compose
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import steady_clock
+from clusterstate.queries.objects.events import event_manifests
+from clusterstate.queries.people import notices, webhooks
+from clusterstate.queries.people.notices import CHANGE, OF_EVENTS, Notice
+from clusterstate.queries.people.webhooks import Webhook
 from clusterstate.queries.pods import pod_overlay
-from clusterstate.queries.webhooks import Webhook
 from scheduling.controllers.webhooks import client
 
 logger = structlog.get_logger(__name__)

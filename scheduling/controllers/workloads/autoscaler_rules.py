@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import document
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
 
 _METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "Resource": ("FailedGetResourceMetric", "pods.metrics.k8s.io"),

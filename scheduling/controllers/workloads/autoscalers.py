@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import autoscaler_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl
 

@@ -4,8 +4,8 @@ A new workload takes over what an earlier one of its name left behind (``--casca
 that its pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, v1.36.
 """
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import controller_of
+from clusterstate.objects.rules.ownership import controller_of
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.control import NamespaceControl, reference
 from scheduling.controllers.workloads.world import selector_of
 

@@ -11,16 +11,17 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from clusterstate import memory
-from clusterstate.actions import events, objects
-from clusterstate.actions.deletion import Deletion
-from clusterstate.actions.events import Occurrence
+from clusterstate.actions import objects
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.actions.stored import Stored
-from clusterstate.objects.errors import AlreadyExists, Conflict, NotFound, StatusError
-from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.labels import is_dns1123_subdomain
-from clusterstate.objects.meta import Manifest
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import AlreadyExists, Conflict, NotFound, StatusError
+from clusterstate.objects.values.labels import is_dns1123_subdomain
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.world import World, selector_of

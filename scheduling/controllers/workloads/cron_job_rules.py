@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import document, moments
-from clusterstate.objects.cron import Schedule
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document, moments
+from clusterstate.objects.values.cron import Schedule
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.job_rules import finished
 
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"

@@ -4,11 +4,11 @@ A namespace is looked at whenever something in it changes. What goes on for a wh
 that was started by hand, gets one event.
 """
 
-from clusterstate import memory
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import is_controlled_by
+from clusterstate.objects.rules.ownership import is_controlled_by
+from clusterstate.objects.values.errors import AlreadyExists, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import cron_job_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, reference

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.int_or_percent import scaled
-from clusterstate.objects.matching import (
+from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
     NO_EXECUTE,
     RequiredNodeAffinity,
     find_untolerated,
     node_fields,
 )
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.int_or_percent import scaled
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Pod
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import memory
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.strategies import TEMPLATE_GENERATION
+from clusterstate.objects.registry.strategies import TEMPLATE_GENERATION
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
 from scheduling.controllers.workloads import daemon_set_rules as rules
 from scheduling.controllers.workloads import revisions
 from scheduling.controllers.workloads.control import NamespaceControl, pod_of

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import templates
-from clusterstate.objects.int_or_percent import scaled
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.rules import templates
+from clusterstate.objects.values.int_or_percent import scaled
+from clusterstate.objects.values.meta import Manifest
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.deployment_records import (
     HASH_LABEL,
     NO_LIMIT,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from clusterstate.objects import document, moments
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document, moments
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.deployment_records import (
     NO_LIMIT,
     REPLICA_FAILURE,

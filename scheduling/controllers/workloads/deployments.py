@@ -1,9 +1,9 @@
 """Deployments: carries out what ``deployment_rules`` plans for their ReplicaSets."""
 
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists, StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import is_controlled_by
+from clusterstate.objects.rules.ownership import is_controlled_by
+from clusterstate.objects.values.errors import AlreadyExists, StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules

@@ -8,13 +8,14 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import locks, wake
-from clusterstate.actions import aside
-from clusterstate.actions.aside import Which
-from clusterstate.objects.actor import acting, controller
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork
-from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.change_log import wake
+from clusterstate.database import locks
+from clusterstate.objects.values.actor import acting, controller
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.loops.controllers import PendingWork
+from clusterstate.queries.objects.workloads import namespaces_of_pods_of, namespaces_with
 from scheduling.controllers import by_namespace
 from scheduling.controllers.workloads import (
     autoscalers,

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.numbers import natural
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from scheduling.controllers.workloads.job_indexes import Indexes
 from scheduling.controllers.workloads.pods import OwnedPod
 

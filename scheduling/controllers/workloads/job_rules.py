@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import document, moments
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document, moments
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads.job_indexes import Indexes
 from scheduling.controllers.workloads.job_policy_rules import index_of, is_failed

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from clusterstate.actions import jobs as actions
 from clusterstate.actions import objects
-from clusterstate.actions.object_meta import name_suffix
-from clusterstate.objects.errors import Conflict, NotFound
-from clusterstate.objects.meta import Manifest
+from clusterstate.actions.cluster import jobs as actions
+from clusterstate.actions.writing.object_meta import name_suffix
+from clusterstate.objects.values.errors import Conflict, NotFound
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, pod_of

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import moments
+from clusterstate.objects.values import moments
 
 FINISHED: Final = ("Succeeded", "Failed")
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"

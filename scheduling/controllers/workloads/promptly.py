@@ -14,12 +14,12 @@ import structlog
 from django.conf import settings
 
 from clusterstate.actions import objects
-from clusterstate.objects.actor import acting, controller
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import is_controlled_by
-from clusterstate.queries.lists import list_page
+from clusterstate.objects.rules.ownership import is_controlled_by
+from clusterstate.objects.values.actor import acting, controller
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules, revision_rules
 from scheduling.controllers.workloads.control import reference

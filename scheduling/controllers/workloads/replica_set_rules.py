@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects import document
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.pods import FINISHED, OwnedPod, next_available
 
 REPLICA_FAILURE: Final = "ReplicaFailure"

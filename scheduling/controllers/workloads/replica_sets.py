@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import controller_of, is_controlled_by
+from clusterstate.objects.rules.ownership import controller_of, is_controlled_by
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import replica_set_rules as rules
 from scheduling.controllers.workloads.control import NOTHING_MADE, NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus

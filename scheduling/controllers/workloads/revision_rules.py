@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.objects.templates import same_template
+from clusterstate.objects.rules.templates import same_template
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.deployment_records import template_hash
 
 HASH_LABEL: Final = "controller-revision-hash"

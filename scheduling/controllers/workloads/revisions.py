@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import AlreadyExists
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import deployment_status
 from scheduling.controllers.workloads import revision_rules as rules

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.int_or_percent import scaled
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.int_or_percent import scaled
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL, template_of
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from clusterstate.actions import objects
-from clusterstate.objects.errors import AlreadyExists, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import AlreadyExists, StatusError
+from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import revisions
 from scheduling.controllers.workloads import stateful_set_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, pod_of, reference

@@ -12,15 +12,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from clusterstate import memory
-from clusterstate.objects import document
-from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
-from clusterstate.objects.meta import Manifest, OwnerReference
-from clusterstate.objects.node import Node
-from clusterstate.objects.ownership import controller_of
-from clusterstate.objects.pod import LabelSelector
-from clusterstate.queries.stays import class_specs
-from clusterstate.queries.workloads import (
+from clusterstate.objects.rules.ownership import controller_of
+from clusterstate.objects.values import document
+from clusterstate.objects.values.labels import (
+    Selector,
+    selector_from_label_selector,
+    selector_from_set,
+)
+from clusterstate.objects.values.meta import Manifest, OwnerReference
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import LabelSelector
+from clusterstate.processes import memory
+from clusterstate.queries.objects.workloads import (
     ObjectRow,
     PodRow,
     classes_in,
@@ -30,6 +33,7 @@ from clusterstate.queries.workloads import (
     pods_of_classes,
     without_agent,
 )
+from clusterstate.queries.pods.stays import class_specs
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.job_rules import JOB_LABEL, TRACKING
 from scheduling.controllers.workloads.pods import OwnedPod

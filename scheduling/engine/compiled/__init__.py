@@ -1,4 +1,4 @@
-"""The loop of ``engine.fast_lane``, and what it calls, compiled by Numba.
+"""The loop of ``engine.fast.fast_lane``, and what it calls, compiled by Numba.
 
     caching   how a loop is compiled, and where its code is kept
     layout    what the arrays' columns mean; ``arguments``: the loops' tuples of arrays. Importing

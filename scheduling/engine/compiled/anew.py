@@ -43,7 +43,7 @@ _NEAR = 4
 
 @inlined
 def place_of(c: int) -> int:
-    """Return where a line's totals are kept; see ``engine.lines.Lines``."""
+    """Return where a line's totals are kept; see ``engine.fast.lines.Lines``."""
     return c % TOGETHER if c < ONCE else c - ONCE + TOGETHER
 
 

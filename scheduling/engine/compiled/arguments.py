@@ -45,7 +45,7 @@ class ScoreColumns(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """See ``engine.lines.Lines``."""
+    """See ``engine.fast.lines.Lines``."""
 
     total: Int32
     bits: Int32
@@ -78,7 +78,7 @@ class Lines(NamedTuple):
 
 
 class Plans(NamedTuple):
-    """See ``engine.plans.Plans``."""
+    """See ``engine.fast.plans.Plans``."""
 
     bases: Int32
     group: Int16
@@ -89,7 +89,7 @@ class Plans(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """The rules of classes that look at pods; see ``engine.programs.Programs``.
+    """The rules of classes that look at pods; see ``engine.fast.programs.Programs``.
 
     ``of_pod`` and ``who`` are by pod of the run: its class's program, -1 for none, and its class's
     place among those of the run, which is the index of ``first_mark`` and ``last_mark``.
@@ -217,7 +217,7 @@ def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
 
 
 class Results(NamedTuple):
-    """What the loop decides for each pod; see ``engine.run.Run``."""
+    """What the loop decides for each pod; see ``engine.fast.run.Run``."""
 
     figures: Int32
     chosen: Int32

@@ -2,7 +2,8 @@
 
 A pod's line says what the rows score for its request, its plan which rows may hold it and what they
 get from plugins that look at nodes alone, its program what its rules about other pods come to.
-The reference path, ``engine.cycle``, can be read instead; a property test holds both equal.
+The reference path, ``engine.reference.cycle``, can be read instead; a property test holds both
+equal.
 """
 
 import numpy as np

@@ -3,7 +3,8 @@
 ``examine`` is one function for both questions, because both apply the same rules to a row: the
 diagnosis with all pods there, the dry run of preemption without some of them
 (``default_preemption.go`` ``SelectVictimsOnNode`` and ``preemption.go``
-``pickOneNodeForPreemption``, v1.36). ``engine.row_program`` writes the rules of a class as arrays.
+``pickOneNodeForPreemption``, v1.36). ``engine.preemption.row_program`` writes the rules of a class
+as arrays.
 
 It calls nothing but NumPy and ``framework.formulas``, and is not compiled here:
 ``row_program.warm`` has it compiled, and a process without Numba runs it as plain Python, which is

@@ -112,7 +112,7 @@ def score_block(
     """Set the totals of a block's rows that are not odd; LOW where a row is not feasible.
 
     Return the highest, how many have it, and how many are feasible. ``terms``: see
-    ``engine.lines.Lines``.
+    ``engine.fast.lines.Lines``.
     """
     top = np.int32(LOW)
     able = np.int32(0)

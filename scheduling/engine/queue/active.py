@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.queue.pending import (
     LAST,
     Entries,

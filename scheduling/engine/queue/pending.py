@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import ClusterEvent
 

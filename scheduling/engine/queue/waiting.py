@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from clusterstate.objects.pod import Pod
+from clusterstate.objects.values.pod import Pod
 from scheduling.engine.queue.pending import Entry
 from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
 

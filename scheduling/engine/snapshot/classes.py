@@ -2,20 +2,20 @@
 
 A class stands for all pods that scheduling cannot tell apart (``PodInfo``, by digest). Classes are
 never dropped: whoever keeps a snapshot for long builds it anew (``has_outgrown`` of a mirror's
-``WarmState``). Who counts whom is found in ``engine.peers``; the counters themselves are made on
-demand by ``counters.PodCounters``.
+``WarmState``). Who counts whom is found in ``engine.snapshot.peers``; the counters themselves are
+made on demand by ``counters.PodCounters``.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from clusterstate.objects.labels import Selector
-from scheduling.engine.interning import BASE_RESOURCES, is_scalar_resource
-from scheduling.engine.nominations import NO_PRIORITY
-from scheduling.engine.peers import Peers
+from clusterstate.objects.values.labels import Selector
 from scheduling.engine.snapshot.arrays import lengthen, widen
+from scheduling.engine.snapshot.interning import BASE_RESOURCES, is_scalar_resource
 from scheduling.engine.snapshot.nodes import KEPT_FOR_NODES, MOST_RESOURCES, NodeColumns
+from scheduling.engine.snapshot.nominations import NO_PRIORITY
+from scheduling.engine.snapshot.peers import Peers
 from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.tables import Counter
 from scheduling.framework.types import AffinityTerm, PodInfo

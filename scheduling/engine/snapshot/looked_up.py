@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 import msgspec
 
-from clusterstate.objects.volume_matching import MatchingError
+from clusterstate.objects.rules.volume_matching import MatchingError
 from scheduling.engine.snapshot.counters import PodCounters
 from scheduling.framework.arrays import Int32
 from scheduling.framework.types import PodInfo

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.quantity import QuantityError, milli_value, value
-from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
+from clusterstate.objects.values.node import Node, Taint
+from clusterstate.objects.values.quantity import QuantityError, milli_value, value
 from scheduling.engine.snapshot.arrays import lengthen, widen
+from scheduling.engine.snapshot.interning import BASE_RESOURCES, Interner, is_scalar_resource
 from scheduling.engine.snapshot.touched import TouchedRows
 from scheduling.framework.arrays import Int32, Int64, Mask
 from scheduling.framework.tables import LabelColumn

@@ -1,6 +1,7 @@
 """Nominated pods: pending pods for which room is being made on a node.
 
-The sums by row are in ``engine.nominations``; here is what they mean for the rest of the snapshot.
+The sums by row are in ``engine.snapshot.nominations``; here is what they mean for the rest of the
+snapshot.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -8,8 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from scheduling.engine.nominations import Nominations
 from scheduling.engine.snapshot.classes import ClassColumns
+from scheduling.engine.snapshot.nominations import Nominations
 from scheduling.framework.arrays import Int32
 from scheduling.framework.types import PodInfo
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
-from clusterstate.objects.meta import ObjectMeta
-from clusterstate.objects.workloads import (
+from clusterstate.objects.values.labels import (
+    Selector,
+    selector_from_label_selector,
+    selector_from_set,
+)
+from clusterstate.objects.values.meta import ObjectMeta
+from clusterstate.objects.values.workloads import (
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,

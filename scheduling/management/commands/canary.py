@@ -14,10 +14,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate.actions import canaries, scheduler_configuration
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import StatusError
-from clusterstate.queries.canaries import StoredCanary, find_canary, latest_canaries
+from clusterstate.actions.scheduler import canaries, scheduler_configuration
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.queries.scheduler.canaries import StoredCanary, find_canary, latest_canaries
 from scheduling.management import files, runs
 from scheduling.plugins.catalogue import load_configuration
 

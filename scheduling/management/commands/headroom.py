@@ -11,9 +11,9 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate.objects import reading
-from clusterstate.objects.errors import StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire import reading
 from scheduling.answers import advisor
 from scheduling.management import files
 

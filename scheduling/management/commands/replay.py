@@ -12,8 +12,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate import collector
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.processes import collector
 from scheduling.management import runs
 from scheduling.scenarios import openb
 

@@ -16,9 +16,9 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate import collector
-from clusterstate.objects.errors import BadRequest, StatusError
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import collector
 from scheduling import simulation
 from scheduling.management import files, runs
 from scheduling.scenarios import document as scenarios

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate.objects.meta import Manifest
-from clusterstate.queries import waiting_times
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods import waiting_times
 
 
 class Command(BaseCommand):

@@ -16,11 +16,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.footprint import counter_id
-from clusterstate.objects.labels import Selector
-from clusterstate.objects.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
-from clusterstate.objects.node import Taint
+from clusterstate.objects.rules.footprint import counter_id
+from clusterstate.objects.rules.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
+from clusterstate.objects.values.labels import Selector
+from clusterstate.objects.values.node import Taint
 from scheduling.framework.arrays import Mask
+from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -30,7 +31,6 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.reach import Reach, anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduling.framework.tables import Counter, Table

@@ -10,7 +10,8 @@ from typing import cast
 
 import msgspec
 
-from clusterstate.objects.labels import (
+from clusterstate.objects.rules.matching import EmptyTerm
+from clusterstate.objects.values.labels import (
     EQUALS,
     NOTHING,
     Requirement,
@@ -18,10 +19,9 @@ from clusterstate.objects.labels import (
     SelectorError,
     selector_from_label_selector,
 )
-from clusterstate.objects.matching import EmptyTerm
-from clusterstate.objects.pod import TopologySpreadConstraint
+from clusterstate.objects.values.pod import TopologySpreadConstraint
+from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.node_table import NodeTable
-from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.types import PodInfo
 
 NAME = "PodTopologySpread"

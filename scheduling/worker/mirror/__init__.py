@@ -17,15 +17,16 @@ Applying a change twice, or one that the loaded rows already contain, does no ha
 states the last state of one object. A pod that this worker assumed is confirmed by its own change;
 a pod that a client put on a node is noted in ``arrivals``, for the node's admission to judge,
 and in ``of_unknown_nodes`` as long as that node does not exist.
-Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
-Nominations are followed, too, whoever wrote them. The scheduler counts its own at once: until it
-reads them back, what the log says of that pod is out of date (``WarmState._follow_nomination``).
+Reserved pods (``clusterstate.queries.scheduler.reservations``) are counted on the node that is set
+aside for them. Nominations are followed, too, whoever wrote them. The scheduler counts its own at
+once: until it reads them back, what the log says of that pod is out of date
+(``WarmState._follow_nomination``).
 """
 
 import structlog
 
-from clusterstate import changes, pod_log
-from clusterstate.objects.errors import Expired
+from clusterstate.change_log import changes, pod_log
+from clusterstate.objects.values.errors import Expired
 from scheduling.worker.mirror.in_columns import ManyChanges
 from scheduling.worker.mirror.loading import Loading
 from scheduling.worker.mirror.refused import waiting_as_of

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from clusterstate import pod_log
-from clusterstate.changes import MODIFIED, Change
+from clusterstate.change_log import pod_log
+from clusterstate.change_log.changes import MODIFIED, Change
 from scheduling.engine.queue.pending import PendingPod
-from scheduling.engine.waking import Standing
+from scheduling.engine.queue.waking import Standing
 from scheduling.worker.mirror import one_by_one, pod_news
 from scheduling.worker.mirror.one_by_one import SingleChanges
 

@@ -6,14 +6,16 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate import bulk, reservations, shards
-from clusterstate.actions import aside
-from clusterstate.actions.aside import Which
-from clusterstate.aside import objects as objects_aside
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.loading import consistent_read, load_nodes
-from clusterstate.queries.queue import WaitingPod, load_arrivals, load_waiting
-from clusterstate.reservations import Reservation
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.database import bulk
+from clusterstate.health.aside import objects as objects_aside
+from clusterstate.processes import shards
+from clusterstate.queries.loops.loading import consistent_read, load_nodes
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods.queue import WaitingPod, load_arrivals, load_waiting
+from clusterstate.queries.scheduler import reservations
+from clusterstate.queries.scheduler.reservations import Reservation
 from scheduling.engine.queue.pending import Backoff, PendingPod
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot

@@ -5,11 +5,11 @@ from datetime import datetime
 
 import numpy as np
 
-from clusterstate import changes
-from clusterstate.actions.aside import Which, is_an_objects_fault
-from clusterstate.changes import Change
-from clusterstate.objects.document import SLOT
-from scheduling.engine.waking import Standing
+from clusterstate.actions.loops.aside import Which, is_an_objects_fault
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.values.document import SLOT
+from scheduling.engine.queue.waking import Standing
 from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node

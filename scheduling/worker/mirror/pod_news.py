@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.pod_log import PodChanges
+from clusterstate.change_log.pod_log import PodChanges
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int32, Int64, numbered
 from scheduling.framework.types import PodInfo

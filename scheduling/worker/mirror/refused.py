@@ -10,11 +10,11 @@ from typing import cast
 
 import msgspec
 
-from clusterstate import changes
-from clusterstate.changes import Placement
-from clusterstate.objects.document import SLOT
-from clusterstate.objects.node import Node
-from clusterstate.queries.queue import WaitingPod
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import Placement
+from clusterstate.objects.values.document import SLOT
+from clusterstate.objects.values.node import Node
+from clusterstate.queries.pods.queue import WaitingPod
 from scheduling.engine.queue.pending import (
     Backoff,
     PendingPod,
@@ -22,8 +22,8 @@ from scheduling.engine.queue.pending import (
     Stage,
 )
 from scheduling.engine.queue.waiting import Registrations
+from scheduling.engine.queue.waking import Standing
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.waking import Standing
 from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import digest_of
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node

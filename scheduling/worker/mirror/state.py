@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from clusterstate import bulk
-from clusterstate.actions.aside import Which, is_an_objects_fault
-from clusterstate.changes import Change
-from clusterstate.objects.node import Node
-from clusterstate.objects.workloads import (
+from clusterstate.actions.loops.aside import Which, is_an_objects_fault
+from clusterstate.change_log.changes import Change
+from clusterstate.database import bulk
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
@@ -17,9 +17,9 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from clusterstate.queries.loading import load_classes
+from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects import decode_object
-from clusterstate.reservations import Reservation
+from clusterstate.queries.scheduler.reservations import Reservation
 from scheduling.engine.queue.pending import (
     Backoff,
     HeldBy,
@@ -30,9 +30,9 @@ from scheduling.engine.queue.pending import (
 )
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.queue.waiting import Registrations
-from scheduling.engine.requirements import from_stored_class
+from scheduling.engine.queue.waking import Standing, Waking
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.waking import Standing, Waking
+from scheduling.engine.snapshot.requirements import from_stored_class
 from scheduling.framework.types import PodInfo
 
 OTHERS: Mapping[str, type] = {

@@ -1,0 +1,77 @@
+"""Evicting and deleting pods by who may do that and may have no plan made.
+
+A plan names pods of every namespace, so it takes the right to list them all. Who works in one
+namespace sees which pods would go, and is told that where others land is not shown. What is
+confirmed is done at once, to just the pods that were shown.
+"""
+
+from collections.abc import Sequence
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from api import clock
+from api.console import layout, plan_forms
+from clusterstate.actions import objects
+from clusterstate.actions.pods.evict import evict_on_request
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import get_manifest
+
+
+def concerns(changes: Sequence[Manifest]) -> bool:
+    """Return whether pods are evicted or deleted by name, and nothing else is asked for."""
+    return all(list(change) == [plan_forms.EVICT] for change in changes)
+
+
+def page(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
+    """Show which pods would go, or let them go (``POST``, ``seen``: their uids)."""
+    pods = [
+        (one, entry) for change in changes for entry in change.values() for one in entry["pods"]
+    ]
+    shown = []
+    for title, entry in pods:
+        namespace, _, name = title.partition("/")
+        if not namespace or not name:
+            raise BadRequest("pod: name pods as namespace/name")
+        about = {"namespace": namespace, "name": name}
+        if entry.get("disableEviction"):
+            layout.require(request, "delete", "pods", **about)
+        else:
+            layout.require(request, "create", "pods", subresource="eviction", **about)
+        layout.require(request, "get", "pods", **about)
+        shown.append((get_manifest("Pod", namespace, name), entry))
+    differs = False
+    failed: list[tuple[str, str]] = []
+    if request.method == "POST":
+        differs = request.POST.getlist("seen") != [one["metadata"]["uid"] for one, _ in shown]
+        if not differs:
+            failed = [one for pod, entry in shown if (one := _let_go(request, pod, entry))]
+            if not failed:
+                return HttpResponseRedirect(reverse("console:pods"))
+    context = {
+        "pods": [one for one, _ in shown],
+        "differs": differs,
+        "failed": failed,
+        "kubectl": plan_forms.kubectl(changes),
+    }
+    title = plan_forms.in_words(changes)
+    return layout.page(request, "unforetold.html", title, context, status=409 if differs else 200)
+
+
+def _let_go(request: HttpRequest, pod: Manifest, entry: Manifest) -> tuple[str, str] | None:
+    """Evict or delete a pod; return its name and why it was not done, None where it was."""
+    metadata = pod["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    options: Manifest = {"preconditions": {"uid": metadata["uid"]}}
+    if "gracePeriodSeconds" in entry:
+        options["gracePeriodSeconds"] = entry["gracePeriodSeconds"]
+    user, now = layout.user_of(request), clock.now()
+    try:
+        if entry.get("disableEviction"):
+            objects.delete("Pod", namespace, name, options, now=now, user=user)
+        else:
+            evict_on_request(namespace, name, options, now=now, user=user)
+    except StatusError as error:
+        return f"{namespace}/{name}", error.message
+    return None

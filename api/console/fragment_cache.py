@@ -1,0 +1,327 @@
+"""Parts of pages, made once for all pages that look at the same thing, and how often they ask.
+
+::
+
+    a page asks for a part, and says up to which revision it has heard of changes
+        --> made at that revision or after it: given again
+        --> many pages are open, and it was made a moment ago: given again, and the page is told
+            that it is behind, so that it asks once more
+        --> made anew, by the first who asks; who asks meanwhile waits a moment for that, and is
+            given the answer of before if it is not old
+        --> the page shows just that already: 204, and nothing is sent or drawn
+
+A part that tells of the cluster alone is the same for everybody with the same rights; others are
+shared by the pages of one session. What a part costs is measured as it is made, and from that
+follows how long a page waits between two looks (``pause``): all parts that open pages look at take
+``SHARE`` of a CPU together, however many pages are open and however much changes. Persons have
+equal shares of that, where they do not look at the same: who has many pages open slows these, and
+not those of others.
+
+What is kept here is lost with the process, and made again.
+"""
+
+import gzip
+import hashlib
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.utils.text import compress_string
+
+from clusterstate.access import authorizer, people
+from clusterstate.change_log import changes
+from clusterstate.objects.values.numbers import natural
+from clusterstate.processes import memory
+
+HEARD: Final = "Stowage-Heard"
+"""The header by which a page says up to which revision it has heard of changes."""
+HAS: Final = "Stowage-Has"
+"""The header by which a page says which answer it shows, by the ``TAG`` that came with it."""
+MARK: Final = "Stowage-Mark"
+"""The header of an answer that says up to which revision it knows everything."""
+TAG: Final = "Stowage-Tag"
+PERSONAL: Final = "stowage.personal"
+"""Where a request's META notes that its answer names the person who asked."""
+ENOUGH: Final = "stowage.looks-enough"
+"""Where a request's META has a function of a revision and an age in seconds: whether what was read
+then is new enough for the page that asks."""
+AS_OF: Final = "stowage.looks-as-of"
+"""Where a request's META notes the revision of what its answer shows, if that is an earlier one."""
+_RIGHTS_MOVED: Final = "stowage.looks-rights-moved"
+"""Where a request's META notes that rights changed while its answer was made."""
+
+SHARE: Final = 0.05
+"""How much of a CPU all parts together take, about."""
+LEAST_PAUSE: Final = 1.0
+MOST_PAUSE: Final = 30.0
+_ASKING_SECONDS: Final = 0.003
+"""What it costs to ask for a part, also where nothing is made."""
+_MOST_SECONDS: Final = 0.5
+"""A part counts as so long at most: who waited for an advisor did not work."""
+_NEWEST: Final = 0.5
+"""How much the last time that a part was made counts among all times."""
+_OPEN_SECONDS: Final = 2 * MOST_PAUSE
+"""A part that a page has not asked for in so long is looked at by nobody."""
+_PATIENCE_SECONDS: Final = 0.2
+_MOST_PATIENCE_SECONDS: Final = 2.0
+"""Who has nothing to show waits so long for another's answer, and then makes one: the other may
+wait for an advisor, or for nothing, and a process has few threads."""
+_MOST_ADDRESSES: Final = 500
+"""Of one person; the cost of more is not known."""
+_MOST_KEPT: Final = 200
+_MOST_BYTES: Final = 1 << 20
+_SMALL: Final = 200
+_TIME: Final = re.compile(rb"(<time\b[^>]*>)[^<]*")
+
+Make = Callable[[], HttpResponse]
+Scope = tuple[str, str]
+"""Who may be given an answer: those with some rights, or a session with these."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What a page asks for, and who asks. ``scopes``: who may share the answer, wide to narrow.
+
+    ``question``: path and parameters; ``address``: without the one that says what the page has.
+    ``heard``: up to which revision the page has heard of changes, ``None`` where it does not say.
+    ``lasts``: for so many seconds an answer serves whatever has changed. ``rights``: of who asks.
+    """
+
+    question: str
+    address: str
+    person: str
+    scopes: tuple[Scope, ...]
+    heard: int | None
+    lasts: float = 0.0
+    rights: str = ""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """An answer: ``mark`` is up to which revision it knows everything, ``at`` when it was made."""
+
+    mark: int
+    at: float
+    tag: str
+    body: bytes
+    content_type: str
+
+
+class _Slot:
+    """The last answer to a look of a scope, and the lock of who makes the next one."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.lock = threading.Lock()
+        self.made: Made | None = None
+        self.is_personal = False
+
+
+class Looks:
+    """The answers that are kept, who looks at what, and what it costs. Safe for threads.
+
+    Args:
+        clock: monotonic seconds.
+        mark: up to which revision the log is complete.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        mark: Callable[[], int] = changes.watermark,
+    ) -> None:
+        self._clock, self._mark = clock, mark
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[tuple[Scope, str], _Slot] = OrderedDict()
+        self._seconds: dict[str, float] = {}
+        self._asked: dict[str, dict[str, float]] = {}
+
+    def forget(self) -> None:
+        """Make everything anew."""
+        with self._lock:
+            self._slots.clear()
+
+    # ------------------------------------------------------------------------- the pace of pages
+
+    def note(self, person: str, address: str, seconds: float | None = None) -> None:
+        """Note that a page of a person looks at something, and how long that took to make."""
+        now = self._clock()
+        with self._lock:
+            asked = self._asked.setdefault(person, {})
+            asked.pop(address, None)
+            asked[address] = now
+            if len(asked) > _MOST_ADDRESSES:
+                del asked[next(iter(asked))]
+            if seconds is not None:
+                taken = min(seconds, _MOST_SECONDS)
+                known = self._seconds.get(address, taken)
+                self._seconds[address] = known + _NEWEST * (taken - known)
+
+    def pause(self, person: str, pages: int, every: int, persons: int) -> float:
+        """Return the seconds that a page of a person waits between two looks at a part.
+
+        ``pages``: how many the person has open; ``every``: how many are open of all ``persons``.
+        """
+        limit = self._clock() - _OPEN_SECONDS
+        with self._lock:
+            for asked in self._asked.values():
+                for address in [one for one, at in asked.items() if at < limit]:
+                    del asked[address]
+            self._asked = {name: asked for name, asked in self._asked.items() if asked}
+            looked = set().union(*self._asked.values())
+            self._seconds = {one: cost for one, cost in self._seconds.items() if one in looked}
+            whole = sum(self._seconds.values()) + every * _ASKING_SECONDS
+            mine = sum(self._seconds.get(one, 0.0) for one in self._asked.get(person, ()))
+        mine += pages * _ASKING_SECONDS
+        return min(MOST_PAUSE, max(LEAST_PAUSE, min(whole, mine * persons) / SHARE))
+
+    # ------------------------------------------------------------------------------ the answers
+
+    def answer(self, look: Look, make: Make, pause: float, request: HttpRequest) -> HttpResponse:
+        """Return the answer to a look: one that was made before, or what ``make`` returns."""
+        slot = self._slot(look)
+        made = slot.made
+        if made is not None and self._clock() - made.at > _OPEN_SECONDS:
+            made = None  # nobody has looked at it for long
+        if not self._serves(made, look, pause):
+            # One makes it. Who waits long for that is given the answer of before, if there is one:
+            # a page that learns that it is behind asks once more, and a thread is free.
+            patience = _MOST_PATIENCE_SECONDS if made is None else _PATIENCE_SECONDS
+            if slot.lock.acquire(timeout=patience):
+                try:
+                    made = slot.made
+                    if not self._serves(made, look, pause):
+                        return self._make(look, slot, make, pause, request)
+                finally:
+                    slot.lock.release()
+            if made is None:
+                return self._make(look, slot, make, pause, request)
+        assert made is not None
+        self._note(look, slot)
+        return _response(made, request)
+
+    def _note(self, look: Look, slot: _Slot, seconds: float | None = None) -> None:
+        if not look.lasts:  # what is made every few seconds, and no more, is not counted
+            self.note(look.person, " ".join((*slot.scope, look.address)), seconds)
+
+    def _slot(self, look: Look) -> _Slot:
+        """Return where the answer is kept: for the widest scope that may share it."""
+        with self._lock:
+            slot = _Slot(look.scopes[0])
+            for scope in look.scopes:
+                slot = self._slots.setdefault((scope, look.question), _Slot(scope))
+                self._slots.move_to_end((scope, look.question))
+                if not slot.is_personal:
+                    break
+            while len(self._slots) > _MOST_KEPT:
+                self._slots.popitem(last=False)
+            return slot
+
+    def _serves(self, made: Made | None, look: Look, pause: float) -> bool:
+        if made is None:
+            return False
+        age = self._clock() - made.at
+        return age < look.lasts or is_enough(look.heard, pause, made.mark, age)
+
+    def _make(
+        self, look: Look, slot: _Slot, make: Make, pause: float, request: HttpRequest
+    ) -> HttpResponse:
+        mark, begin = self._mark(), self._clock()
+        request.META[ENOUGH] = partial(is_enough, look.heard, pause)
+        response = make()
+        now, meta = self._clock(), request.META
+        if meta.get(PERSONAL) or meta.get("CSRF_COOKIE_NEEDS_UPDATE"):
+            slot.is_personal, slot.made = True, None
+            slot = self._slot(look)
+        self._note(look, slot, now - begin)
+        if response.status_code != 200 or response.streaming or response.cookies:
+            return response
+        if len(response.content) > _MOST_BYTES or meta.get(_RIGHTS_MOVED):
+            return response
+        body = response.content
+        made = slot.made = Made(
+            mark=min(mark, meta.get(AS_OF, mark)),
+            at=now,
+            tag=tag_of(body),
+            body=_packed(body),
+            content_type=response.headers["Content-Type"],
+        )
+        return _response(made, request)
+
+
+def is_enough(heard: int | None, pause: float, mark: int, age: float) -> bool:
+    """Return whether what was read at a revision, so many seconds ago, is new enough for a page.
+
+    ``heard``: up to which revision the page has heard of changes; ``pause``: how long it waits
+    between two looks. While few pages are open nothing is given out that they know to be old.
+    """
+    return heard is not None and age < pause and (mark >= heard or pause > LEAST_PAUSE)
+
+
+def tag_of(body: bytes) -> str:
+    """Return what tells answers apart: all of it but how long ago something was, which ages."""
+    return hashlib.sha256(_TIME.sub(rb"\1", body)).hexdigest()[:16]
+
+
+def _packed(body: bytes) -> bytes:
+    # As GZipMiddleware does it: the length shall tell nothing of what is inside.
+    return compress_string(body, max_random_bytes=100) if len(body) >= _SMALL else body
+
+
+def _response(made: Made, request: HttpRequest) -> HttpResponse:
+    headers = {MARK: str(made.mark), TAG: made.tag}
+    if request.headers.get(HAS) == made.tag:
+        return HttpResponse(status=204, headers=headers)
+    body = made.body
+    if body.startswith(b"\x1f\x8b"):
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+        else:
+            body = gzip.decompress(body)
+    return HttpResponse(body, content_type=made.content_type, headers=headers)
+
+
+_looks = Looks()
+memory.when_replaced(_looks.forget)
+pause = _looks.pause
+
+
+def heard(request: HttpRequest) -> int | None:
+    """Return up to which revision a page has heard of changes, ``None`` where it does not say."""
+    return natural(request.headers.get(HEARD, ""))
+
+
+def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
+    """Return what a page looks at, ``None`` where it does not follow changes.
+
+    ``is_alike``: it tells of the cluster alone. Queries at times, for the rights.
+    """
+    found = heard(request)
+    if request.method != "GET" or "at" in request.GET or (found is None and not lasts):
+        return None
+    user = people.user_of(request.user)
+    rights = authorizer.rights(user)
+    scopes = [("rights", rights)] if is_alike else []
+    scopes.append((request.session.session_key or "", f"{user.name} {rights}"))
+    known = request.GET.copy()
+    known.pop("since", None)
+    address = f"{request.path}?{known.urlencode()}"
+    return Look(request.get_full_path(), address, user.name, tuple(scopes), found, lasts, rights)
+
+
+def given(request: HttpRequest, look: Look, make: Make, pause_now: float) -> HttpResponse:
+    """Return what a page looks at, made before or now."""
+
+    def make_and_compare() -> HttpResponse:
+        response = make()
+        # It may have been waited for, and roles have changed: it shows what the new ones allow.
+        if authorizer.rights(people.user_of(request.user)) != look.rights:
+            request.META[_RIGHTS_MOVED] = True
+        return response
+
+    return _looks.answer(look, make_and_compare, pause_now, request)

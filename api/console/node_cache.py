@@ -1,0 +1,162 @@
+"""The nodes with what is asked of them, kept in memory and brought up to date from the change log.
+
+Maps, lists and the palette look at all nodes at once. To add up 100,000 pods for each page would
+take the database a third of a second; here only those nodes are read again that a change names, or
+all of them after so many changes that this is quicker. The rows are the truth: thrown away at any
+moment, the next page loads them again.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from clusterstate.change_log import changes
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.values.errors import Expired
+from clusterstate.processes import memory
+from clusterstate.queries.nodes.fleet import FleetNode, fleet
+
+KINDS: Final = ("Node", "Pod")
+IsEnough = Callable[[int, float], bool]
+_AT_ONCE: Final = 5000
+_FEW: Final = 1000
+"""Of more nodes than this all are read again."""
+_GONE_KEPT: Final = 5000
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """All nodes by name as of ``revision``; ``touched`` is at which revision each was read last.
+
+    ``gone``: names of nodes that were deleted, with the revision. ``began``: the revision of the
+    first load; whoever saw an earlier one takes everything anew.
+    """
+
+    items: list[FleetNode]
+    revision: int
+    touched: dict[str, int]
+    gone: list[tuple[int, str]]
+    began: int
+
+    def since(self, revision: int) -> tuple[list[FleetNode], list[str]] | None:
+        """Return the nodes read and the names gone after a revision; None: take everything."""
+        if revision < self.began:
+            return None
+        if len(self.gone) >= _GONE_KEPT and revision < self.gone[0][0]:
+            return None  # names that went then may be forgotten
+        changed = [one for one in self.items if self.touched[one.name] > revision]
+        return changed, [name for at, name in self.gone if at > revision]
+
+
+class _Keeper:
+    """The nodes of this process."""
+
+    def __init__(self) -> None:
+        # Who reads may notice that the rows are another history's, and forget, on the same thread.
+        self._lock = threading.RLock()
+        self._by_name: dict[str, FleetNode] = {}
+        self._touched: dict[str, int] = {}
+        self._gone: deque[tuple[int, str]] = deque(maxlen=_GONE_KEPT)
+        self._cursor = -1
+        self._began = 0
+        self._current: Nodes | None = None
+        self._read_at = 0.0
+
+    def forget(self) -> None:
+        """Load everything again the next time."""
+        with self._lock:
+            self._cursor = -1
+
+    def now(self, is_enough: IsEnough | None) -> Nodes:
+        """Return the nodes of now. Queries twice, or more after many changes.
+
+        Those that were read last, where their revision and age in seconds are enough.
+        """
+        with self._lock:
+            found, age = self._current, time.monotonic() - self._read_at
+            if is_enough and found and self._cursor >= 0 and is_enough(found.revision, age):
+                return found
+            began = time.monotonic()
+            mark = changes.settled(KINDS).mark
+            if self._cursor < 0 or not self._follow(mark):
+                self._load(mark)
+            self._read_at = began
+            found = self._current
+            assert found is not None
+            return found
+
+    def _load(self, mark: int) -> None:
+        self._cursor = -1
+        nodes = fleet()
+        self._by_name = {one.name: one for one in nodes}
+        self._touched = dict.fromkeys(self._by_name, mark)
+        self._gone.clear()
+        self._cursor = self._began = mark
+        self._show()
+
+    def _follow(self, mark: int) -> bool:
+        """Read what changed; return False where all of it is to be read anew."""
+        names: set[str] = set()
+        cursor = self._cursor
+        try:
+            while cursor < mark:
+                read = changes.read_since(cursor, mark=mark, kinds=KINDS, limit=_AT_ONCE)
+                names.update(_nodes_of(read.items))
+                if len(names) > _FEW:
+                    return False
+                cursor = read.cursor
+                if not read.more:
+                    break
+        except Expired:
+            return False
+        if names:
+            found = {one.name: one for one in fleet(sorted(names))}
+            for name in names - found.keys():
+                if self._by_name.pop(name, None) is not None:
+                    self._gone.append((mark, name))
+                    self._touched.pop(name, None)
+            self._by_name.update(found)
+            self._touched.update(dict.fromkeys(found, mark))
+        changed = bool(names) or self._current is None
+        self._cursor = mark
+        if changed:
+            self._show()
+        elif self._current is not None:
+            self._current = msgspec.structs.replace(self._current, revision=mark)
+        return True
+
+    def _show(self) -> None:
+        self._current = Nodes(
+            items=[self._by_name[name] for name in sorted(self._by_name)],
+            revision=self._cursor,
+            touched=dict(self._touched),
+            gone=list(self._gone),
+            began=self._began,
+        )
+
+
+def _nodes_of(items: Iterable[Change]) -> Iterable[str]:
+    """Yield the names of the nodes that look different after changes."""
+    for one in items:
+        if one.kind == "Node":
+            yield one.name
+        else:
+            if one.node_name:
+                yield one.node_name
+            if one.previous_node_name:
+                yield one.previous_node_name
+
+
+_keeper = _Keeper()
+memory.when_replaced(_keeper.forget)
+
+
+def nodes(is_enough: IsEnough | None = None) -> Nodes:
+    """Return all nodes as of now, with every change that was acknowledged to anybody.
+
+    ``is_enough``: of a revision and an age in seconds, whether nodes that were read then do.
+    """
+    return _keeper.now(is_enough)

@@ -1,0 +1,67 @@
+"""What becomes of the pods that leave for a plan, counted: how many land, and in which zones."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.values.meta import Manifest
+
+_TEXTS: Final = {
+    "lands": "find a place",
+    "unknown": "leave later than was looked ahead",
+    "held": "stay until a budget lets them go",
+    "nowhere": "find none",
+    "lost": "nobody makes again",
+}
+"""What can become of a pod, in the order in which it is drawn, and how that is called."""
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """How many pods fare alike; ``kind``: lands, unknown, held, nowhere or lost."""
+
+    kind: str
+    pods: int
+    text: str
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A zone (empty: none), how many of the pods land there, and on how many nodes."""
+
+    zone: str
+    pods: int
+    nodes: int
+
+
+def kind_of(left: Manifest) -> str:
+    """Return what becomes of one entry of a plan's ``leaving``."""
+    if left.get("blockedBy"):
+        return "held"
+    if left.get("replaced") == "never":
+        return "lost"
+    landing = left.get("landing")
+    if not landing:
+        return "unknown"
+    return "lands" if landing.get("nodeName") else "nowhere"
+
+
+def fates(leaving: Iterable[Manifest]) -> list[Fate]:
+    """Return how the pods of a plan's ``leaving`` fare, each fate that there is."""
+    found = Counter(map(kind_of, leaving))
+    return [Fate(kind, found[kind], text) for kind, text in _TEXTS.items() if found[kind]]
+
+
+def places(leaving: Iterable[Manifest], zones: Mapping[str, str]) -> Sequence[Place]:
+    """Return where those land that find a place, the zones with most pods first.
+
+    ``zones``: of the nodes, by name.
+    """
+    nodes = Counter(one["landing"]["nodeName"] for one in leaving if kind_of(one) == "lands")
+    pods: Counter[str] = Counter()
+    wide: Counter[str] = Counter()
+    for name, many in nodes.items():
+        pods[zones.get(name, "")] += many
+        wide[zones.get(name, "")] += 1
+    order = sorted(pods, key=lambda zone: (-pods[zone], zone))
+    return [Place(zone, pods[zone], wide[zone]) for zone in order]

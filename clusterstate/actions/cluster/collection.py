@@ -1,0 +1,80 @@
+"""Delete every object of a collection that selectors match.
+
+A transaction deletes ``CHUNK`` objects: a statement for each of its steps instead of for each
+object, yet short, because followers of the log wait for every transaction that holds numbers of it.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.actions import objects
+from clusterstate.actions.writing import transactions
+from clusterstate.actions.writing.deletion import DeleteOptions
+from clusterstate.admission.request import NOBODY, User
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import Conflict, NotFound, StatusError, Timeout
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import kind_of
+from clusterstate.queries.objects.lists import matching_keys
+
+CHUNK: Final = 250
+
+
+def delete_collection(
+    kind: Kind | str,
+    namespace: str,
+    options: DeleteOptions | Manifest | None = None,
+    *,
+    label_selector: str = "",
+    field_selector: str = "",
+    now: datetime,
+    user: User = NOBODY,
+    enough: Callable[[], bool] | None = None,
+) -> int:
+    """Delete what the selectors match; return how many objects were deleted or begin to go.
+
+    What becomes of each is what deleting it alone would do. Objects that were created meanwhile
+    stay, and those that vanish meanwhile are passed over. ``enough`` is asked between transactions;
+    when it returns true the rest stays. Of a dry run each transaction is rolled back.
+
+    Raises:
+        StatusError: an object may not be deleted; some others are gone.
+        Timeout: ``enough`` ended it; who asks again goes on.
+    """
+    kind = kind_of(kind)
+    chosen = DeleteOptions.of(options)
+    keys = matching_keys(
+        kind, namespace, label_selector=label_selector, field_selector=field_selector
+    )
+    done = 0
+    for first in range(0, len(keys), CHUNK):
+        if enough is not None and enough():
+            raise Timeout(
+                "Timeout: request did not complete within requested timeout -"
+                f" {done} of {len(keys)} {kind.plural} were deleted",
+                {"retryAfterSeconds": 1},
+            )
+        wanted = [
+            # Another object of that name, made since, is not meant.
+            msgspec.structs.replace(chosen, uid=chosen.uid or uid).about(space, name, user)
+            for space, name, uid in keys[first : first + CHUNK]
+        ]
+        with transactions.work(dry_run=True) if chosen.dry_run else nullcontext():
+            results = objects.delete_each(kind, wanted, now=now)
+        for result in results:
+            if not isinstance(result, StatusError):
+                done += 1
+            elif not _has_vanished(result, chosen):
+                raise result
+    return done
+
+
+def _has_vanished(error: StatusError, chosen: DeleteOptions) -> bool:
+    """Return whether an object is gone, or another one has its name by now."""
+    if isinstance(error, NotFound):
+        return True
+    return isinstance(error, Conflict) and not (chosen.uid or chosen.resource_version)

@@ -1,0 +1,119 @@
+"""ResourceQuotas as any other objects are written, and counted whenever they ask for other things.
+
+A quota holds from the transaction that stores it: nothing is created in its namespace between then
+and the count (`actions.writing.quotas`). Device classes say by what resource claims for their
+devices count, so everything is counted again where that changes.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from msgspec.structs import replace
+
+from clusterstate.actions.writing import (
+    NewVersion,
+    Update,
+    Writer,
+    quotas,
+    stored_rows,
+    transactions,
+)
+from clusterstate.actions.writing.stored import Row, Stored
+from clusterstate.admission.request import User
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import decode_object
+
+
+class QuotaWriter(Writer):
+    """What is used of a quota is counted in the transaction that creates or changes it."""
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create quotas, and count everything in their namespaces; in the caller's transaction."""
+        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
+        keys = {}
+        for place, result in enumerate(results):
+            if isinstance(result, Stored):
+                metadata = decode_object(result.manifest)["metadata"]
+                keys[place] = (metadata["namespace"], metadata["name"])
+        for namespace in sorted({namespace for namespace, _ in keys.values()}):
+            quotas.recount(namespace, now=now)
+        for place, key in keys.items():
+            results[place] = _as_counted(kind, key, results[place])
+        return results
+
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+        """Update a quota; count again if it asks for other things, or if its status is written."""
+        before: list[Manifest] = []
+
+        def remembered(stored: Manifest) -> Manifest:
+            before[:] = [stored.get("spec") or {}]
+            return wanted.change(stored)
+
+        with transaction.atomic():
+            stored = super().update(kind, replace(wanted, change=remembered), now)
+            manifest = decode_object(stored.manifest)
+            if wanted.subresource and stored.changed:
+                quotas.count_again(wanted.namespace)
+            elif stored.changed and (manifest.get("spec") or {}) != before[0]:
+                quotas.recount(wanted.namespace, now=now)
+                return _as_counted(kind, (wanted.namespace, wanted.name), stored)
+            return stored
+
+
+class DeviceClassWriter(Writer):
+    """What claims for the devices of a class count for depends on its ``extendedResourceName``."""
+
+    is_batched = False
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create classes; claims that name them may be there already."""
+        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
+        if any(_resource(manifest) for _, manifest, _ in wanted):
+            quotas.count_all_again()
+        return results
+
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
+        """Write the new version of a class."""
+        if _resource(version.new) != _resource(version.old):
+            quotas.count_all_again()
+        return super().store(kind, version, now)
+
+    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+        """Remove classes."""
+        if any(_resource(row.manifest()) for row in rows):
+            quotas.count_all_again()
+        return super().remove(kind, rows, now)
+
+
+def _resource(device_class: Manifest) -> str:
+    name: str = (device_class.get("spec") or {}).get("extendedResourceName") or ""
+    return name
+
+
+def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) -> Stored:
+    """Return the answer about a quota with the status that it got meanwhile."""
+    assert isinstance(stored, Stored)
+    rows = stored_rows.lock_rows(kind, [key])
+    if not rows:
+        return stored  # it was being deleted, and nothing keeps it any more
+    row = rows[0]
+    told = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
+    body = transactions.told(row.text, row.revision, row.overlay, before=int(told))
+    return Stored(body, row.revision, stored.warnings, stored.uid)

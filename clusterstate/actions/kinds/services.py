@@ -1,0 +1,124 @@
+"""Services get a cluster IP, and node ports where their type has them, which no other Service has.
+
+What is taken is read from the Services there are, under a lock that only writers of Services take:
+a stored Service is the one record of what it got. A process remembers what it has read, so that it
+reads a Service once and not again for every other that is created.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from secrets import randbelow
+from typing import Final
+
+import msgspec
+from django.db import transaction
+
+from clusterstate.actions.writing import Writer
+from clusterstate.actions.writing.stored import Stored
+from clusterstate.admission.request import User
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values import addresses, document
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import memory
+
+_PRESENT: Final = "SELECT document_id FROM service"
+_READ: Final = "SELECT d.id, d.text FROM document d WHERE d.id = ANY(%s)"
+
+
+class _Port(msgspec.Struct, frozen=True, rename="camel"):
+    node_port: int | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    cluster_ip: str | None = msgspec.field(name="clusterIP", default=None)
+    ports: tuple[_Port, ...] | None = None
+    health_check: int | None = msgspec.field(name="healthCheckNodePort", default=None)
+
+
+class _Service(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+# A label or an annotation may be called clusterIP, too: texts are read, not searched.
+_decode: Final = msgspec.json.Decoder(_Service).decode
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    """What a version of a Service got."""
+
+    address: str
+    ports: tuple[int, ...]
+
+
+_known: dict[int, _Taken] = {}
+"""By document id. Documents never change, so that only those of new versions have to be read."""
+memory.when_replaced(_known.clear)
+
+
+def _pool() -> addresses.Pool:
+    """Return what is free, until the transaction ends. Queries two or three times."""
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.SERVICES,))
+    present = [row[0] for row in sql.fetch(_PRESENT)]
+    before = dict(_known)
+    found = {id_: before[id_] for id_ in present if id_ in before}
+    fresh = [id_ for id_ in present if id_ not in found]
+    if fresh:
+        for id_, text in sql.fetch(_READ, (sql.Int8s(fresh),)):
+            spec = _decode(text.replace(document.SLOT, "")).spec
+            given = (*(one.node_port for one in spec.ports or ()), spec.health_check)
+            ports = tuple(port for port in given if port)
+            found[id_] = _Taken(spec.cluster_ip or "", ports)
+    _known.clear()  # what is gone is forgotten
+    _known.update(found)
+    return addresses.Pool(
+        (one.address for one in found.values() if one.address),
+        (port for one in found.values() for port in one.ports),
+        randbelow,
+    )
+
+
+class ServiceWriter(Writer):
+    """Gives new Services, and those whose type changes, what they lack."""
+
+    is_batched = False
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """See ``Writer.create_each``; what cannot get what it asks for is refused."""
+        with transaction.atomic():
+            pool = _pool()
+            results: list[Stored | StatusError | None] = [None] * len(wanted)
+            filled: dict[int, tuple[str, Manifest, User]] = {}
+            for place, (namespace, manifest, user) in enumerate(wanted):
+                try:
+                    filled[place] = (namespace, pool.filled(manifest, namespace=namespace), user)
+                except StatusError as error:
+                    if all_or_nothing:
+                        raise
+                    results[place] = error
+            stored = super().create_each(
+                kind, list(filled.values()), now, all_or_nothing=all_or_nothing
+            )
+            for place, one in zip(filled, stored, strict=True):
+                results[place] = one
+        return [one for one in results if one is not None]
+
+    def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+        """Return a changed Service with what its type has now."""
+        if old is None:
+            return new
+        before, after = old.get("spec") or {}, new.get("spec") or {}
+        asks = {"clusterIP", "healthCheckNodePort", "ports", "type"}
+        if not addresses.needs_anything(after) and all(
+            before.get(name) == after.get(name) for name in asks
+        ):
+            return new
+        return _pool().filled(new, old)

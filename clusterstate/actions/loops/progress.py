@@ -1,0 +1,142 @@
+"""Saying how far a loop is, for everybody who can read the database (``clusterstate.health.progress``).
+
+A loop has a ``Reporter`` and tells by it what it has done, also from inside work that takes long,
+and from threads that do a part of it. The row is written once a second at most; what was told
+meanwhile is written by the process's keeper (``clusterstate.database.sessions``), so that a row is
+never old while work is done.
+"""
+
+import math
+import os
+import socket
+import threading
+import time
+from typing import Final
+
+from clusterstate.database import sql
+from clusterstate.telemetry import slowness
+
+_EVERY_SECONDS = 1.0
+_REPORT = """
+    INSERT INTO loop_progress AS p (name, at, revision, holder, backend_pid, backend_start)
+    SELECT %s, clock_timestamp(), %s::bigint, %s, a.pid, a.backend_start
+    FROM pg_stat_get_activity(pg_backend_pid()) a
+    ON CONFLICT (name) DO UPDATE
+    SET at = excluded.at, revision = excluded.revision, holder = excluded.holder,
+        backend_pid = excluded.backend_pid, backend_start = excluded.backend_start
+"""
+_STEP = "UPDATE loop_progress SET at = clock_timestamp() WHERE name = ANY(%s) AND holder = %s"
+_HOLDER: Final = socket.gethostname()
+
+
+def _holder() -> str:
+    return f"{_HOLDER}:{os.getpid()}"
+
+
+class Reporter:
+    """Writes one loop's row, once a second at most; who reports holds what the loop works under.
+
+    The loop calls ``note`` when it has done its work, never while it only waits for its turn. That
+    the row was written shows that the database takes writes, too. The connection that writes it
+    stays open for the life of the process.
+    """
+
+    def __init__(self, loop: str) -> None:
+        self._loop = loop
+        self._told_at = -_EVERY_SECONDS
+        _steps.begin(loop)
+
+    def note(self, revision: int = 0) -> None:
+        """Write that the loop works, and what revision it has followed the log to."""
+        now = time.monotonic()
+        if now - self._told_at < _EVERY_SECONDS:
+            return
+        sql.run(_REPORT, (self._loop, revision, _holder()))
+        self._told_at = now
+        _steps.told(self._loop)
+
+
+class _Steps:
+    """Which loops of this process have done something that was not written yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._untold: set[str] = set()
+        self._told_at: dict[str, float] = {}
+
+    def begin(self, loop: str) -> None:
+        """Begin to count for a loop whose last life, if it had one, is over."""
+        with self._lock:
+            self._untold.discard(loop)
+            self._told_at.pop(loop, None)
+
+    def step(self, loop: str) -> None:
+        self._untold.add(loop)  # one operation: no lock, since each plugin's call comes by
+
+    def told(self, loop: str) -> None:
+        with self._lock:
+            self._untold.discard(loop)
+            self._told_at[loop] = time.monotonic()
+
+    def due(self) -> list[str]:
+        """Return the loops to write of, and take it for written."""
+        now = time.monotonic()
+        with self._lock:
+            due = [
+                loop
+                for loop in tuple(self._untold)
+                # Before the first report another process may hold what the loop works under.
+                if now - self._told_at.get(loop, math.inf) >= _EVERY_SECONDS
+            ]
+            self._untold.difference_update(due)
+            self._told_at.update(dict.fromkeys(due, now))
+        return due
+
+
+_steps: Final = _Steps()
+
+
+def step(loop: str) -> None:
+    """Note that a loop of this process has done a part of its work; writes nothing by itself."""
+    _steps.step(loop)
+
+
+def tell_steps() -> None:
+    """Write of the loops that have done something since their rows were written.
+
+    Queries once, or not at all where there is nothing to tell or it was told within a second.
+    """
+    if due := _steps.due():
+        sql.run(_STEP, (sql.Texts(due), _holder()))
+
+
+_RECALL = """
+    SELECT factor * 0.5 ^ (extract(epoch FROM clock_timestamp() - at)::float8 / 60)
+    FROM loop_patience WHERE name = %s
+"""
+_REMEMBER = """
+    INSERT INTO loop_patience (name, factor, at) VALUES (%s, %s::float8, clock_timestamp())
+    ON CONFLICT (name) DO UPDATE SET factor = excluded.factor, at = excluded.at
+"""
+
+
+class Memory:
+    """What the keeper of a process keeps in rows (``sessions.Memory``)."""
+
+    def __init__(self, loop: str) -> None:
+        self._loop = loop
+        self._known = 0.0
+
+    def recall(self) -> float:
+        """Return the factor that a process with this loop asked for; 0 if none did."""
+        row = sql.fetch_one(_RECALL, (self._loop,))
+        self._known = 0.0 if row is None else float(row[0])
+        return self._known
+
+    def keep(self) -> None:
+        """Keep the factor that is asked for, if it is another one, and what progress was made."""
+        asked = slowness.own.asked()
+        if asked > 1 and asked != self._known:
+            sql.run(_REMEMBER, (self._loop, asked))
+            self._known = asked
+        tell_steps()

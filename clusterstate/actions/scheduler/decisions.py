@@ -1,0 +1,266 @@
+"""Decisions: recorded in bulk after the fact, dropped by partitions when they are old.
+
+A decision is a report, like an event: no code waits for it, no other row refers to it. A batch is
+one statement with binary arrays; the pod's identity is filled in from its row, so a pod that is
+gone by then leaves no decision.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from django.conf import settings
+
+from clusterstate.actions.scheduler import seals
+from clusterstate.actions.writing import partitions, transactions
+from clusterstate.database import locks, sql
+from clusterstate.queries.scheduler.decisions import Decided, Turn
+
+PARTITION: Final = timedelta(hours=6)
+_ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
+_LONGEST_MESSAGE: Final = 16_384
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Integers = Sequence[int] | npt.NDArray[np.integer]
+else:  # web processes never import NumPy
+    Integers = Sequence[int]
+
+
+class Made(Decided, frozen=True, gc=False):
+    """A decision to record; ``table``: the packed full table of a pod that could not be placed."""
+
+    table: bytes | None = None
+
+
+_RECORD = """
+    WITH absent AS MATERIALIZED (
+        SELECT FROM unnest(%s) AS partition(name) WHERE to_regclass(partition.name) IS NULL),
+    news AS MATERIALIZED (
+        SELECT i.*, p.uid, p.namespace, p.name
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+             WITH ORDINALITY
+             AS i(pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw,
+                  start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
+                  message, body, table_digest, place)
+        JOIN pod p ON p.id = i.pod_id
+        WHERE NOT EXISTS (SELECT FROM absent)
+        ORDER BY i.place),
+    written AS (
+    INSERT INTO decision (pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed,
+        draw, start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
+        message, body, table_digest, pod_uid, namespace, name, scheduler, epoch, number)
+    SELECT pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw, start,
+        outcome, node_name, total, margin, ties, node_count, evaluated, feasible, message, body,
+        table_digest, uid, namespace, name, %s::smallint, %s::bigint, %s::bigint + place - 1
+    FROM news RETURNING 1)
+    SELECT (SELECT count(*) FROM written), EXISTS (SELECT FROM absent)
+"""
+"""Returns how many rows were written, and whether a partition for them is not there."""
+_RECORD = " ".join(_RECORD.split())
+_BEGIN = """
+    INSERT INTO scheduler AS s (id, epoch) VALUES (%s::smallint, 1)
+    ON CONFLICT (id) DO UPDATE SET epoch = s.epoch + 1 RETURNING epoch
+"""
+_KEEP_TABLES = """
+    INSERT INTO decision_table AS t (digest, at, body)
+    SELECT digest, %s::timestamptz, body FROM unnest(%s, %s) AS i(digest, body)
+    ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE t.at < excluded.at
+"""
+_KEEP_TABLES = " ".join(_KEEP_TABLES.split())
+
+
+class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions as columns, one entry for each in all of them; see ``Made``."""
+
+    pod_id: Sequence[int]
+    at: Sequence[datetime]
+    class_id: Integers
+    snapshot_revision: Integers
+    profile: Sequence[str]
+    profile_revision: Integers
+    seed: Integers
+    draw: Integers
+    start: Integers
+    outcome: Sequence[str]
+    node_name: Sequence[str]
+    total: Integers
+    margin: Integers | Sequence[int | None]
+    ties: Integers
+    node_count: Integers
+    evaluated: Integers
+    feasible: Integers
+    message: Sequence[str]
+    body: Sequence[bytes]
+    table: Sequence[bytes | None]
+
+
+def begin_epoch(scheduler: int) -> int:
+    """Return the number of a scheduler's new life. Queries once.
+
+    ``scheduler`` is the number of the scheduler: there may be several at a time.
+    """
+    row = sql.fetch_one(_BEGIN, (scheduler,))
+    assert row is not None
+    epoch: int = row[0]
+    return epoch
+
+
+def record_many(decisions: Sequence[Made], first: Turn) -> int:
+    """Record decisions, in their order; return how many rows were written.
+
+    ``first`` is the turn of the first; the others have the numbers after it.
+    """
+    return record_columns(
+        MadeMany(
+            **{
+                name: [getattr(one, name) for one in decisions]
+                for name in Made.__struct_fields__
+                if name != "message"
+            },
+            message=[one.message[:_LONGEST_MESSAGE].replace("\0", "") for one in decisions],
+        ),
+        first,
+    )
+
+
+def record_columns(many: MadeMany, first: Turn) -> int:
+    """Record decisions, in their order; return how many rows were written.
+
+    ``first`` is the turn of the first; the others have the numbers after it. A decision whose pod
+    is gone is not recorded. Queries once, once more where a decision has a table, and again after
+    it made a partition that was not there; whatever the size of the batch.
+    """
+    if not many.pod_id:
+        return 0
+    tables: dict[bytes, bytes] = {}
+    known: dict[int, bytes] = {}  # by identity: thousands share a table of some kilobytes
+    digests: list[bytes | None] = []
+    for table in many.table:
+        digest: bytes | None = None
+        if table is not None:
+            digest = known.get(id(table))
+            if digest is None:
+                digest = known[id(table)] = blake2b(table, digest_size=16).digest()
+                tables[digest] = table
+        digests.append(digest)
+    moments = many.at
+    if tables:
+        items = sorted(tables.items())
+        parameters: list[Any] = [
+            max(moments),
+            sql.Byteas([digest for digest, _ in items]),
+            sql.Byteas([body for _, body in items]),
+        ]
+        sql.run(_KEEP_TABLES, parameters)
+    ends = min(moments), max(moments)
+    record = partial(
+        sql.fetch,
+        _RECORD,
+        [
+            sql.Texts(sorted({_name(_begin(moment)) for moment in ends})),
+            sql.Int8s(many.pod_id),
+            sql.Times(moments),
+            sql.Int8s(many.class_id),
+            sql.Int8s(many.snapshot_revision),
+            sql.Texts(many.profile),
+            sql.Int8s(many.profile_revision),
+            sql.Int8s(many.seed),
+            sql.Int8s(many.draw),
+            sql.Int4s(many.start),
+            sql.Texts(many.outcome),
+            sql.Texts(many.node_name),
+            sql.Int8s(many.total),
+            sql.Int8s(many.margin),
+            sql.Int4s(many.ties),
+            sql.Int4s(many.node_count),
+            sql.Int4s(many.evaluated),
+            sql.Int4s(many.feasible),
+            sql.Texts(many.message),
+            sql.Byteas(many.body),
+            sql.Byteas(digests),
+            first.scheduler,
+            first.epoch,
+            first.number,
+        ],
+    )
+    ((written, is_partition_absent),) = record()
+    if is_partition_absent:
+        make_partitions(ends)
+        ((written, _),) = record()
+    return int(written)
+
+
+# Partitions ------------------------------------------------------------------------------------
+
+
+def _begin(moment: datetime) -> datetime:
+    """Return the start of the partition that ``moment`` falls into."""
+    return _ORIGIN + (moment - _ORIGIN) // PARTITION * PARTITION
+
+
+def _name(begin: datetime) -> str:
+    return f"decision_{begin:%Y%m%d_%H}"
+
+
+def moments() -> list[datetime]:
+    """Return one moment of each partition that holds decisions. Queries once."""
+    rows = sql.fetch(
+        "SELECT DISTINCT date_bin(%s::interval, at, %s::timestamptz) FROM decision",
+        (PARTITION, _ORIGIN),
+    )
+    return [row[0] for row in rows]
+
+
+def make_partitions(moments: Iterable[datetime]) -> None:
+    """Make the partitions for rows of these moments where there are none. Queries once."""
+    begins = sorted({_begin(moment) for moment in moments})
+    names = [_name(begin) for begin in begins]
+    rows = sql.fetch(
+        "SELECT name FROM unnest(%s) AS name WHERE to_regclass(name) IS NULL", (sql.Texts(names),)
+    )
+    missing = {row[0] for row in rows}
+    for begin, name in zip(begins, names, strict=True):
+        if name in missing:
+            partitions.make(
+                parent="decision",
+                name=name,
+                first=begin.isoformat(),
+                end=(begin + PARTITION).isoformat(),
+                lock=locks.DECISION_PARTITIONS,
+            )
+
+
+def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
+    """Drop the partitions that are older than ``keep_seconds`` (setting DECISION_SECONDS).
+
+    Return how many. Decisions of the partition in which the boundary falls stay until all of it is
+    old. Tables that no remaining decision refers to are deleted too. While a backup, or somebody
+    else, reads decisions for long, nothing is dropped: the next call will do it.
+    """
+    keep = settings.DECISION_SECONDS if keep_seconds is None else keep_seconds
+    boundary = now - timedelta(seconds=keep)
+    rows = sql.fetch(
+        "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        " WHERE i.inhparent = 'decision'::regclass"
+    )
+    kept = _name(_begin(boundary))
+    old = [name for (name,) in rows if name.startswith("decision_") and name < kept]
+    if old:
+        # Together: whoever verifies finds the decisions, or a seal that says that they went.
+        try:
+            with transactions.briefly():
+                seals.trim(before=_begin(boundary), now=now)
+                for name in old:
+                    sql.run(f"DROP TABLE IF EXISTS {name}")
+        except transactions.TablesInUse:
+            partitions.end_silent("decision")
+            return 0
+    sql.run("DELETE FROM decision_table WHERE at < %s::timestamptz", (_begin(boundary),))
+    return len(old)

@@ -1,0 +1,256 @@
+"""Reservations: made by the scheduler, moved on by plugins, people and time, taken back once.
+
+Each write states the step that it expects, so that two that meet (an approval and the deadline, a
+worker and a refusal) have one winner; the other finds nothing to do. The scheduler follows the rows
+and is woken by each write that it did not make.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import INVALID, Conflict, FieldError, Invalid, NotFound
+from clusterstate.queries.scheduler import reservations
+from clusterstate.queries.scheduler.reservations import (
+    ACTIVATE,
+    BINDING,
+    BOUND,
+    INFORMED,
+    READY,
+    REFUSED,
+    WAITING,
+    Reservation,
+)
+
+UNSCHEDULABLE = 2
+"""The code of a rejection, as in ``scheduling.framework.status``."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class NewReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """A new reservation; see the table. ``attempts``: how often the pod was tried, for its row."""
+
+    pod_id: int
+    node_name: str
+    profile: str
+    profile_revision: int
+    step: str
+    attempts: int
+    waits: dict[str, datetime] = {}
+    notes: dict[str, Any] = {}
+
+
+def _text(value: Any) -> str:
+    return _encoder.encode(value).decode()
+
+
+_RESERVE = f"""
+    WITH input AS MATERIALIZED (
+        SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)
+            AS i(pod_id, node_name, profile, profile_revision, step, attempts, waits, due_at,
+                 notes)),
+    queued AS (
+        UPDATE pending_pod q SET stage = 'inflight', attempts = i.attempts, not_before = NULL
+        FROM input i WHERE q.pod_id = i.pod_id AND i.step <> '{BOUND}')
+    INSERT INTO reservation AS r (pod_id, node_name, profile, profile_revision, step, since, waits,
+                                  due_at, notes, plugin, code, message)
+    SELECT pod_id, node_name, profile, profile_revision, step, %s::timestamptz, waits::jsonb,
+           due_at, notes::jsonb, '', 0, '' FROM input
+    ON CONFLICT (pod_id) DO UPDATE
+    SET node_name = excluded.node_name, profile = excluded.profile,
+        profile_revision = excluded.profile_revision, step = excluded.step, since = excluded.since,
+        waits = excluded.waits, due_at = excluded.due_at, notes = excluded.notes,
+        plugin = '', code = 0, message = ''
+"""
+_RESERVE = " ".join(_RESERVE.split())
+
+
+def reserve(items: Sequence[NewReservation], *, now: datetime) -> None:
+    """Write new reservations, and that their pods are in flight. One statement."""
+    if not items:
+        return
+    sql.run(
+        _RESERVE,
+        (
+            sql.Int8s([item.pod_id for item in items]),
+            sql.Texts([item.node_name for item in items]),
+            sql.Texts([item.profile for item in items]),
+            sql.Int8s([item.profile_revision for item in items]),
+            sql.Texts([item.step for item in items]),
+            sql.Int4s([item.attempts for item in items]),
+            sql.Texts([_text(item.waits) for item in items]),
+            sql.Times([min(item.waits.values(), default=None) for item in items]),
+            sql.Texts([_text(item.notes) for item in items]),
+            now,
+        ),
+    )
+
+
+_ALLOW = f"""
+    UPDATE reservation r
+    SET waits = r.waits - i.plugins,
+        due_at = (SELECT min(w.value::timestamptz) FROM jsonb_each_text(r.waits - i.plugins) w)
+    FROM (SELECT pod_id, array_agg(plugin) AS plugins FROM unnest(%s, %s) AS u(pod_id, plugin)
+          GROUP BY pod_id) i
+    WHERE r.pod_id = i.pod_id AND r.step = '{WAITING}' AND r.waits ?| i.plugins
+    RETURNING r.pod_id
+"""
+_ALLOW = " ".join(_ALLOW.split())
+
+
+def allow(pairs: Iterable[tuple[int, str]]) -> list[int]:
+    """Record that plugins (name) allow pods (id); return the pods whose reservations changed."""
+    wanted = sorted(set(pairs))
+    if not wanted:
+        return []
+    rows = sql.fetch(
+        _ALLOW,
+        (sql.Int8s([pod_id for pod_id, _ in wanted]), sql.Texts([name for _, name in wanted])),
+    )
+    return [row[0] for row in rows]
+
+
+_REFUSE = f"""
+    UPDATE reservation r SET step = '{REFUSED}', plugin = i.plugin, code = i.code,
+        message = i.message
+    FROM unnest(%s, %s, %s, %s) AS i(pod_id, plugin, code, message)
+    WHERE r.pod_id = i.pod_id AND r.step = ANY(%s)
+      AND (%s::timestamptz IS NULL OR r.due_at <= %s::timestamptz)
+    RETURNING r.pod_id
+"""
+_REFUSE = " ".join(_REFUSE.split())
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a reservation must be taken back: the status that a plugin gave, as table columns."""
+
+    pod_id: int
+    plugin: str
+    message: str
+    code: int = UNSCHEDULABLE
+
+
+def refuse(
+    refusals: Sequence[Refusal], *, steps: Sequence[str], due: datetime | None = None
+) -> list[int]:
+    """Refuse reservations that are at one of ``steps``, and overdue at ``due``; return which."""
+    if not refusals:
+        return []
+    rows = sql.fetch(
+        _REFUSE,
+        (
+            sql.Int8s([one.pod_id for one in refusals]),
+            sql.Texts([one.plugin for one in refusals]),
+            sql.Int4s([one.code for one in refusals]),
+            sql.Texts([one.message for one in refusals]),
+            sql.Texts(list(steps)),
+            due,
+            due,
+        ),
+    )
+    return [row[0] for row in rows]
+
+
+def move(pod_ids: Sequence[int], *, before: Sequence[str], after: str) -> list[int]:
+    """Bring reservations from one of the steps ``before`` to ``after``; return which."""
+    if not pod_ids:
+        return []
+    rows = sql.fetch(
+        "UPDATE reservation SET step = %s::text WHERE pod_id = ANY(%s) AND step = ANY(%s)"
+        " RETURNING pod_id",
+        (after, sql.Int8s(list(pod_ids)), sql.Texts(list(before))),
+    )
+    return [row[0] for row in rows]
+
+
+def drop(pod_ids: Sequence[int]) -> None:
+    """Forget reservations: their pods are bound, gone, or back in the queue."""
+    if pod_ids:
+        sql.run("DELETE FROM reservation WHERE pod_id = ANY(%s)", (sql.Int8s(list(pod_ids)),))
+
+
+# What plugins in workers, and people, do -------------------------------------------------------
+
+
+def wake() -> None:
+    """Have the scheduler look at its reservations once this transaction is committed."""
+    changes.announce(changes.watermark(), ("Pod",))
+
+
+def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
+    """Note that PreBind and Bind plugins are done, so that the pod may be bound.
+
+    Return whether the reservation waited for that. ``notes`` replace those of the row.
+    """
+    with transaction.atomic():
+        count = sql.run(
+            f"UPDATE reservation SET step = '{READY}', notes = %s::text::jsonb"
+            f" WHERE pod_id = %s::bigint AND step = '{BINDING}'",
+            (_text(notes), pod_id),
+        )
+        if count:
+            wake()
+    return bool(count)
+
+
+def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
+    """Note that PostBind is done, and which pods (namespace, name) the scheduler shall activate."""
+    notes = {ACTIVATE: [f"{namespace}/{name}" for namespace, name in activate]}
+    with transaction.atomic():
+        sql.run(
+            f"UPDATE reservation SET step = '{INFORMED}', notes = %s::text::jsonb"
+            f" WHERE pod_id = %s::bigint AND step = '{BOUND}'",
+            (_text(notes), pod_id),
+        )
+        wake()
+
+
+def fail(refusal: Refusal) -> bool:
+    """Note that a PreBind or Bind plugin failed; return whether the reservation waited for it."""
+    with transaction.atomic():
+        refused = refuse([refusal], steps=(BINDING,))
+        if refused:
+            wake()
+    return bool(refused)
+
+
+def decide(
+    namespace: str, name: str, *, plugin: str, allowed: bool, message: str = ""
+) -> Reservation:
+    """Allow or reject a waiting pod on behalf of a plugin; return it as it waited until now.
+
+    Raises:
+        NotFound: no pod of this name waits.
+        Invalid: it does not wait for this plugin.
+        Conflict: it stopped waiting meanwhile.
+    """
+    found = reservations.waiting(namespace=namespace, name=name)
+    if not found:
+        raise not_found(name)
+    (pod,) = found
+    if allowed and plugin not in pod.waits:
+        listed = ", ".join(f'"{one}"' for one in sorted(pod.waits))
+        error = FieldError(INVALID, "plugin", plugin, f"the pod waits for {listed}")
+        raise Invalid("Permit", name, [error])
+    with transaction.atomic():
+        if allowed:
+            done = allow([(pod.pod_id, plugin)])
+        else:
+            refusal = Refusal(pod_id=pod.pod_id, plugin=plugin, message=message)
+            done = refuse([refusal], steps=(WAITING,))
+        if not done:
+            raise Conflict(f'pod "{name}" does not wait for {plugin} any more', {"name": name})
+        wake()
+    return pod
+
+
+def not_found(name: str) -> NotFound:
+    """Return the error that no pod of this name waits."""
+    details = {"name": name, "group": "stowage.dev", "kind": "waitingpods"}
+    return NotFound(f'waitingpods.stowage.dev "{name}" not found', details)

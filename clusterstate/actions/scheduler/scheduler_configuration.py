@@ -1,0 +1,69 @@
+"""The scheduler's configuration: every version is kept, the last one is in force.
+
+What a document may say is the scheduler's business, which comes in as a function (``check_with``).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from django.db import transaction
+
+from clusterstate.database import locks, sql
+from clusterstate.objects.values.errors import Conflict
+from clusterstate.queries.scheduler import decisions
+
+Checker = Callable[[object], tuple[str, list[str]]]
+"""Returns canonical JSON and advice for people; takes a mapping, or YAML or JSON text.
+
+Raises ``Invalid`` with every wrong field.
+"""
+
+_checkers: list[Checker] = []
+
+
+def check_with(checker: Checker) -> None:
+    """Have documents checked by this function; called once, when the applications are ready."""
+    _checkers[:] = [checker]
+
+
+def check(document: object) -> tuple[str, list[str]]:
+    """Return the document as it would be stored, and advice for people.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    (checker,) = _checkers
+    return checker(document)
+
+
+def store(*, document: str, by: str, now: datetime, replaces: int | None = None) -> int:
+    """Store a new version; return its revision, or the present one when nothing changes.
+
+    Args:
+        document: the checked configuration as canonical JSON.
+        by: who stores it.
+        now: the time.
+        replaces: the revision that the caller has seen, ``None`` for whatever is there.
+
+    Raises:
+        Conflict: another version is in force than the caller has seen.
+    """
+    with transaction.atomic():
+        sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.CONFIGURATION,))
+        present = decisions.configuration()
+        revision = 0 if present is None else present.revision
+        if replaces is not None and replaces != revision:
+            raise Conflict(
+                "Operation cannot be fulfilled on the scheduler configuration: the object has been"
+                " modified; please apply your changes to the latest version and try again"
+            )
+        if present is not None and present.document == document:
+            return revision
+        row = sql.fetch_one(
+            "INSERT INTO scheduler_configuration (document, at, by)"
+            " VALUES (%s, %s::timestamptz, %s) RETURNING revision",
+            (document, now, by),
+        )
+        assert row is not None
+        stored: int = row[0]
+        return stored

@@ -1,0 +1,274 @@
+"""Sealing decisions: a chain of digests over what was decided, as the audit log has one.
+
+Decisions are recorded in bulk and nothing waits for their digests, so recording them costs what it
+did. A few seconds later they are *sealed*: PostgreSQL computes one digest over the rows of a
+stretch, and the chain takes it in. Whoever changes, removes or inserts a decision that is sealed
+has to compute every later seal again, and the newest one may be known elsewhere: `manage.py
+auditlog` prints it. What was changed before it was sealed is not found.
+
+No decision with a lower number may come later than its stretch is sealed. The number up to which
+that is certain is read under a lock that waits for whoever records decisions at this moment, and
+holds up others for no longer than it takes to read one number.
+
+Old decisions are dropped with their seals, and a new seal says so: from when on decisions are kept,
+and which seal was the last that went. Verifying believes nothing else about what is missing, so
+nobody hides a change by declaring decisions to be old.
+"""
+
+import hashlib
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+from django.db import transaction
+
+from clusterstate.actions.writing import transactions
+from clusterstate.database import sql
+from clusterstate.queries.scheduler import seals
+from clusterstate.queries.scheduler.seals import Dropped, Seal, next_digest
+
+logger = structlog.get_logger(__name__)
+
+STRETCH: Final = 5000
+"""Decisions under one seal, at most."""
+MOST: Final = 200_000
+"""Decisions that are sealed in one call."""
+_LOCK: Final = "LOCK TABLE ONLY decision IN SHARE MODE"
+_LAST: Final = "SELECT coalesce(pg_sequence_last_value('decision_id'), 0)"
+_FIRST_HEAD: Final = """
+    INSERT INTO seal_head (id, last_id, sealed_decision, digest, trimmed_id, trimmed_digest,
+                           trimmed_decision)
+    VALUES (1, 0, 0, ''::bytea, 0, ''::bytea, 0) ON CONFLICT (id) DO NOTHING
+"""
+_HOLD: Final = "SELECT last_id, sealed_decision, digest FROM seal_head WHERE id = 1 FOR UPDATE"
+_APPEND: Final = """
+    WITH moved AS (
+        UPDATE seal_head SET last_id = %s::bigint, sealed_decision = %s::bigint, digest = %s::bytea
+        WHERE id = 1)
+    INSERT INTO decision_seal (id, last_id, decisions, first_at, last_at, rows_digest, digest,
+                               dropped)
+    VALUES (%s::bigint, %s::bigint, %s::integer, %s::timestamptz, %s::timestamptz, %s::bytea,
+            %s::bytea, %s::text)
+"""
+_OLD: Final = """
+    SELECT id, digest, last_id FROM decision_seal
+    WHERE last_at < %s::timestamptz AND dropped IS NULL ORDER BY id DESC LIMIT 1
+"""
+_YOUNG: Final = """
+    SELECT id FROM decision_seal
+    WHERE last_at >= %s::timestamptz AND dropped IS NULL ORDER BY id LIMIT 1
+"""
+
+
+def seal() -> int:
+    """Seal the decisions that are recorded; return how many. By several at once: each waits."""
+    until = _certain()
+    sealed = 0
+    while sealed < MOST:
+        done = _seal_some(until)
+        sealed += done
+        if done < STRETCH:
+            break
+    return sealed
+
+
+def _certain() -> int:
+    """Return the id of a decision below which none will come any more; 0 if that is not known."""
+    try:
+        with transactions.briefly():
+            sql.run(_LOCK)
+            ((last,),) = sql.fetch(_LAST)
+            return int(last)
+    except transactions.TablesInUse:
+        return 0  # the table is being looked after; the next call will do it
+
+
+def _seal_some(until: int) -> int:
+    with transaction.atomic():
+        head = sql.fetch_one(_HOLD)
+        if head is None:
+            sql.run(_FIRST_HEAD)
+            head = sql.fetch_one(_HOLD)
+            assert head is not None
+        last, sealed, digest = head[0], head[1], bytes(head[2])
+        if until <= sealed:
+            return 0
+        found = seals.rows(sealed, until, most=STRETCH)
+        if found.last_id is None:
+            return 0
+        digest = next_digest(digest, found.last_id, found.decisions, found.digest)
+        sql.run(
+            _APPEND,
+            (
+                last + 1, found.last_id, digest, last + 1, found.last_id, found.decisions,
+                found.first_at, found.last_at, found.digest, digest, None,
+            ),
+        )  # fmt: skip
+        return found.decisions
+
+
+def trim(*, before: datetime, now: datetime) -> None:
+    """Drop the seals of decisions that were all made before a moment, and say so in a new one.
+
+    To be called in the transaction in which those decisions go.
+    """
+    head = sql.fetch_one(_HOLD)
+    if head is None:
+        return
+    last, sealed, digest = head[0], head[1], bytes(head[2])
+    young = sql.fetch_one(_YOUNG, (before,))
+    old = sql.fetch_one(_OLD, (before,))
+    if old is not None and young is not None and young[0] <= old[0]:
+        # Seals are kept without gaps, up to the first that is needed.
+        old = sql.fetch_one(
+            "SELECT id, digest, last_id FROM decision_seal WHERE id = %s::bigint",
+            (young[0] - 1,),
+        )
+    if old is None:
+        ends = seals.ends()
+        old = ends.trimmed, ends.trimmed_digest, ends.trimmed_decision
+    said = Dropped(before, old[0], old[2], bytes(old[1])).text()
+    said_digest = hashlib.sha256(said.encode()).digest()
+    digest = next_digest(digest, sealed, 0, said_digest)
+    sql.run(
+        _APPEND,
+        (last + 1, sealed, digest, last + 1, sealed, 0, now, now, said_digest, digest, said),
+    )
+    sql.run(
+        "UPDATE seal_head SET trimmed_id = %s::bigint, trimmed_digest = %s::bytea,"
+        " trimmed_decision = %s::bigint, trimmed_at = greatest(trimmed_at, %s::timestamptz)"
+        " WHERE id = 1",
+        (*old, before),
+    )
+    sql.run("DELETE FROM decision_seal WHERE id <= %s::bigint", (old[0],))
+
+
+# Verifying ---------------------------------------------------------------------------------------
+
+
+class Broken(Exception):
+    """The chain, or a decision under it, is not what was written; the message is a sentence."""
+
+
+class Verified:
+    """What was found: seals that follow each other, decisions that are as they were recorded.
+
+    ``trimmed`` counts decisions under seals of which some were dropped for their age, that is
+    those made before ``kept_from`` (``None``: none was ever dropped).
+    """
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self.trimmed = 0
+        self.last = 0
+        self.digest = b""
+        self.digests: set[str] = set()
+        self.kept_from: datetime | None = None
+
+
+class _Chain(msgspec.Struct, frozen=True):
+    """The chain as it was at one moment, followed from end to end."""
+
+    ends: seals.Ends
+    seals: list[Seal]
+    kept_from: datetime | None
+
+
+def verify(*, wanted: str = "") -> Verified:
+    """Follow the chain from its old end to the newest seal, and compute each digest again.
+
+    ``wanted``: remember whether this digest, in hexadecimal, was met. Queries once for each seal,
+    and for a thousand of them once more. Sealing and dropping may go on meanwhile.
+
+    Raises:
+        Broken: a seal does not follow from the one before it, one is missing, what is missing was
+            not dropped for its age, or the decisions under a seal are not those that were sealed.
+    """
+    chain = _follow()
+    found = Verified()
+    if wanted in {chain.ends.trimmed_digest.hex(), *(one.digest.hex() for one in chain.seals)}:
+        found.digests.add(wanted)
+    kept_from, decision = chain.kept_from, chain.ends.trimmed_decision
+    for one in chain.seals:
+        while not _is_partly_gone(one, kept_from):
+            try:
+                _compare(one, decision)
+                found.decisions += one.decisions
+                break
+            except Broken:
+                before, kept_from = kept_from, _follow().kept_from
+                if before == kept_from:
+                    raise  # nothing was dropped meanwhile
+        else:
+            found.trimmed += one.decisions
+        decision = one.last_id
+    found.last, found.digest = chain.ends.last, chain.ends.digest
+    found.kept_from = kept_from
+    return found
+
+
+def _is_partly_gone(one: Seal, kept_from: datetime | None) -> bool:
+    return kept_from is not None and one.dropped is None and one.first_at < kept_from
+
+
+def _follow() -> _Chain:
+    """Return the chain as it is now; of the decisions only that none is there that was dropped."""
+    with transaction.atomic():
+        sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        ends = seals.ends()
+        found: list[Seal] = []
+        dropped: list[Dropped] = []
+        number, digest = ends.trimmed, ends.trimmed_digest
+        for one in seals.chain(ends.trimmed, until=ends.last):
+            if one.id != number + 1:
+                raise Broken(f"decision seal {number + 1} is missing: the next is {one.id}")
+            number, digest = (
+                one.id,
+                next_digest(digest, one.last_id, one.decisions, one.rows_digest),
+            )
+            if digest != one.digest:
+                raise Broken(f"decision seal {one.id} is not the one that was written")
+            if one.dropped is not None:
+                dropped.append(_dropped(one))
+            found.append(one)
+        if number != ends.last or digest != ends.digest:
+            raise Broken(f"the newest decision seals are missing: {number} of {ends.last}")
+        _require_said(ends, dropped)
+        kept_from = max((each.before for each in dropped), default=None)
+        if kept_from is not None:
+            is_seal, is_decision = seals.left_behind(ends.trimmed, kept_from)
+            if is_seal or is_decision:
+                raise Broken(
+                    f"what was made before {kept_from:%Y-%m-%dT%H:%M:%SZ} is said to be dropped,"
+                    " and some of it is there"
+                )
+        return _Chain(ends, found, kept_from)
+
+
+def _dropped(one: Seal) -> Dropped:
+    text = one.dropped or ""
+    if one.decisions or hashlib.sha256(text.encode()).digest() != one.rows_digest:
+        raise Broken(f"decision seal {one.id} says another thing than was sealed")
+    return Dropped.parse(text)
+
+
+def _require_said(ends: seals.Ends, dropped: list[Dropped]) -> None:
+    """Check that the chain itself says where it begins."""
+    begins = ends.trimmed, ends.trimmed_decision, ends.trimmed_digest
+    if begins == (0, 0, b""):
+        return
+    if begins not in {(one.seal, one.decision, one.digest) for one in dropped}:
+        raise Broken(f"the chain begins after seal {ends.trimmed}, and no seal says that")
+
+
+def _compare(one: Seal, after: int) -> None:
+    if one.dropped is not None:
+        return
+    now = seals.rows(after, one.last_id)
+    if (now.decisions, now.digest) == (one.decisions, one.rows_digest):
+        return
+    what = "changed" if now.decisions == one.decisions else f"{one.decisions} are {now.decisions}"
+    raise Broken(
+        f"the decisions after {after} up to {one.last_id} are not those that were sealed: {what}"
+    )

@@ -1,0 +1,443 @@
+"""The one way in which objects are written, with hooks for what is particular about a kind.
+
+``Writer`` creates, updates and deletes objects of any kind. Kinds whose rows are written by
+statements of their own, or together with other rows, have a subclass in the module of these
+statements (`actions.objects` lists them). What a write does to a manifest alone is said by the
+kind's strategy (`objects.registry.strategies`).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+from django.db import transaction
+
+from clusterstate import admission, catalogue
+from clusterstate.actions.writing import deletion, object_meta, quotas, stored_rows, transactions
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.actions.writing.deletion import Deletion, Outcome
+from clusterstate.actions.writing.stored import Deleted, Row, Stored
+from clusterstate.admission.plugins.resource_quota import Charge
+from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry import schema
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules import usage
+from clusterstate.objects.rules.ownership import finalizers_for
+from clusterstate.objects.values import document
+from clusterstate.objects.values.document import Overlay
+from clusterstate.objects.values.errors import AlreadyExists, StatusError, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire import managed_fields
+from clusterstate.objects.wire.managed_fields import Manager
+
+_MAX_TRIES = 20
+_OF_WHAT_IS_WANTED = ("", "resize")
+"""Subresources by which what is wanted of an object changes, which its generation counts."""
+
+
+class _New(msgspec.Struct, frozen=True):
+    """An admitted object, and the place in the list of the request for it."""
+
+    place: int
+    admitted: admission.Admitted
+    generated: bool
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object is to become, and who wants it; see `actions.objects.update`."""
+
+    namespace: str
+    name: str
+    change: Callable[[Manifest], Manifest]
+    user: User
+    manager: Manager | None
+    subresource: str
+
+
+class NewVersion(msgspec.Struct, frozen=True):
+    """A version of a locked object to write; ``slots`` fill those of its document ``text``."""
+
+    row: Row
+    new: Manifest
+    old: Manifest
+    text: str
+    slots: Overlay
+
+
+class Writer:
+    """How objects of a kind are created, updated and deleted; each call is one transaction."""
+
+    is_batched = True
+    """Whether one statement creates many."""
+
+    def lock_before(self) -> None:
+        """Take the locks that come before the locks of rows (`actions.objects` has the order)."""
+
+    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+        """Return the stored row, locked until the transaction ends.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return stored_rows.lock_row(kind, namespace, name)
+
+    def permit(
+        self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
+    ) -> None:
+        """Raise Forbidden where a user who may write such objects may not write this one."""
+
+    def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+        """Return an admitted manifest with what the service itself puts into it."""
+        return new
+
+    def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:
+        """Return warnings about what an update would bring about; asked in dry runs."""
+        return []
+
+    def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
+        """Write the new version of a locked row; return its revision."""
+        new, old = version.new, version.old
+        return stored_rows.update_row(
+            kind,
+            version.row,
+            new,
+            version.text,
+            now=now,
+            placement=kind.strategy.moves_placement(new, old),
+            logged=kind.strategy.is_logged(new, old),
+        )
+
+    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+        """Remove locked rows; return the revisions of their deletions, in order."""
+        return stored_rows.delete_rows(kind, rows, now=now)
+
+    def create(
+        self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
+    ) -> list[Stored]:
+        """Create objects, namespace and manifest each, by one statement: all or none.
+
+        Raises:
+            StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
+        """
+        wanted = [(namespace, manifest, user) for namespace, manifest in items]
+        stored = self.create_each(kind, wanted, now, all_or_nothing=True)
+        return [one for one in stored if isinstance(one, Stored)]
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create objects: namespace, manifest and user each; return their results, in order.
+
+        What fails has its error there and spoils nothing for the others, which are inserted by one
+        statement, in the order of the list; by a second one when a name turns out to be taken. With
+        ``all_or_nothing`` the first error is raised instead and nothing is stored.
+        """
+        if kind.in_catalogue:
+            catalogue.lock_for_writing()
+        return self._create(kind, wanted, now, None, all_or_nothing=all_or_nothing)
+
+    def _create(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        books: quotas.Books | None,
+        *,
+        all_or_nothing: bool,
+    ) -> list[Stored | StatusError]:
+        """Create objects as ``create_each`` says, and charge the books, if there are any."""
+        writes_catalogue = kind.in_catalogue
+        context = catalogue.current()
+        results: list[Stored | StatusError | None] = [None] * len(wanted)
+        remaining: Sequence[int] = range(len(wanted))
+        for attempt in range(_MAX_TRIES):
+            if books is None and context.has_quotas:
+                spaces = {namespace or _own_namespace(one) for namespace, one, _ in wanted}
+                if limited := quotas.limited(context, kind, spaces):
+                    again = partial(self._create, kind, wanted, now, all_or_nothing=all_or_nothing)
+                    return quotas.with_books(kind, spaces, limited, now, again)
+            prepared, refused = self._admit_new(kind, wanted, remaining, now, context)
+            # A rule that is out of date may refuse what the current one admits.
+            if refused and not catalogue.is_current(context):
+                context = catalogue.reload()
+                continue
+            charges = _charge(books, kind, prepared, refused)
+            if refused and all_or_nothing:
+                raise next(iter(refused.values()))
+            for place, error in refused.items():
+                results[place] = error
+            if not prepared:
+                break
+            try:
+                inserted = stored_rows.insert_rows(
+                    kind,
+                    [one.admitted.manifest for one in prepared],
+                    now=now,
+                    # The lock keeps the epoch as it is; what was read before may be older, and
+                    # then the namespace may be about to go.
+                    epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
+                    by=[wanted[one.place][2].actor for one in prepared],
+                    fetch=sql.fetch if books is None else partial(books.fetch, now=now),
+                    savepoint=books is None or not books.is_hopeful,
+                )
+            except AlreadyExists as error:
+                if books is not None:
+                    for namespace, charged in charges:
+                        books.take_back(namespace, charged)
+                taken = stored_rows.taken_names(kind, [one.admitted.manifest for one in prepared])
+                last = attempt == _MAX_TRIES - 1
+                for position, one in enumerate(prepared):
+                    if position in taken and (last or not one.generated):
+                        name = one.admitted.manifest["metadata"]["name"]
+                        error = object_meta.already_exists(kind, name)
+                        if all_or_nothing:
+                            raise error from None
+                        results[one.place] = error
+                if last and all_or_nothing:
+                    raise
+                remaining = [place for place in remaining if results[place] is None]
+                continue
+            if inserted is None:
+                context = catalogue.reload()
+                continue
+            if writes_catalogue:
+                catalogue.advance()
+            changes.announce(inserted[-1].revision, (kind.name,))
+            for row, one in zip(inserted, prepared, strict=True):
+                results[one.place] = Stored(
+                    transactions.told(row.text, row.revision),
+                    row.revision,
+                    one.admitted.warnings,
+                    one.admitted.manifest["metadata"]["uid"],
+                )
+            break
+        late = TooManyRequests("namespaces and classes change too quickly; try again")
+        if all_or_nothing and None in results:
+            raise late
+        return [late if result is None else result for result in results]
+
+    def charge_update(
+        self, kind: Kind, new: Manifest, old: Manifest, subresource: str
+    ) -> quotas.Books | None:
+        """Charge a change of what a locked object counts for; the books are written afterwards.
+
+        The service's own report of what an object came to is counted whether it fits or not.
+
+        Raises:
+            Forbidden: it does not fit into a quota.
+        """
+        if kind.name not in usage.CHANGING:
+            return None
+        resources_of = quotas.resources_of_device_classes(kind)
+        after, before = (usage.object_usage(kind, one, resources_of) for one in (new, old))
+        if after == before:
+            return None
+        metadata = new["metadata"]
+        namespace = metadata.get("namespace") or ""
+        books, _ = quotas.open_books([namespace])
+        if subresource:
+            books.change(namespace, before, after)
+        else:
+            books.charge(kind, namespace, metadata["name"], after, before)
+        return books
+
+    def _admit_new(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        places: Sequence[int],
+        now: datetime,
+        context: catalogue.Catalogue,
+    ) -> tuple[list[_New], dict[int, StatusError]]:
+        """Return what admission makes of new objects, and what it refuses, by place."""
+        prepared: list[_New] = []
+        refused: dict[int, StatusError] = {}
+        for place in places:
+            namespace, manifest, user = wanted[place]
+            try:
+                new, generated = object_meta.prepare(
+                    kind, namespace, manifest, now=now, uid=object_meta.new_uid()
+                )
+                admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+                self.permit(kind, admitted.manifest, None, user)
+            except StatusError as error:
+                refused[place] = error
+                continue
+            settled = self.settle(admitted.manifest, None, now)
+            settled = managed_fields.created(kind, settled, now)
+            if settled is not admitted.manifest:
+                admitted = admission.Admitted(settled, admitted.warnings)
+            prepared.append(_New(place, admitted, generated))
+        return prepared, refused
+
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+        """Replace an object by what ``wanted.change`` makes of it; see `actions.objects.update`."""
+        namespace, name, subresource = wanted.namespace, wanted.name, wanted.subresource
+        user, manager = wanted.user, wanted.manager
+        with transaction.atomic():
+            if kind.in_catalogue:
+                catalogue.lock_for_writing()
+            context = catalogue.current()
+            self.lock_before()
+            row = self.lock(kind, namespace, name)
+            row.actor = user.actor
+            old, current = row.manifest(), row.manifest()
+            # Earlier versions stored them. As with etcd, they are gone with the next write, which
+            # they change nothing about: neither the generation nor a spec that may not change.
+            schema.drop_unknown(kind.name, old, current)
+            new = object_meta.merge_update(kind, old, wanted.change(current), subresource)
+            admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
+            self.permit(kind, admitted.manifest, old, user, subresource)
+            new = self.settle(admitted.manifest, old, now)
+            kind.strategy.canonicalize(new, old)
+            if manager is not None:
+                new = managed_fields.updated(kind, old, new, manager, now)
+            text, slots = document.encode(kind.name, new)
+            if object_meta.same(kind, row, old, new, text, slots):
+                return Stored(
+                    row.composed(), row.revision, admitted.warnings, row.uid, changed=False
+                )
+            if subresource in _OF_WHAT_IS_WANTED and kind.counts_generation:
+                object_meta.bump_generation(kind, old, new)
+                text, slots = document.encode(kind.name, new)
+            object_meta.require_size(row.text, text)
+            warnings = admitted.warnings
+            if transactions.is_rehearsal():
+                warnings = [*warnings, *self.foretell(new, old, now)]
+            leaves = new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new)
+            books = None if leaves else self.charge_update(kind, new, old, subresource)
+            revision = self._write(kind, NewVersion(row, new, old, text, slots), now)
+            if books is not None:
+                books.write(now)
+            body = transactions.told(text, revision, slots, before=row.revision)
+            return Stored(body, revision, warnings, row.uid)
+
+    def _write(self, kind: Kind, version: NewVersion, now: datetime) -> int:
+        """Write the new version of a locked row, or remove it if nothing keeps it any more."""
+        new, old = version.new, version.old
+        if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
+            (revision,) = self.remove(kind, [version.row], now)
+        else:
+            revision = self.store(kind, version, now)
+            if not kind.strategy.is_logged(new, old):
+                return revision
+            if kind.in_catalogue and not kind.strategy.moves_admission(new, old):
+                changes.announce(revision, (kind.name,))
+                return revision
+        if kind.in_catalogue:
+            catalogue.advance()
+        changes.announce(revision, (kind.name,))
+        return revision
+
+    def delete_each(
+        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+    ) -> list[Deleted | StatusError]:
+        """Delete objects, or begin to, in one transaction; return their results, in order.
+
+        What fails has its error there and spoils nothing for the others. Whatever else is raised,
+        nothing was deleted.
+        """
+        context = catalogue.current()
+
+        def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
+            return stored_rows.lock_rows(kind, keys)
+
+        def judge(row: Row, one: Deletion) -> Outcome:
+            return judge_deletion(kind, row, one, context, now)
+
+        def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+            return [
+                self.store(
+                    kind,
+                    NewVersion(row, one.manifest, row.manifest(), one.text, one.overlay),
+                    now,
+                )
+                for row, one in outcomes
+                if one.manifest is not None
+            ]
+
+        def remove(rows: Sequence[Row]) -> list[int]:
+            return self.remove(kind, rows, now)
+
+        def work() -> list[Deleted | StatusError]:
+            with transaction.atomic():
+                if kind.in_catalogue:
+                    catalogue.lock_for_writing()
+                self.lock_before()
+                results = deletion.delete_each(
+                    kind, wanted, lock=lock, judge=judge, write=write, remove=remove
+                )
+                if kind.in_catalogue and any(isinstance(one, Deleted) for one in results):
+                    catalogue.advance()
+                return results
+
+        return again_after_deadlock(work)
+
+
+def _own_namespace(manifest: Manifest) -> str:
+    """Return the namespace that a new object names itself, as `object_meta.prepare` takes it."""
+    return (manifest.get("metadata") or {}).get("namespace") or "default"
+
+
+def _charge(
+    books: quotas.Books | None, kind: Kind, prepared: list[_New], refused: dict[int, StatusError]
+) -> list[tuple[str, Charge]]:
+    """Charge admitted objects in order; those that do not fit are refused. Returns the charges."""
+    if books is None:
+        return []
+    charges = []
+    admitted = prepared[:]
+    prepared.clear()
+    resources_of = quotas.resources_of_device_classes(kind)
+    for one in admitted:
+        metadata = one.admitted.manifest["metadata"]
+        namespace = metadata.get("namespace") or ""
+        counts = usage.object_usage(kind, one.admitted.manifest, resources_of)
+        try:
+            charges.append((namespace, books.charge(kind, namespace, metadata["name"], counts)))
+        except StatusError as error:
+            refused[one.place] = error
+        else:
+            prepared.append(one)
+    return charges
+
+
+def judge_deletion(
+    kind: Kind, row: Row, wanted: Deletion, context: admission.Context, now: datetime
+) -> Outcome:
+    """Return what becomes of a locked object, not a pod, that is to be deleted.
+
+    Raises:
+        StatusError: what a precondition or admission says.
+    """
+    old = row.manifest()
+    object_meta.check_before_deletion(
+        kind, old["metadata"], uid=wanted.uid, resource_version=wanted.resource_version
+    )
+    admission.admit(kind.name, DELETE, None, old, "", context, wanted.user)
+    new = {**old, "metadata": dict(old["metadata"])}
+    present = old["metadata"].get("finalizers") or []
+    finalizers = finalizers_for(kind.name, present, wanted.propagation)
+    if finalizers != present:
+        new["metadata"]["finalizers"] = finalizers
+        if not finalizers:
+            del new["metadata"]["finalizers"]
+    if not kind.strategy.is_kept(new):
+        return deletion.removal(row)
+    if old["metadata"].get("deletionTimestamp"):
+        if finalizers == present:
+            return deletion.UNCHANGED
+    else:
+        new["metadata"]["deletionTimestamp"] = document.format_time(now)
+        object_meta.bump_generation_of_leaving(new["metadata"])
+        kind.strategy.begin_deletion(new)
+    text, slots = document.encode(kind.name, new)
+    return Outcome(new, text, slots, gone=False)

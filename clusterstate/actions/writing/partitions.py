@@ -1,0 +1,63 @@
+"""Partitions of the tables that grow with time: made and dropped while others read and write.
+
+``CREATE TABLE ... PARTITION OF`` wants the parent for itself: it waits for every transaction that
+has read any of its rows, a backup of minutes, and all writers wait behind it, the scheduler too. A
+table that is made alone and then attached asks for no more than VACUUM does. To drop one needs the
+parent, too, and can be done later: who reads is waited for. A session that is silent in a
+transaction reads nothing and would keep the old for ever; such sessions are ended.
+"""
+
+from typing import Final
+
+import structlog
+
+from clusterstate.database import sessions, sql
+
+logger = structlog.get_logger(__name__)
+
+SILENT_SECONDS: Final = 600
+"""How long a session may say nothing in a transaction in which it has read such a table."""
+
+_MAKE = """DO $$ BEGIN
+    PERFORM pg_advisory_xact_lock({lock});
+    IF to_regclass('{name}') IS NULL THEN
+        CREATE TABLE {name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+                             INCLUDING STORAGE INCLUDING COMPRESSION) {options};
+        ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{end}');
+    END IF;
+END $$"""
+
+
+def make(*, parent: str, name: str, first: str, end: str, lock: int, options: str = "") -> None:
+    """Make the partition ``name`` of rows from ``first`` to before ``end``, unless it is there.
+
+    ``lock``: the advisory lock of who makes partitions of this parent. One statement.
+    """
+    sql.run(
+        _MAKE.format(lock=lock, name=name, parent=parent, first=first, end=end, options=options)
+    )
+
+
+# pg_dump with several jobs has a session that is silent while the others read for it.
+_SILENT: Final = f"""
+    SELECT DISTINCT a.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.granted AND l.relation = %s::regclass
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND a.usename = current_user AND a.backend_type = 'client backend'
+      AND a.pid <> pg_backend_pid() AND starts_with(a.state, 'idle in transaction')
+      AND coalesce(a.application_name, '') NOT IN ('pg_dump', '{sessions.UNHURRIED}')
+      AND clock_timestamp() - a.state_change > make_interval(secs => %s::float8)
+"""
+
+
+def end_silent(parent: str) -> int:
+    """End sessions that keep a parent's partitions and do nothing; return how many.
+
+    For when one could not be dropped. Queries once, and once more where there are any.
+    """
+    found = [pid for (pid,) in sql.fetch(_SILENT, (parent, SILENT_SECONDS))]
+    if found:
+        sessions.end(found)
+        for pid in found:
+            logger.warning("session_ended", pid=pid, reason=f"is silent and keeps {parent}")
+    return len(found)

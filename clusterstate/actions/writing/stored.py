@@ -1,0 +1,56 @@
+"""What actions return and lock: an object as it was stored, a deleted one, a locked row."""
+
+import msgspec
+
+from clusterstate.objects.values import document
+from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.document import Overlay
+from clusterstate.objects.values.meta import Manifest
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An object as it was stored (or would be, in a dry run); ``manifest`` is its JSON.
+
+    ``changed`` is false when an update changed nothing: no new revision, no change in the log.
+    """
+
+    manifest: bytes
+    revision: int
+    warnings: list[str]
+    uid: str = ""
+    changed: bool = True
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """The answer to a deletion. ``gone`` is false while the object stays for its finalizers."""
+
+    manifest: bytes
+    revision: int
+    uid: str
+    gone: bool
+
+
+class Row(msgspec.Struct):
+    """A stored row, locked for change, with its document."""
+
+    id: int
+    uid: str
+    namespace: str
+    name: str
+    document_id: int
+    revision: int
+    text: str
+    overlay: Overlay = document.EMPTY
+    class_id: int = 0
+    phase: str = ""
+    nominated_node_name: str = ""
+    actor: Actor | None = None
+    """Who changes it; ``None``: whoever this thread acts for."""
+
+    def manifest(self) -> Manifest:
+        """Return the stored manifest, decoded afresh; the caller may change it."""
+        return document.decode(self.text, self.revision, self.overlay)
+
+    def composed(self) -> bytes:
+        """Return the stored manifest as JSON."""
+        return document.compose(self.text, self.revision, self.overlay)

@@ -1,0 +1,417 @@
+"""Rows of most kinds: the statements that insert, lock, update and delete them.
+
+A row, its document and its change are written by one statement, whose CTEs run in this order::
+
+    gate       the low watermark is opened (and, where something is created, the epoch compared)
+    numbered   the revision is taken
+    document   the new version
+    row        insert, update or delete
+    superseded the version that is no longer current
+    change     the log
+
+Pods have statements of their own (`actions.pods`); events are typed rows (`actions.kinds.events`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from clusterstate import catalogue
+from clusterstate.actions.writing.stored import Row
+from clusterstate.actions.writing.transactions import unique_names
+from clusterstate.change_log import actors, changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kind import Column, Kind, Part
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
+from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import not_found
+
+Columns = dict[str, Any]
+
+
+def columns_of(kind: Kind, manifest: Manifest) -> Columns:
+    """Return the columns that a kind has in addition to the common ones, from its manifest."""
+    return {column.name: column.read(manifest) for column in kind.columns}
+
+
+def _new_columns(kind: Kind, manifest: Manifest) -> Columns:
+    """Return the columns of a new object, and by table the rows of its parts."""
+    columns = columns_of(kind, manifest)
+    for part in kind.parts:
+        columns[part.table] = [
+            {column.name: column.read(item) for column in part.columns}
+            for item in part.read(manifest)
+        ]
+    return columns
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def labels_json(manifest: Manifest) -> str:
+    """Return the labels as JSON text."""
+    labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+    return _json(labels) if labels else "{}"
+
+
+def _insert_part(part: Part) -> str:
+    """Return the CTE that inserts the rows of a part, in the order of the manifest's list."""
+    names = ", ".join(column.name for column in part.columns)
+    values = ", ".join(f"(t.item ->> '{one.name}')::{one.type}" for one in part.columns)
+    return f"""
+    {part.table}_rows AS (
+        INSERT INTO {part.table} ({part.owner}, position, {names})
+        SELECT n.id, t.position::smallint, {values}
+        FROM numbered n, jsonb_array_elements(n.extra::jsonb -> '{part.table}') WITH ORDINALITY
+             AS t(item, position)),"""
+
+
+@lru_cache(maxsize=64)
+def _insert_statement(kind_name: str) -> str:
+    kind = KINDS[kind_name]
+    names = "".join(f", {column.name}" for column in kind.columns)
+    values = "".join(f", {_from_json(column)}" for column in kind.columns)
+    if kind.is_shared:
+        names += ", kind"
+        values += f", {kind.code}"
+    namespace = "namespace, " if kind.namespaced else ""
+    placement = ("placement_revision, ", "revision, ") if kind.guards_placement else ("", "")
+    parts = "".join(_insert_part(part) for part in kind.parts)
+    return f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('{kind.table}_id_seq') AS id,
+               nextval('document_id_seq') AS document_id, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(uid, namespace, name, labels, text, extra, actor_id, cause, position)
+        WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
+    inserted AS (
+        INSERT INTO {kind.table} (id, uid, {namespace}name, labels, created_at, document_id,
+            {placement[0]}revision{names})
+        SELECT id, uid, {namespace}name, labels::jsonb, %s::timestamptz, document_id,
+            {placement[1]}revision{values}
+        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),{parts}
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            actor_id, cause)
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, namespace, name,
+               document_id, actor_id, cause
+        FROM numbered)
+    SELECT id, revision FROM numbered ORDER BY position
+    """
+
+
+def _from_json(column: Column) -> str:
+    """Return the SQL for a column's value from the JSON object ``e``."""
+    type_ = "jsonb" if column.type == "text::jsonb" else column.type
+    return f"(e ->> '{column.name}')::{type_}"
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """A row that was inserted, and its document's text."""
+
+    id: int
+    revision: int
+    text: str
+
+
+def insert_rows(
+    kind: Kind,
+    manifests: Sequence[Manifest],
+    *,
+    now: datetime,
+    epoch: int | None,
+    by: Sequence[Actor | None] = (),
+    fetch: Callable[[str, Sequence[Any]], list[sql.Row]] = sql.fetch,
+    savepoint: bool = True,
+) -> list[Inserted] | None:
+    """Insert objects of one kind in one statement; return them in order.
+
+    ``by``: who creates each; none given: whoever this thread acts for. ``fetch`` executes the
+    statement, in a ``savepoint`` if there is a transaction that an error shall not spoil.
+    ``None`` when ``epoch`` is given and is not the current one: nothing was written.
+
+    Raises:
+        AlreadyExists: a name is taken, also twice in the list; nothing was written. It names the
+            first of the list; ``taken_names`` says which are taken.
+    """
+    metadata = [manifest["metadata"] for manifest in manifests]
+    namespaces = [one.get("namespace", "") if kind.namespaced else "" for one in metadata]
+    names = [one["name"] for one in metadata]
+    texts = [document.encode(kind.name, manifest)[0] for manifest in manifests]
+    parameters = (
+        *actors.gate(),
+        sql.Uuids([sql.as_uuid(one["uid"]) for one in metadata]),
+        sql.Texts(namespaces),
+        sql.Texts(names),
+        sql.Texts([labels_json(manifest) for manifest in manifests]),
+        sql.Texts(texts),
+        sql.Texts([_json(_new_columns(kind, manifest)) for manifest in manifests]),
+        *actors.columns(by or [None] * len(manifests)),
+        epoch,
+        epoch,
+        now,
+        now,
+        kind.code,
+    )
+    with unique_names(kind, names[0], savepoint=savepoint):
+        rows = fetch(_insert_statement(kind.name), parameters)
+    if not rows:
+        return None
+    return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
+
+
+def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
+    """Return the positions of new objects whose name is taken, or stands earlier in the list."""
+    keys = [
+        (one["metadata"].get("namespace", "") if kind.namespaced else "", one["metadata"]["name"])
+        for one in manifests
+    ]
+    namespace = "t.namespace" if kind.namespaced else "''"
+    match = "AND t.namespace = k.namespace" if kind.namespaced else ""
+    rows = sql.fetch(
+        f"SELECT {namespace}, t.name FROM {kind.rows} t"
+        f" JOIN unnest(%s, %s) AS k(namespace, name) ON t.name = k.name {match}",
+        (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
+    )
+    seen = {(row[0], row[1]) for row in rows}
+    taken = set()
+    for position, key in enumerate(keys):
+        if key in seen:
+            taken.add(position)
+        seen.add(key)
+    return taken
+
+
+@lru_cache(maxsize=64)
+def _lock_statements(kind_name: str, more: str) -> tuple[str, str]:
+    kind = KINDS[kind_name]
+    where = "t.namespace = %s AND t.name = %s" if kind.namespaced else "t.name = %s"
+    namespace = "t.namespace" if kind.namespaced else "''"
+    read = (
+        f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{more}"
+        f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id WHERE {where}"
+        " FOR NO KEY UPDATE OF t"
+    )
+    return read, f"SELECT 1 FROM {kind.rows} t WHERE {where} FOR NO KEY UPDATE"
+
+
+def lock_row(kind: Kind, namespace: str, name: str) -> Row:
+    """Return the stored row with its document, locked until the transaction ends; not for pods.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return Row(*lock_columns(kind, namespace, name))
+
+
+def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.Row:
+    """Return the first columns of a ``Row`` and the columns ``more``, of a row locked as above.
+
+    When the statement had to wait for another writer, PostgreSQL checks the row's newest version
+    against the document of the older one and finds no match. The row is then locked by itself,
+    after which no other transaction can move it, and read again.
+
+    Raises:
+        NotFound: there is none.
+    """
+    key = (namespace, name) if kind.namespaced else (name,)
+    read, lock = _lock_statements(kind.name, more)
+    found = sql.fetch_one(read, key)
+    if found is None:
+        if sql.fetch_one(lock, key) is None:
+            raise not_found(kind, name)
+        found = sql.fetch_one(read, key)
+        assert found is not None
+    return found
+
+
+@lru_cache(maxsize=64)
+def _lock_many_statement(kind_name: str, more: str) -> str:
+    kind = KINDS[kind_name]
+    match = "t.name = k.name" + (" AND t.namespace = k.namespace" if kind.namespaced else "")
+    namespace = "t.namespace" if kind.namespaced else "''"
+    # OFFSET 0 and the arrays make it a look-up by index for each, whatever the statistics say.
+    return f"""
+    WITH found AS MATERIALIZED (
+        SELECT one.id FROM unnest(%s, %s) AS k(namespace, name),
+             LATERAL (SELECT t.id FROM {kind.rows} t WHERE {match} OFFSET 0) one),
+    locked AS MATERIALIZED (
+        SELECT t.* FROM {kind.table} t WHERE t.id = ANY (ARRAY(SELECT id FROM found))
+        ORDER BY t.id FOR NO KEY UPDATE OF t)
+    SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision,
+           (SELECT d.text FROM document d WHERE d.id = t.document_id){more}
+    FROM locked t
+    """
+
+
+def lock_rows(kind: Kind, keys: Sequence[tuple[str, str]]) -> list[Row]:
+    """Return the stored rows with these namespaces and names, locked; not for pods.
+
+    Absent ones are left out. See ``lock_many_columns``.
+    """
+    return [Row(*found) for found in lock_many_columns(kind, keys)]
+
+
+def lock_many_columns(kind: Kind, keys: Sequence[tuple[str, str]], more: str = "") -> list[sql.Row]:
+    """Return what ``lock_columns`` does, of the rows with these namespaces and names.
+
+    They are locked in the order of their ids, as by every writer of many. Where that had to wait
+    for another writer, the row is the newest version, whose document the statement does not see
+    yet: it is asked once more, when no other transaction can write these rows any more.
+    """
+    parameters = (
+        sql.Texts([namespace for namespace, _ in keys]),
+        sql.Texts([name for _, name in keys]),
+    )
+    statement = _lock_many_statement(kind.name, more)
+    found = sql.fetch(statement, parameters)
+    if any(row[6] is None for row in found):
+        locked = {row[0] for row in found}
+        found = [row for row in sql.fetch(statement, parameters) if row[0] in locked]
+    return found
+
+
+@lru_cache(maxsize=128)
+def _update_statement(kind_name: str, *, logged: bool) -> str:
+    kind = KINDS[kind_name]
+    columns = "".join(f", {column.name} = %s::{column.type}" for column in kind.columns)
+    placement = (
+        ", placement_revision = CASE WHEN %s THEN n.revision ELSE t.placement_revision END"
+        if kind.guards_placement
+        else ""
+    )
+    log = f"""
+    , logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, deletion_at, actor_id, cause)
+        SELECT u.revision, %s::timestamptz, %s::smallint, {changes.MODIFIED}, u.id, %s::text,
+               %s::text, u.document_id, %s::bigint, %s::bigint, u.deletion_at, {changes.BY_GATE}
+        FROM updated u)"""
+    return f"""
+    {changes.WITH_GATE},
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
+        FROM gate WHERE opened = 1),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
+    updated AS (
+        UPDATE {kind.table} t
+        SET document_id = n.document_id, revision = n.revision, labels = %s::text::jsonb,
+            deletion_at = %s::timestamptz{columns}{placement}
+        FROM numbered n WHERE t.id = %s::bigint
+        RETURNING t.id, t.revision, t.document_id, t.deletion_at),
+    old AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT %s::bigint, revision FROM updated){log if logged else ""}
+    SELECT revision FROM updated
+    """
+
+
+def update_row(
+    kind: Kind,
+    row: Row,
+    manifest: Manifest,
+    text: str,
+    *,
+    now: datetime,
+    placement: bool = False,
+    logged: bool = True,
+) -> int:
+    """Write a new version of a locked row; return its revision.
+
+    ``placement``: the node's placement revision moves along. ``logged`` False leaves the change
+    out of the log (a lease that is merely renewed).
+    """
+    statement, parameters = update_of(
+        kind, row, manifest, text, now=now, placement=placement, logged=logged
+    )
+    found = sql.fetch_one(statement, parameters)
+    assert found is not None  # the row is locked
+    revision: int = found[0]
+    return revision
+
+
+def update_of(
+    kind: Kind,
+    row: Row,
+    manifest: Manifest,
+    text: str,
+    *,
+    now: datetime,
+    placement: bool = False,
+    logged: bool = True,
+) -> tuple[str, list[Any]]:
+    """Return the statement of ``update_row``, whose one row is the revision, and its parameters."""
+    metadata = manifest["metadata"]
+    deletion = metadata.get("deletionTimestamp")
+    parameters = [
+        *actors.gate(row.actor),
+        text,
+        labels_json(manifest),
+        document.parse_time(deletion) if deletion else None,
+        *columns_of(kind, manifest).values(),
+        *([placement] if kind.guards_placement else []),
+        row.id,
+        row.document_id,
+    ]
+    if logged:
+        parameters += [
+            now,
+            kind.code,
+            row.namespace,
+            row.name,
+            row.document_id,
+            row.revision,
+        ]
+    return _update_statement(kind.name, logged=logged), parameters
+
+
+@lru_cache(maxsize=64)
+def _delete_statement(kind_name: str) -> str:
+    kind = KINDS[kind_name]
+    parts = " ".join(
+        f"{part.table}_rows AS (DELETE FROM {part.table}"
+        f" WHERE {part.owner} = ANY (ARRAY(SELECT id FROM numbered))),"
+        for part in kind.parts
+    )
+    namespace = "t.namespace" if kind.namespaced else "''"
+    return f"""
+    {changes.WITH_GATE},
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(id, actor_id, cause) WHERE opened = 1),
+    {parts}
+    deleted AS (
+        DELETE FROM {kind.table} t USING numbered n
+        WHERE t.id = n.id AND t.id = ANY (ARRAY(SELECT id FROM numbered))
+        RETURNING t.id, {namespace} AS namespace, t.name, t.document_id, t.deletion_at,
+                  t.revision AS old_revision, n.revision, n.actor_id, n.cause),
+    old AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT document_id, revision FROM deleted),
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, deletion_at, actor_id, cause)
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.DELETED}, id, namespace, name,
+               document_id, document_id, old_revision, deletion_at, actor_id, cause
+        FROM deleted)
+    SELECT id, revision FROM deleted
+    """
+
+
+def delete_rows(kind: Kind, rows: Sequence[Row], *, now: datetime) -> list[int]:
+    """Remove locked rows by one statement; return the revisions of their deletions, in order."""
+    by = actors.columns([row.actor for row in rows])
+    found = sql.fetch(
+        _delete_statement(kind.name),
+        (*actors.gate(), sql.Int8s([row.id for row in rows]), *by, now, kind.code),
+    )
+    revisions: dict[int, int] = dict(found)
+    return [revisions[row.id] for row in rows]

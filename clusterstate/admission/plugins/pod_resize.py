@@ -1,0 +1,66 @@
+"""PodResizeValidator: a pod on a node never asks for more than the whole of the node.
+
+The answer comes at once, where the agent of the node could only say later that the resize is
+infeasible. Rule: plugin/pkg/admission/podresize/admission.go, v1.36. A node whose labels say
+nothing of its operating system counts as one of Linux: nodes that are described over the API
+often have no such label.
+"""
+
+from typing import Final
+
+import msgspec
+
+from clusterstate.admission.request import UPDATE, Request
+from clusterstate.objects.rules import resources
+from clusterstate.objects.values.errors import Forbidden
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import Quantity
+
+_OS: Final = "kubernetes.io/os"
+_MUTABLE: Final = (resources.CPU, resources.MEMORY)
+
+
+def validate(request: Request) -> None:
+    """Refuse a resize that the node of the pod can never carry out.
+
+    Looks up the node, if the pod is on one and its spec changes.
+
+    Raises:
+        Forbidden: there is no such node, it is too small, or it is not one of Linux.
+    """
+    if request.operation != UPDATE or request.subresource != "resize":
+        return
+    spec, old = request.manifest.get("spec") or {}, request.old or {}
+    name = spec.get("nodeName") or ""
+    if not name or spec == old.get("spec"):
+        return
+    node = request.context.node(name)
+    if node is None:
+        raise request.forbidden(f'node "{name}" not found')
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    asked = resources.pod_requests(msgspec.convert({"spec": spec}, Pod))
+    lacking = []
+    for resource in _MUTABLE:
+        wanted = _units(resource, asked.get(resource))
+        given = _units(resource, Quantity.parse(offered.get(resource, 0)))
+        if wanted > given:
+            lacking.append(f"{resource}, requested: {wanted}, allocatable: {given}")
+    if lacking:
+        said = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
+        raise _refused(request, said, "NodeCapacity")
+    system = ((node.get("metadata") or {}).get("labels") or {}).get(_OS, "linux")
+    if system != "linux":
+        said = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'
+        raise _refused(request, said, "UnsupportedPlatform")
+
+
+def _units(resource: str, amount: Quantity | None) -> int:
+    """Return an amount as the scheduler counts it: thousandths of CPU, whole units of memory."""
+    if amount is None:
+        return 0
+    return amount.milli_value() if resource == resources.CPU else amount.value()
+
+
+def _refused(request: Request, said: str, cause: str) -> Forbidden:
+    error = request.forbidden(said)
+    return Forbidden(error.message, {**error.details, "causes": [{"reason": cause}]})

@@ -1,0 +1,221 @@
+"""ResourceQuota: what the objects of a namespace may come to, all together.
+
+Pure: an `Account` is a quota with what is used of it; ``charge`` adds objects to accounts or
+refuses them. Who holds the accounts, and when, is said in `actions.writing.quotas`. Rules:
+apiserver admission/plugin/resourcequota/controller.go CheckRequest, v1.36.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.rules.usage import (
+    COMPUTE,
+    NONE,
+    NOTHING,
+    ZERO,
+    Usage,
+    kinds_counted,
+    tracks,
+)
+from clusterstate.objects.values.errors import Forbidden, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity
+
+_LOOKED_UP: Final = frozenset({"Terminating", "NotTerminating", "PriorityClass"})
+"""Scopes that look at a pod beyond its scheduling class."""
+
+
+class _Selector(msgspec.Struct, frozen=True):
+    """One scope of a quota."""
+
+    scope: str
+    operator: str
+    values: frozenset[str]
+
+    def matches(self, usage: Usage) -> bool:
+        """Return whether an object is within the scope; only claims have attribute classes."""
+        if self.scope == "VolumeAttributesClass":
+            return "persistentvolumeclaims" in usage.amounts and self._matches_names(
+                usage.attribute_classes
+            )
+        if not usage.is_pod:
+            return False
+        if self.scope == "PriorityClass":
+            name = usage.priority_class
+            return self._matches_names(frozenset({name} if name else ()))
+        return {
+            "Terminating": usage.terminating,
+            "NotTerminating": not usage.terminating,
+            "BestEffort": usage.best_effort,
+            "NotBestEffort": not usage.best_effort,
+            "CrossNamespacePodAffinity": usage.cross_namespace,
+        }.get(self.scope, False)
+
+    def _matches_names(self, names: frozenset[str]) -> bool:
+        if self.operator == "In":
+            return bool(names & self.values)
+        if self.operator == "NotIn":
+            return not names or bool(names - self.values)
+        return bool(names) == (self.operator == "Exists")
+
+
+def _selectors(spec: Manifest) -> tuple[_Selector, ...]:
+    plain = [_Selector(scope, "Exists", frozenset()) for scope in spec.get("scopes") or ()]
+    expressions = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return (
+        *plain,
+        *(
+            _Selector(
+                one.get("scopeName") or "",
+                one.get("operator") or "",
+                frozenset(one.get("values") or ()),
+            )
+            for one in expressions
+        ),
+    )
+
+
+class Account:
+    """A quota and what is used of it. ``used`` lacks what has not been counted yet."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+        self.name: str = manifest["metadata"]["name"]
+        self.spec: Manifest = spec
+        self.hard = _parsed(spec.get("hard") or {})
+        self.used = {n: a for n, a in _parsed(status.get("used") or {}).items() if n in self.hard}
+        self._selectors = _selectors(spec)
+        self.looks_into_pods = any(one.scope in _LOOKED_UP for one in self._selectors)
+        """Whether it looks at pods beyond their scheduling class."""
+        self._stated = COMPUTE & self.hard.keys()
+
+    def counts(self, usage: Usage) -> dict[str, Quantity]:
+        """Return what an object counts for here, resources that it has none of left out."""
+        if not all(selector.matches(usage) for selector in self._selectors):
+            return {}
+        return {name: n for name, n in usage.amounts.items() if n and name in self.hard}
+
+    def missing(self, usage: Usage) -> dict[str, list[int]]:
+        """Return the resources that containers of a new pod must state and do not.
+
+        By resource, the places of the containers, those that run first after the others.
+        """
+        if not self._stated or not all(one.matches(usage) for one in self._selectors):
+            return {}
+        found: dict[str, list[int]] = {}
+        for place, stated in enumerate(usage.stated):
+            for name in self._stated - stated:
+                found.setdefault(name, []).append(place)
+        return found
+
+    def unknown(self, kind: Kind) -> list[str]:
+        """Return the resources that objects of a kind count for and that are not counted yet."""
+        names = sorted(name for name in self.hard if tracks(kind, name))
+        return names if any(name not in self.used for name in names) else []
+
+    def change(self, after: Mapping[str, Quantity], before: Mapping[str, Quantity] = NONE) -> None:
+        """Count what an object counts for now, and no longer what it counted for before."""
+        for name in {**after, **before}:
+            if name in self.used:
+                total = self.used[name].add(after.get(name, ZERO)).sub(before.get(name, ZERO))
+                self.used[name] = total if total.sign > 0 else ZERO
+
+    def reset(self) -> None:
+        """Count nothing, of everything that can be counted."""
+        self.used = {name: ZERO for name in self.hard if kinds_counted(name)}
+
+    def status(self) -> Manifest:
+        """Return the quota's status."""
+        return {"hard": _text(self.hard), "used": _text(self.used)}
+
+
+def _parsed(amounts: Mapping[str, str | int | float]) -> dict[str, Quantity]:
+    return {name: Quantity.parse(amount) for name, amount in amounts.items()}
+
+
+def _text(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What an object came to be charged with, by the place of the account."""
+
+    after: tuple[dict[str, Quantity], ...]
+    before: tuple[dict[str, Quantity], ...]
+
+
+def charge(
+    accounts: Sequence[Account],
+    kind: Kind,
+    name: str,
+    usage: Usage,
+    before: Usage = NOTHING,
+    *,
+    containers: Callable[[], Sequence[str]] = list,
+) -> Charge:
+    """Charge an object that is created, or changes from what it counted for ``before``.
+
+    ``name`` is the object's, and ``containers`` returns the names of a pod's containers, as
+    ``Account.missing`` orders them.
+
+    Raises:
+        Forbidden: it does not fit into all of them; nothing is charged.
+    """
+    for account in accounts:
+        if missing := account.missing(usage):
+            names = containers()
+            listing = "; ".join(
+                f"{resource} for: {','.join(sorted({names[place] for place in missing[resource]}))}"
+                for resource in sorted(missing)
+            )
+            raise _forbidden(kind, name, f"failed quota: {account.name}: must specify {listing}")
+        if unknown := account.unknown(kind):
+            said = f"status unknown for quota: {account.name}, resources: {','.join(unknown)}"
+            raise _forbidden(kind, name, said)
+    after = tuple(account.counts(usage) for account in accounts)
+    earlier = tuple(account.counts(before) for account in accounts)
+    for account, more, less in zip(accounts, after, earlier, strict=True):
+        asked = {n: a.sub(less[n]) if n in less else a for n, a in more.items()}
+        asked = {n: a for n, a in asked.items() if a.sign > 0}
+        exceeded = [n for n in asked if account.used[n].add(asked[n]) > account.hard[n]]
+        if exceeded:
+            said = (
+                f"exceeded quota: {account.name}, requested: {_told(asked, exceeded)},"
+                f" used: {_told(account.used, exceeded)},"
+                f" limited: {_told(account.hard, exceeded)}"
+            )
+            raise _forbidden(kind, name, said)
+    for account, more, less in zip(accounts, after, earlier, strict=True):
+        account.change(more, less)
+    return Charge(after, earlier)
+
+
+def take_back(accounts: Sequence[Account], charged: Charge) -> None:
+    """Undo a charge."""
+    for account, after, before in zip(accounts, charged.after, charged.before, strict=True):
+        account.change(before, after)
+
+
+def _told(amounts: Mapping[str, Quantity], names: Sequence[str]) -> str:
+    return ",".join(f"{name}={amounts[name]}" for name in sorted(names))
+
+
+def _forbidden(kind: Kind, name: str, why: str) -> StatusError:
+    return Forbidden(
+        f'{kind.resource} "{name}" is forbidden: {why}', {"name": name, "kind": kind.resource}
+    )
+
+
+def kinds_of(specs: Sequence[Manifest]) -> list[Kind]:
+    """Return the kinds whose objects quotas with these specs count, pods first."""
+    names = {name for spec in specs for name in spec.get("hard") or ()}
+    found = {kind.name: kind for name in sorted(names) for kind in kinds_counted(name)}
+    return sorted(found.values(), key=lambda kind: (kind.name != "Pod", kind.code))
+
+
+def uncounted(spec: Manifest) -> list[str]:
+    """Return the resources that a quota with this spec limits and that nothing counts for."""
+    return sorted(name for name in spec.get("hard") or () if not kinds_counted(name))

@@ -1,0 +1,41 @@
+"""What the validation of one container reads from the pod around it.
+
+Rules: pkg/apis/core/validation/validation.go, v1.36.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from clusterstate.admission.validation.core.options import PodOptions
+from clusterstate.objects.values.meta import Manifest
+
+PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+"""What an image's pull policy may be, of a container and of a volume."""
+
+Volumes = dict[str, Manifest]
+"""Volume name -> the volume, for those volumes that are valid."""
+
+
+class PodContext:
+    """What the validation of one container needs to know of its pod."""
+
+    __slots__ = (
+        "claim_names",
+        "grace_period",
+        "host_users",
+        "options",
+        "os",
+        "restart_policy",
+        "volumes",
+    )
+
+    def __init__(
+        self, spec: Manifest, volumes: Volumes, claim_names: Collection[str], options: PodOptions
+    ) -> None:
+        self.volumes = volumes
+        self.claim_names = claim_names
+        self.options = options
+        self.grace_period: int | None = spec.get("terminationGracePeriodSeconds")
+        self.restart_policy: str = spec.get("restartPolicy") or ""
+        self.os: str = (spec.get("os") or {}).get("name") or ""
+        self.host_users: bool = spec.get("hostUsers") is not False

@@ -1,0 +1,68 @@
+"""Files that volumes are filled with: keys, paths, modes, downward API items.
+
+Rules: pkg/apis/core/validation/validation.go, v1.36.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from clusterstate.admission.validation.core.field import Errors, invalid, required
+from clusterstate.admission.validation.kubelet.environment import (
+    VOLUME_FIELDS,
+    validate_field_ref,
+    validate_resource_field_ref,
+)
+from clusterstate.admission.validation.kubelet.mounts import validate_local_descending_path
+from clusterstate.objects.values.meta import Manifest
+
+_FILE_MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+
+
+def needs(*fields: str) -> Callable[[Manifest, str], Errors]:
+    """Return a check for the presence of ``fields``."""
+
+    def check(source: Manifest, path: str) -> Errors:
+        return [required(f"{path}.{field}") for field in fields if not source.get(field)]
+
+    return check
+
+
+def validate_mode(source: Manifest, field: str, path: str) -> Errors:
+    """Return what keeps a field from being the mode of a file; it may be absent."""
+    mode = source.get(field)
+    if mode is None or 0 <= mode <= 0o777:
+        return []
+    return [invalid(f"{path}.{field}", mode, _FILE_MODE)]
+
+
+def validate_key_to_path(item: Manifest, path: str) -> Errors:
+    """Return what is wrong with an item that writes a key's value to a path."""
+    errors = needs("key", "path")(item, path)
+    errors += validate_non_reserved_path(item.get("path") or "", f"{path}.path")
+    return errors + validate_mode(item, "mode", path)
+
+
+def validate_non_reserved_path(text: str, path: str) -> Errors:
+    """Return what keeps ``text`` from being a file's path relative to its volume."""
+    errors = validate_local_descending_path(text, path)
+    # A leading '..' is how the kubelet's atomic writer names its own entries.
+    if text.startswith("..") and not text.startswith("../"):
+        errors.append(invalid(path, text, "must not start with '..'"))
+    return errors
+
+
+def validate_downward_file(item: Manifest, path: str) -> Errors:
+    """Return what is wrong with a file that is filled from the pod's fields or resources."""
+    errors = needs("path")(item, path)
+    errors += validate_non_reserved_path(item.get("path") or "", f"{path}.path")
+    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    if field is not None:
+        errors += validate_field_ref(field, VOLUME_FIELDS, f"{path}.fieldRef")
+        if resource is not None:
+            detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            errors.append(invalid(path, "resource", detail))
+    elif resource is not None:
+        errors += validate_resource_field_ref(resource, f"{path}.resourceFieldRef", volume=True)
+    else:
+        errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return errors + validate_mode(item, "mode", path)

@@ -1,0 +1,315 @@
+"""Endpoints, EndpointSlices, Ingresses, IngressClasses, NetworkPolicies, networks and addresses.
+
+A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
+pkg/apis/{core,discovery,networking}/validation/validation.go, v1.36.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from clusterstate.admission.validation.core import formats
+from clusterstate.admission.validation.core.field import (
+    Errors,
+    at_most,
+    forbidden,
+    invalid,
+    invalid_each,
+    not_supported,
+    one_of,
+    required,
+    required_one_of,
+)
+from clusterstate.admission.validation.core.metadata import (
+    validate_immutable,
+    validate_label_selector,
+)
+from clusterstate.admission.validation.core.ports import PROTOCOLS, validate_port_number_or_name
+from clusterstate.objects.values.meta import Manifest
+
+_ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
+_MOST_ADDRESSES: Final = 100
+_MOST_ENDPOINTS: Final = 1000
+_MOST_NETWORKS: Final = 2
+_PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
+_SCOPES: Final = ("Cluster", "Namespace")
+_POLICY_TYPES: Final = ("Egress", "Ingress")
+
+
+def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
+    errors: Errors = []
+    for index, subset in enumerate(new.get("subsets") or ()):
+        path = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+        for name in ("addresses", "notReadyAddresses"):
+            for position, address in enumerate(subset.get(name) or ()):
+                given = address.get("ip") or ""
+                problems = formats.ip_address(given) or formats.reachable_address(given)
+                errors += invalid_each(f"{path}.{name}[{position}].ip", given, problems)
+        for position, port in enumerate(subset.get("ports") or ()):
+            at, number = f"{path}.ports[{position}]", port.get("port") or 0
+            errors += invalid_each(f"{at}.port", number, formats.port_number(number))
+            if port.get("protocol") not in PROTOCOLS:
+                errors.append(not_supported(f"{at}.protocol", port.get("protocol"), PROTOCOLS))
+    return errors
+
+
+def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
+    errors: Errors = []
+    type_ = new.get("addressType") or ""
+    errors += required_one_of(type_, "addressType", _ADDRESS_TYPES)
+    if old is not None:
+        errors += validate_immutable(type_, old.get("addressType"), "addressType")
+    endpoints = new.get("endpoints") or ()
+    errors += at_most(endpoints, "endpoints", _MOST_ENDPOINTS)
+    for index, endpoint in enumerate(endpoints[:_MOST_ENDPOINTS]):
+        path, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses") or ()
+        if not addresses:
+            errors.append(required(path, "must contain at least 1 address"))
+        errors += at_most(addresses, path, _MOST_ADDRESSES)
+        check = formats.dns_subdomain if type_ == "FQDN" else formats.ip_address
+        for position, address in enumerate(addresses[:_MOST_ADDRESSES]):
+            problems = check(address)
+            if not problems and type_ in ("IPv4", "IPv6"):
+                problems = formats.reachable_address(address)
+            errors += invalid_each(f"{path}[{position}]", address, problems)
+            if type_ in ("IPv4", "IPv6") and (":" in address) is not (type_ == "IPv6"):
+                detail = f"must be an {type_} address"
+                errors.append(invalid(f"{path}[{position}]", address, detail))
+    for index, port in enumerate(new.get("ports") or ()):
+        path = f"ports[{index}]"
+        if name := port.get("name"):
+            errors += invalid_each(f"{path}.name", name, formats.dns_label(name))
+        if port.get("protocol") not in PROTOCOLS:
+            errors.append(not_supported(f"{path}.protocol", port.get("protocol"), PROTOCOLS))
+        if (number := port.get("port")) is not None:
+            errors += invalid_each(f"{path}.port", number, formats.port_number(number))
+    return errors
+
+
+# Ingresses ------------------------------------------------------------------------------------
+
+
+def _backend(backend: Manifest, path: str) -> Errors:
+    service, resource = backend.get("service"), backend.get("resource")
+    if service is not None and resource is not None:
+        return [invalid(path, "", "cannot set both resource and service backends")]
+    if service is None and resource is None:
+        return [required(path, "resource or service backend is required")]
+    if service is None:
+        return [] if (resource or {}).get("name") else [required(f"{path}.resource.name")]
+    errors: Errors = []
+    name, port = service.get("name") or "", service.get("port") or {}
+    if not name:
+        errors.append(required(f"{path}.service.name"))
+    else:
+        errors += invalid_each(f"{path}.service.name", name, formats.dns1035_label(name))
+    if port.get("name") and port.get("number"):
+        errors.append(
+            invalid(f"{path}.service.port", "", "cannot set both port name & port number")
+        )
+    elif port.get("name"):
+        errors += invalid_each(
+            f"{path}.service.port.name", port["name"], formats.port_name(port["name"])
+        )
+    elif port.get("number"):
+        problems = formats.port_number(port["number"])
+        errors += invalid_each(f"{path}.service.port.number", port["number"], problems)
+    else:
+        errors.append(required(f"{path}.service.port", "port name or number is required"))
+    return errors
+
+
+def _host(host: str, path: str) -> Errors:
+    plain = f"a{host[1:]}" if host.startswith("*.") else host
+    errors = invalid_each(path, host, formats.dns_subdomain(plain))
+    if not formats.ip_address(host):
+        errors.append(invalid(path, host, "must be a DNS name, not an IP address"))
+    return errors
+
+
+def _ingress(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors: Errors = []
+    default, rules = spec.get("defaultBackend"), spec.get("rules") or ()
+    if default is None and not rules:
+        errors.append(invalid("spec", spec, "either `defaultBackend` or `rules` must be specified"))
+    if default is not None:
+        errors += _backend(default, "spec.defaultBackend")
+    if name := spec.get("ingressClassName"):
+        errors += invalid_each("spec.ingressClassName", name, formats.dns_subdomain(name))
+    for index, rule in enumerate(rules):
+        path = f"spec.rules[{index}]"
+        if host := rule.get("host"):
+            errors += _host(host, f"{path}.host")
+        if (http := rule.get("http")) is None:
+            continue
+        if not http.get("paths"):
+            errors.append(required(f"{path}.http.paths"))
+        for position, one in enumerate(http.get("paths") or ()):
+            errors += _path(one, f"{path}.http.paths[{position}]")
+    for index, tls in enumerate(spec.get("tls") or ()):
+        for position, host in enumerate(tls.get("hosts") or ()):
+            errors += _host(host, f"spec.tls[{index}].hosts[{position}]")
+    return errors
+
+
+def _path(one: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    type_, text = one.get("pathType"), one.get("path") or ""
+    if type_ is None:
+        errors.append(required(f"{path}.pathType", "pathType must be specified"))
+    elif type_ not in _PATH_TYPES:
+        errors.append(not_supported(f"{path}.pathType", type_, _PATH_TYPES))
+    elif (text or type_ != "ImplementationSpecific") and not text.startswith("/"):
+        errors.append(invalid(f"{path}.path", text, "must be an absolute path"))
+    return errors + _backend(one.get("backend") or {}, f"{path}.backend")
+
+
+def _ingress_class(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    controller = spec.get("controller") or ""
+    errors: Errors = []
+    if old is not None:
+        before = (old.get("spec") or {}).get("controller")
+        errors += validate_immutable(controller, before, "spec.controller")
+    errors += _class_parameters(spec.get("parameters"), "spec.parameters")
+    if not controller:
+        return [*errors, required("spec.controller")]
+    domain, slash, rest = controller.partition("/")
+    if not slash or not rest:
+        detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        return [*errors, invalid("spec.controller", controller, detail)]
+    return errors + invalid_each("spec.controller", controller, formats.dns_subdomain(domain))
+
+
+def _class_parameters(reference: Manifest | None, path: str) -> Errors:
+    if reference is None:
+        return []
+    errors: Errors = []
+    if group := reference.get("apiGroup"):
+        errors += invalid_each(f"{path}.apiGroup", group, formats.dns_subdomain(group))
+    for field in ("kind", "name"):
+        if not (value := reference.get(field) or ""):
+            errors.append(required(f"{path}.{field}", f"{field} is required"))
+        else:
+            errors += invalid_each(f"{path}.{field}", value, formats.path_segment(value))
+    scope, namespace = reference.get("scope"), reference.get("namespace")
+    where = f"{path}.namespace"
+    if scope is None:
+        errors.append(required(f"{path}.scope"))
+    elif scope not in _SCOPES:
+        errors.append(not_supported(f"{path}.scope", scope, _SCOPES))
+    elif scope == "Cluster" and namespace is not None:
+        errors.append(forbidden(where, "`parameters.scope` is set to 'Cluster'"))
+    elif scope == "Namespace" and not namespace:
+        errors.append(required(where, "`parameters.scope` is set to 'Namespace'"))
+    elif namespace:
+        errors += invalid_each(where, namespace, formats.dns_label(namespace))
+    return errors
+
+
+# Networks of Services ---------------------------------------------------------------------------
+
+
+def _service_cidr(new: Manifest, old: Manifest | None) -> Errors:
+    blocks = (new.get("spec") or {}).get("cidrs") or []
+    path = "spec.cidrs"
+    if old is not None:
+        return validate_immutable(blocks, (old.get("spec") or {}).get("cidrs") or [], path)
+    if not blocks:
+        return [required(path, "at least one CIDR required")]
+    if len(blocks) > _MOST_NETWORKS:
+        detail = "may only hold up to 2 values"
+        return [invalid(path, blocks, detail)]
+    errors: Errors = []
+    for index, block in enumerate(blocks):
+        errors += invalid_each(f"{path}[{index}]", block, formats.cidr(block, strict=True))
+    if len(blocks) == _MOST_NETWORKS and (":" in blocks[0]) is (":" in blocks[1]):
+        detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and"
+        errors.append(invalid(path, blocks, f"{detail} 2001:db8::/64"))
+    return errors
+
+
+def _ip_address(new: Manifest, old: Manifest | None) -> Errors:
+    path, named = "spec.parentRef", (new.get("spec") or {}).get("parentRef")
+    if old is not None:
+        return validate_immutable(named, (old.get("spec") or {}).get("parentRef"), path)
+    if named is None:
+        return [required(path)]
+    return [required(f"{path}.{field}") for field in ("resource", "name") if not named.get(field)]
+
+
+# Network policies -----------------------------------------------------------------------------
+
+
+def _network_policy(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors = validate_label_selector(spec.get("podSelector"), "spec.podSelector")
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for index, rule in enumerate(spec.get(direction) or ()):
+            path = f"spec.{direction}[{index}]"
+            for position, port in enumerate(rule.get("ports") or ()):
+                errors += _policy_port(port, f"{path}.ports[{position}]")
+            for position, peer in enumerate(rule.get(peers) or ()):
+                errors += _peer(peer, f"{path}.{peers}[{position}]")
+    types = spec.get("policyTypes") or ()
+    if len(types) > len(_POLICY_TYPES):
+        errors.append(
+            invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
+        )
+    for index, type_ in enumerate(types):
+        errors += one_of(type_, f"spec.policyTypes[{index}]", _POLICY_TYPES)
+    return errors
+
+
+def _policy_port(port: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    if port.get("protocol") not in PROTOCOLS:
+        errors.append(not_supported(f"{path}.protocol", port.get("protocol"), PROTOCOLS))
+    number, end = port.get("port"), port.get("endPort")
+    if number is not None:
+        errors += validate_port_number_or_name(number, f"{path}.port")
+    if end is not None:
+        if not isinstance(number, int):
+            detail = "may not be specified when `port` is non-numeric or not specified"
+            errors.append(invalid(f"{path}.endPort", end, detail))
+        elif end < number:
+            detail = "must be greater than or equal to `port`"
+            errors.append(invalid(f"{path}.endPort", end, detail))
+        else:
+            errors += invalid_each(f"{path}.endPort", end, formats.port_number(end))
+    return errors
+
+
+def _peer(peer: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    selectors = [name for name in ("podSelector", "namespaceSelector") if name in peer]
+    for name in selectors:
+        errors += validate_label_selector(peer[name], f"{path}.{name}")
+    block = peer.get("ipBlock")
+    if block is None:
+        return errors if selectors else [required(path, "must specify a peer")]
+    if selectors:
+        detail = "may not be specified when both ipBlock and a selector are"
+        errors.append(forbidden(path, detail))
+    where, network = f"{path}.ipBlock.cidr", block.get("cidr") or ""
+    if not network:
+        return [*errors, required(where)]
+    errors += invalid_each(where, network, formats.cidr(network))
+    for index, one in enumerate(block.get("except") or ()):
+        errors += invalid_each(f"{path}.ipBlock.except[{index}]", one, formats.cidr(one))
+    return errors
+
+
+RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
+    "Endpoints": _endpoints,
+    "EndpointSlice": _endpoint_slice,
+    "Ingress": _ingress,
+    "IngressClass": _ingress_class,
+    "IPAddress": _ip_address,
+    "ServiceCIDR": _service_cidr,
+    "NetworkPolicy": _network_policy,
+}

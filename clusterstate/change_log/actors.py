@@ -1,0 +1,88 @@
+"""Numbers for actors: the change log refers to a row of the table ``actor``, not to a name.
+
+A process asks for a number once and remembers it for a while. The row says when somebody asked
+last; a row that nobody asked for in a long time belongs to no change that is kept, and goes
+(`actions.past.housekeeping`).
+
+Every statement that takes a revision begins with the gate (`clusterstate.change_log.changes`),
+which has two parameters: the number of the actor, and the cause. ``gate`` returns both. A writer
+that forgets them cannot execute its statement.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from django.db import connection
+
+from clusterstate.database import sql
+from clusterstate.objects.values import actor as acting
+from clusterstate.objects.values.actor import Actor
+from clusterstate.processes import memory
+
+REMEMBERED_SECONDS: Final = 12 * 3600
+KEPT_DAYS: Final = 30
+"""A row is kept so long after a process asked for it last; far longer than it is remembered."""
+_MOST: Final = 10_000
+
+_FIND: Final = """
+    SELECT id FROM actor
+    WHERE name = %s::text AND impersonator = %s::text AND used_at > now() - interval '1 day'
+"""
+_TAKE: Final = """
+    INSERT INTO actor (name, impersonator, used_at) VALUES (%s::text, %s::text, now())
+    ON CONFLICT (name, impersonator) DO UPDATE SET used_at = now() RETURNING id
+"""
+_numbers: dict[tuple[str, str], tuple[int, float]] = {}
+
+memory.when_replaced(_numbers.clear)
+
+
+def number(actor: Actor) -> int:
+    """Return the number of an actor. Queries when this process did not ask lately."""
+    key = (actor.name, actor.impersonator)
+    known = _numbers.get(key)
+    if known is not None and time.monotonic() < known[1]:
+        return known[0]
+    row = sql.fetch_one(_FIND, key)
+    found: int = _take(key) if row is None else row[0]
+    if len(_numbers) >= _MOST:
+        _numbers.clear()
+    _numbers[key] = found, time.monotonic() + REMEMBERED_SECONDS
+    return found
+
+
+def _take(key: tuple[str, str]) -> int:
+    """Return the number of an actor's row, which is written, and committed, if need be.
+
+    Inside a transaction that is done on a connection of its own: the lock on a new row would make
+    everybody wait who is the same actor, until that transaction ends, and one that is rolled back
+    would take back a number that this process remembers.
+    """
+    if not connection.in_atomic_block:
+        row = sql.fetch_one(_TAKE, key)
+    else:
+        apart = connection.copy()
+        try:
+            with apart.cursor() as cursor:
+                cursor.execute(_TAKE, key)
+                row = cursor.fetchone()
+        finally:
+            apart.close()
+    assert row is not None
+    found: int = row[0]
+    return found
+
+
+def gate(actor: Actor | None = None) -> tuple[int, uuid.UUID | None]:
+    """Return number and cause of an actor, by default this thread's, as statements take them."""
+    who = acting.current() if actor is None else actor
+    return number(who), who.cause
+
+
+def columns(actors: Sequence[Actor | None]) -> tuple[sql.Int4s, sql.Uuids]:
+    """Return the numbers and the causes of actors as two arrays; ``None``: this thread's actor."""
+    here = acting.current()
+    found = [here if one is None else one for one in actors]
+    return sql.Int4s([number(one) for one in found]), sql.Uuids([one.cause for one in found])

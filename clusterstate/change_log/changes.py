@@ -1,0 +1,479 @@
+"""The change log: taking revisions, reading what came after a revision, and saying that it came.
+
+Every write of an object takes a *revision* (its resourceVersion) and appends a row to ``change``
+in the same statement. Followers (scheduler, controllers, watches) read by revision and must miss
+nothing, although transactions commit in another order than they took their numbers.
+
+The *low watermark* makes the order trustworthy::
+
+    writer    lock shared (TAG, last_value)   then nextval -> r > last_value   then commit, unlock
+    follower  S = last_value   then m = the smallest locked number   then, in a new snapshot,
+              read revisions <= min(S, m)
+
+Why nothing is missed: a writer whose r is <= S took its number, hence its lock, before S was read.
+Either it still holds the lock when the locks are read, then m < r and r is not read yet; or it let
+go, which happens after its commit became visible, so the snapshot taken later sees it. The order
+inside the writer's statement matters (lock before number), and inside the follower (S before m
+before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
+not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
+
+No follower is given more than the ceiling that `clusterstate.change_log.lineage` keeps, and after a
+crash nothing is given out before `lineage` has moved the sequence above it.
+
+A row's revision is always taken in the SET of the UPDATE that writes the row (or after the row was
+locked): when an UPDATE waits for another writer of the row, PostgreSQL computes SET again on the
+newest version, so revisions of one object rise in commit order.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from django.db import OperationalError, connection, transaction
+from django.dispatch import Signal
+from psycopg.types.range import Range
+
+from clusterstate.change_log import lineage
+from clusterstate.database import locks, sql
+from clusterstate.objects.registry.kinds import KINDS, NAMES
+from clusterstate.objects.values.errors import Expired
+
+_T = TypeVar("_T")
+
+ADDED, MODIFIED, DELETED = 1, 2, 3
+
+_TAG_BITS = locks.REVISION_TAG << 48
+
+OPEN = (
+    "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
+    f" WHEN NOT ({lineage.OPEN}) THEN revisions_closed()"
+    f" WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
+    " + pg_sequence_last_value('change_revision')) IS NOT NULL"
+    " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened,"
+    " %s::integer AS actor_id, %s::uuid AS cause"
+)
+"""Columns of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed.
+
+Its two parameters say who writes (`clusterstate.change_log.actors.gate`).
+
+Takes the lock once in a transaction, since the lock table is small and the first number is the
+lowest anyway. The local setting that remembers it ends with the transaction, and is undone
+together with the lock when a savepoint is rolled back. Fails after a crash, until
+`lineage.establish` has secured the numbers.
+"""
+
+NEXT = "nextval('change_revision')"
+"""A new revision. Only valid in a statement whose rows come through a CTE with OPEN."""
+
+WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
+
+BY_GATE = "(SELECT actor_id FROM gate), (SELECT cause FROM gate)"
+"""Values of the log's columns ``actor_id`` and ``cause``: as the gate of the statement says."""
+
+_NO_CEILING = 2**62
+"""While tables are filled for the first time."""
+
+WATERMARK = f"""
+SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE least(s.last, s.ceiling, (
+    SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
+    FROM pg_locks l
+    WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
+      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.pid <> pg_backend_pid())) END AS mark, s.last, s.ceiling
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
+                  WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
+                  ELSE revisions_closed() END AS last,
+             coalesce(h.ceiling, {_NO_CEILING}) AS ceiling, h.mark AS kept
+      FROM (SELECT 1) one LEFT JOIN history h ON h.id = 1
+      OFFSET 0) s
+"""
+"""The watermark, the last number given out and the ceiling, for a statement that wants them among
+other things; the caller passes the last two to `lineage.reserve`. On a replica the last number is
+NULL, since none is given out there."""
+
+_SETTLED = f"""
+SELECT m.mark, m.last, m.ceiling,
+       (SELECT max(c.revision) FROM change c
+        WHERE c.revision > m.mark AND (%s OR c.kind = ANY(%s)))
+FROM ({WATERMARK}) m
+"""
+"""The watermark, and the highest change above it that was committed before the statement began."""
+
+_KEEP_MARK = f"""
+UPDATE history SET mark = m.mark FROM ({WATERMARK}) m
+WHERE history.id IN (SELECT id FROM history WHERE id = 1 FOR UPDATE SKIP LOCKED)
+  AND history.mark < m.mark
+"""
+_PATIENCE_SECONDS = 1.0
+_POLL_SECONDS = (0.001, 0.02)
+
+
+PODS_SINCE = (
+    f"ARRAY(SELECT object_id FROM change WHERE kind = {KINDS['Pod'].code}"
+    f" AND verb <> {DELETED} AND revision > %s::bigint)"
+)
+"""The ids of the pods that changed after a revision, as the statement's moment has it.
+
+For a statement that reads pods by what an earlier statement found, and must not pass over one that
+changed between the two. With a watermark of before the first one, which is mostly a moment old, the
+log has few such changes, and they are found by index.
+"""
+
+committed = Signal()
+"""Sent after a commit with ``revision`` (the highest of it), ``kinds`` (a set of kind names) and
+``leaving`` (whether the objects were only removed, or began to end).
+
+Exactly the news a follower needs to look; what changed stands in the log. Receivers must not fail:
+what they raise is logged and swallowed, since the transaction is already durable.
+"""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
+
+    The fields are the table's columns, in their order, but for those that say who made it
+    (`queries.past.trail`); then two texts. Those from ``class_id`` on are of pods. ``text`` and
+    ``previous_text`` are documents with slots, ``None`` unless asked for (or, for previous, there
+    was none).
+    """
+
+    revision: int
+    at: datetime
+    kind: str
+    verb: int
+    object_id: int
+    namespace: str
+    name: str
+    document_id: int | None
+    previous_document_id: int | None
+    previous_revision: int | None
+    class_id: int | None
+    previous_class_id: int | None
+    node_name: str | None
+    previous_node_name: str | None
+    scheduled_at: datetime | None
+    previous_scheduled_at: datetime | None
+    unschedulable: str | None
+    previous_unschedulable: str | None
+    phase: str | None
+    previous_phase: str | None
+    deletion_at: datetime | None
+    eviction: Range[datetime] | None
+    previous_eviction: Range[datetime] | None
+    nominated_node_name: str | None
+    text: str | None
+    previous_text: str | None
+
+    def concerns_node(self, name: str) -> bool:
+        """Return whether the change is of a node, or of a pod that is, or was, on it."""
+        if self.kind == "Node":
+            return self.name == name
+        return name in (self.node_name, self.previous_node_name)
+
+
+class Placement(Change, frozen=True, gc=False):
+    """What happened to a node, a namespace, or where a pod is or is to be.
+
+    ``previous_nominated_node_name``: of a pod on no node, for which node it was nominated before.
+    """
+
+    previous_nominated_node_name: str | None = None
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Changes in order, and the cursor to ask from next. ``more``: ask again at once.
+
+    ``mark``: the watermark up to which there may be more.
+    """
+
+    items: list[Change]
+    cursor: int
+    more: bool
+    mark: int = 0
+
+
+_FIELDS = Change.__struct_fields__[:-2]
+_COLUMNS = ", ".join(_FIELDS)
+_SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
+
+
+def _read_statement(*, documents: bool, previous: bool) -> str:
+    """Return the statement that reads changes.
+
+    ``documents``: some kinds' documents are read along; ``previous``: some kinds' earlier ones. A
+    join that finds nothing is set up all the same, which is a fifth of what a short answer costs.
+    """
+    text, earlier = "NULL::text", "NULL::text"
+    joins = ""
+    if documents:
+        text = "d.text"
+        joins += " LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)"
+    if previous:
+        earlier = "p.text"
+        joins += (
+            " LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)"
+            " AND p.id IS DISTINCT FROM c.document_id"
+        )
+    # The subqueries hide the numbers from the planner: seen, it makes a plan for each cursor anew.
+    return f"""
+    SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, {text}, {earlier}
+    FROM (SELECT 1) one
+    LEFT JOIN (SELECT {_COLUMNS} FROM change
+               WHERE revision > (SELECT %s::bigint) AND revision <= (SELECT %s::bigint)
+                 AND kind = ANY(%s)
+               ORDER BY revision LIMIT %s) c ON true{joins}
+    ORDER BY c.revision
+    """
+
+
+_READ = {
+    (documents, previous): _read_statement(documents=documents, previous=previous)
+    for documents in (False, True)
+    for previous in (False, True)
+}
+"""The statement, by whether documents, and earlier ones, are read along."""
+
+
+def following(ask: Callable[[], _T]) -> _T:
+    """Return what a follower's question answers, opening the numbers first after a crash.
+
+    Only followers open them: a writer may be in a transaction, where that is not possible.
+    """
+    try:
+        return ask()
+    except OperationalError as error:
+        if connection.in_atomic_block or not lineage.is_closed(error):
+            raise
+    lineage.establish()
+    return ask()
+
+
+def watermark() -> int:
+    """Return the highest revision up to which the log is complete. Queries once, rarely thrice.
+
+    Every change up to it is visible to a statement that starts later, or was rolled back. Changes
+    of this connection's own open transaction count as made.
+    """
+    return _watermark()[0]
+
+
+def news_up_to(cursor: int) -> int:
+    """Return the watermark for a follower, the cursor itself if there is nothing new.
+
+    Queries as `watermark` does.
+
+    Raises:
+        Expired: this history never gave out such a cursor; list again.
+    """
+    mark, last = _watermark()
+    if mark > cursor:
+        return mark
+    # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
+    if last is not None and cursor > last:
+        raise lineage.expired_beyond(cursor, last)
+    return cursor
+
+
+def _watermark() -> tuple[int, int | None]:
+    """Return the watermark, and the last number that was given out (`WATERMARK`)."""
+    ((mark, last, ceiling),) = following(lambda: sql.fetch(WATERMARK))
+    if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
+        ((mark, last, _),) = sql.fetch(WATERMARK)
+    return mark, last
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Up to where the log is complete.
+
+    ``lacking``: changes beyond ``mark`` were shown to other clients already, and a transaction that
+    is still open keeps them from being read.
+    """
+
+    mark: int
+    lacking: bool
+
+
+def settled(
+    kinds: Collection[str] | None = None, *, patience: float = _PATIENCE_SECONDS
+) -> Settled:
+    """Return a watermark at or above every change that any client was shown before this call.
+
+    For questions whose asker may expect to see an own write in the answer. As long as a committed
+    change (of these ``kinds``; ``None``: of any) lies above the watermark, waits for the
+    transaction that holds the watermark, at most ``patience`` seconds, and not at all inside a
+    transaction, which may be what that one waits for. Queries once when there is no such change.
+    The mark is to be handed to `read_since`, since a later watermark may be lower.
+    """
+    question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))
+    row = following(lambda: sql.fetch_one(*question))
+    assert row is not None
+    mark, last, ceiling, goal = row
+    deadline = time.monotonic() + (0 if connection.in_atomic_block else patience)
+    pause, longest = _POLL_SECONDS
+    while goal is not None and mark < goal:
+        if last is not None and last > ceiling:
+            lineage.reserve(last, ceiling)
+        elif time.monotonic() >= deadline:
+            return Settled(mark, lacking=True)
+        else:
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+        row = sql.fetch_one(WATERMARK)
+        assert row is not None
+        mark, last, ceiling = row
+    return Settled(mark, lacking=False)
+
+
+def keep_mark() -> bool:
+    """Write the watermark into ``history``, for replicas; return whether it rose. Queries once.
+
+    For followers of the log, a few times a second. Skipped while another transaction holds the
+    row. Not written to the disk at once: what a crash loses is a lower mark, which is never wrong.
+    """
+    _, rows = following(
+        lambda: sql.fetch_together(
+            ("SELECT set_config('synchronous_commit', 'off', true)", ()),
+            (_KEEP_MARK + " RETURNING history.mark", ()),
+        )
+    )
+    return bool(rows)
+
+
+def window(cursor: int, mark: int, *, limit: int) -> int:
+    """Return how far to look at once: to the ``limit``-th change after ``cursor``, or to ``mark``.
+
+    Revisions are not dense: after a crash they go on above a block of a million, in a new history
+    above four thousand millions, and a follower that walked through such a gap in steps would never
+    arrive. Queries once where there may be more than ``limit`` changes.
+    """
+    if mark - cursor <= limit:
+        return mark
+    row = sql.fetch_one(
+        "SELECT revision FROM change WHERE revision > %s::bigint AND revision <= %s::bigint"
+        " ORDER BY revision OFFSET %s::bigint LIMIT 1",
+        (cursor, mark, limit - 1),
+    )
+    return mark if row is None else int(row[0])
+
+
+def read_since(
+    cursor: int,
+    *,
+    mark: int | None = None,
+    kinds: Collection[str] | None = None,
+    limit: int = 1000,
+    documents: Collection[str] | None = (),
+    previous: Collection[str] | None = (),
+) -> Changes:
+    """Return the changes after ``cursor``, oldest first, at most ``limit``.
+
+    Queries for the watermark, and once more if it is above the cursor: statements that are sent
+    together cost a follower more than two answers, and it often asks when there is nothing new.
+
+    ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
+    asks for the present one. ``kinds`` restricts to some kinds (``None``: all that this code knows;
+    a newer version beside it, during an upgrade, may write others). ``documents`` names the kinds
+    whose document text is read along, ``previous`` those whose earlier text is (``None``: all
+    kinds). An earlier text that equals the current one is not repeated:
+    ``previous_document_id == document_id`` tells.
+
+    Raises:
+        Expired: changes after ``cursor`` were trimmed already, or no client was ever given such a
+            cursor by this history; list again.
+    """
+    if mark is None:
+        mark = news_up_to(cursor)
+    if mark <= cursor:
+        return Changes([], cursor, more=False)
+    texts = _codes(documents), _codes(previous)
+    wanted = [sql.Int4s(_codes(kinds)), limit, *(sql.Int4s(codes) for codes in texts if codes)]
+    rows = sql.fetch(_READ[bool(texts[0]), bool(texts[1])], (cursor, mark, *wanted))
+    trimmed: int = rows[0][0] or 0
+    if cursor < trimmed:
+        lineage.kept_after()  # another history may have begun: ids mean other rows then
+        raise Expired(f"too old resource version: {cursor} ({trimmed})")
+    if rows[0][1] is None:
+        return Changes([], mark, more=False)
+    items = [_change(row) for row in rows]
+    if len(items) < limit:
+        return Changes(items, mark, more=False)
+    return Changes(items, items[-1].revision, more=True, mark=mark)
+
+
+# The log says of a pod for which node it is nominated after a change; before it: the change before.
+# A nomination is in the document, so the other changes of a pod that waits need not be asked.
+_NOMINATED_BEFORE = """(
+    SELECT b.nominated_node_name FROM change b
+    WHERE b.revision = c.previous_revision AND c.document_id <> c.previous_document_id
+          AND coalesce(c.node_name, '') = '')"""
+
+_PLACEMENTS = f"""
+SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, d.text, p.text,
+       c.previous_nominated
+FROM (SELECT 1) one
+LEFT JOIN (SELECT {_COLUMNS}, {_NOMINATED_BEFORE} AS previous_nominated FROM change c
+           WHERE revision > (SELECT %s::bigint) AND revision <= %s::bigint
+             AND (kind = ANY(%s)
+                  OR (kind = {KINDS["Pod"].code}
+                      AND (node_name <> '' OR previous_node_name <> ''
+                           OR class_id <> previous_class_id
+                           OR (nominated_node_name IS NOT NULL
+                               AND (verb = {DELETED} OR deletion_at IS NOT NULL))
+                           OR (document_id <> previous_document_id
+                               AND {_NOMINATED_BEFORE} <> coalesce(nominated_node_name, '')))))
+           ORDER BY revision DESC LIMIT %s) c ON true
+LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"].code}
+LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"].code}
+                    AND p.id IS DISTINCT FROM c.document_id
+ORDER BY c.revision
+"""
+
+
+def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Placement]]:
+    """Return what happened to nodes, namespaces and pods on nodes, or to the class of a pod.
+
+    And which nominated pods were deleted, or are no longer nominated for the node of before.
+    Between two revisions, the second below the watermark, oldest first, the newest ``most`` of
+    them; before them the revision from which on that is all. Nodes have their texts. Queries once.
+    """
+    codes = _codes(("Node", "Namespace"))
+    rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))
+    since = max(since, rows[0][0] or 0)
+    if rows[0][1] is None:
+        return since, []
+    items = [Placement(row[1], row[2], NAMES[row[3]], *row[4:]) for row in rows]
+    return (items[0].revision if len(items) == most else since), items
+
+
+def _codes(kinds: Collection[str] | None) -> list[int]:
+    return sorted(NAMES if kinds is None else (KINDS[name].code for name in kinds))
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    return Change(row[1], row[2], NAMES[row[3]], *row[4:])
+
+
+def advance_admission_epoch() -> None:
+    """Raise the number by which processes see that the objects of admission changed. Queries."""
+    # To the disk at once: a crash must not give a number that others remember out again, with
+    # other rules under it. No follower can read the number before this statement has ended.
+    sql.run(
+        "SELECT nextval('admission_epoch'),"
+        " pg_logical_emit_message(false, 'stowage', 'admission epoch', true)"
+    )
+
+
+def announce(revision: int, kinds: Iterable[str], *, leaving: bool = False) -> None:
+    """Send ``committed`` once the current transaction is durable; at once outside a transaction."""
+    names = frozenset(kinds)
+    if connection.in_atomic_block:
+        transaction.on_commit(lambda: _send(revision, names, leaving=leaving), robust=True)
+    else:
+        _send(revision, names, leaving=leaving)
+
+
+def _send(revision: int, kinds: frozenset[str], *, leaving: bool) -> None:
+    committed.send_robust(sender=None, revision=revision, kinds=kinds, leaving=leaving)

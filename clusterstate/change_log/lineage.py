@@ -1,0 +1,231 @@
+"""What a revision promises: once a client was given it, every later change lies above it.
+
+PostgreSQL does not make a sequence durable by itself: after a crash ``change_revision`` goes on
+where the last *committed* transaction flushed it, and numbers of transactions that rolled back are
+given out again. A follower that was given such a number as "everything up to here has happened"
+would never hear of what happens there later. So the row ``history`` keeps a *ceiling*::
+
+    reserve    ceiling = last + a block, committed durably         (each half a million revisions)
+    follow     no follower is given more than min(watermark, ceiling)    (`clusterstate.change_log.changes`)
+    crash      the numbers are closed until ``establish`` has moved the sequence above the ceiling
+
+The numbers are closed by a crash itself: ``revisions_marker`` is an UNLOGGED table, which crash
+recovery, a promotion and a start from a base backup all empty. Writers and followers ask for its
+row in the statements that they send anyway, and find the function ``revisions_closed``, which
+raises what PostgreSQL raises while it recovers (57P03): requests are answered 503, loops try again,
+and the first follower opens the numbers. A clean stop keeps the row, so a planned restart costs
+nothing.
+
+The table has no index, and nothing else may be UNLOGGED. PostgreSQL 18 restores an unlogged
+sequence from a page that a standby need not have written to its disk yet: after a promotion before
+the standby's first restartpoint it cannot be read any more. A table is restored as an empty file.
+A logged sequence would not do: it says the same after a crash as before.
+
+The same row keeps the identity of the history: ``uid``, and the *place* that it lives in (system
+identifier, time line, database). When the place has changed (a replica was promoted, a backup was
+loaded elsewhere), another server may have given out numbers that this database knows nothing of.
+Then the history gets a new ``uid`` and goes on a long way above (`GAP`); what lies below
+``first_revision`` belongs to the earlier history and is answered with Expired, and so is what lies
+beyond the present.
+"""
+
+from typing import Any
+
+import psycopg
+from django.db import OperationalError, connection, transaction
+
+from clusterstate.database import locks, sql
+from clusterstate.objects.values.errors import Expired
+from clusterstate.processes import memory
+
+BLOCK = 1 << 20
+"""How many revisions are reserved at a time; half of them are left when the next are."""
+GAP = 1 << 32
+"""How far a new history starts above the old one: more than both could give out side by side."""
+
+OPEN = "revisions_are_open()"
+"""Whether numbers may be given out; not since the last crash, unless ``establish`` ran."""
+
+# A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
+# pg_upgrade make a new identifier; CREATE DATABASE ... TEMPLATE copies all but the database's oid.
+_PLACE = """
+SELECT (SELECT system_identifier FROM pg_control_system())
+    || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+    || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def establish(*, renew: bool = False) -> None:
+    """Let numbers be given out again, above all earlier ones. Queries a few times.
+
+    Safe at any time, by several at once, and for nothing when they are given out already in the
+    same place. ``renew`` starts a new history in any case: for a database that was put back behind
+    PostgreSQL's back, by a copy of its disk.
+
+    Must not be called in a transaction: what it reserves has to be durable first.
+    """
+    assert not connection.in_atomic_block
+    with transaction.atomic():
+        if not _reserve_anew(renew=renew):
+            return
+    # In a transaction of its own, since only the first one's commit makes the ceiling durable, and
+    # under the lock again, so that no process opens while another still moves the sequence.
+    with transaction.atomic():
+        _lock()
+        sql.fetch("SELECT open_revisions()")
+
+
+def start_again() -> int:
+    """Start a new history in the open transaction, and return its first revision.
+
+    For a transaction that replaces what the database holds. It must hold off all writers.
+    """
+    _lock()
+    _commit_durably()
+    return _renew(_row())
+
+
+def _lock() -> None:
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.HISTORY,))
+
+
+def _row() -> sql.Row:
+    """Return ceiling, place, the sequence's last value and whether numbers are open."""
+    row = sql.fetch_one(
+        "SELECT ceiling, place, pg_sequence_last_value('change_revision'),"
+        f" {OPEN} FROM history WHERE id = 1 FOR UPDATE"
+    )
+    assert row is not None
+    return row
+
+
+def _place() -> str:
+    row = sql.fetch_one(_PLACE)
+    assert row is not None
+    place: str = row[0]
+    return place
+
+
+def _reserve_anew(*, renew: bool) -> bool:
+    """Move ceiling and sequence as the place and the marker demand. Return whether they had to."""
+    _lock()
+    sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
+    row = _row()
+    ceiling, known_place, last, is_open = row
+    moved = known_place not in ("", _place())
+    if is_open and known_place and ceiling > last and not moved and not renew:
+        return False
+    _commit_durably()
+    if moved or renew:
+        _renew(row)
+        return True
+    base = last if is_open or not known_place else max(ceiling, last)
+    sql.run("UPDATE history SET ceiling = %s, place = %s WHERE id = 1", (base + BLOCK, _place()))
+    _advance(base)
+    return True
+
+
+def _renew(row: sql.Row) -> int:
+    """Give the history a new identity far above the old one; return its first revision."""
+    ceiling, _, last, _ = row
+    base: int = (max(ceiling, last) // GAP + 2) * GAP
+    sql.run(
+        "UPDATE history SET uid = gen_random_uuid(), ceiling = %s, place = %s,"
+        " first_revision = %s, trimmed_revision = %s WHERE id = 1",
+        (base + BLOCK, _place(), base, base),
+    )
+    # What processes remember under an epoch of the old history must not hold in this one, where
+    # the standby may not have heard of the last epochs.
+    sql.fetch("SELECT setval('admission_epoch', last_value + %s) FROM admission_epoch", (GAP,))
+    # Decisions on a snapshot of the old history must come back.
+    sql.run("UPDATE binder SET holder = '', revision = %s WHERE id = 1", (base,))
+    _advance(base)
+    return base
+
+
+def _advance(base: int) -> None:
+    sql.fetch(
+        "SELECT setval('change_revision', greatest(%s::bigint, last_value)) FROM change_revision",
+        (base,),
+    )
+
+
+def _commit_durably() -> None:
+    """Let this transaction's commit wait for the disk, whatever the server's default is."""
+    sql.fetch(
+        "SELECT set_config('synchronous_commit', 'on', true)"
+        " WHERE current_setting('synchronous_commit') = 'off'"
+    )
+
+
+def reserve(last: int | None, ceiling: int) -> bool:
+    """Reserve the next block when half of the last is used. Return whether that was needed.
+
+    ``last`` and ``ceiling`` come from the follower's own question; ``last`` is ``None`` on a
+    replica, which reserves nothing. Does nothing inside a transaction, whose end is not known:
+    another follower will.
+    """
+    if last is None or last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
+        return False
+    # Trimming holds the row for a while; there is time while half a block is left.
+    skip = "SKIP LOCKED" if last < ceiling else ""
+    with transaction.atomic():
+        _commit_durably()
+        sql.run(
+            "UPDATE history SET ceiling = %s WHERE id IN"
+            f" (SELECT id FROM history WHERE id = 1 AND ceiling < %s FOR UPDATE {skip})",
+            (last + BLOCK, last + BLOCK // 2),
+        )
+    return True
+
+
+def is_closed(error: OperationalError) -> bool:
+    """Return whether a statement failed because a crash closed the numbers."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.errors.CannotConnectNow) and "revisions_closed" in (
+        cause.diag.context or ""
+    )
+
+
+def expired_beyond(revision: int, last: int) -> Expired:
+    """Return what to raise for a revision that this history cannot have given out."""
+    return Expired(f"too large resource version: {revision}, current: {last}")
+
+
+def require(revision: int) -> None:
+    """Check that this history can have given ``revision`` to a client. Queries once.
+
+    Raises:
+        Expired: it lies beyond the present, or belongs to another history.
+    """
+    row = sql.fetch_one(
+        "SELECT pg_sequence_last_value('change_revision'), first_revision FROM history WHERE id = 1"
+    )
+    if row is None:
+        return
+    last, first = row
+    if revision > last:
+        raise expired_beyond(revision, last)
+    if revision < first:
+        raise Expired(f"too old resource version: {revision} ({first})")
+
+
+def kept_after() -> int:
+    """Return the revision after which the change log is complete. Queries once.
+
+    Readers of rows by a cursor ask this first, so this is also where the process finds out
+    that the database was replaced, and forgets what it remembers of the rows before.
+    """
+    row = sql.fetch_one("SELECT trimmed_revision, uid FROM history WHERE id = 1")
+    if row is None:
+        return 0
+    memory.belongs_to(row[1])
+    kept: int = row[0]
+    return kept
+
+
+def identity() -> dict[str, Any]:
+    """Return ``uid``, ``first_revision`` and ``ceiling`` of this history. Queries once."""
+    row = sql.fetch_one("SELECT uid::text, first_revision, ceiling FROM history WHERE id = 1")
+    assert row is not None
+    return {"uid": row[0], "first_revision": row[1], "ceiling": row[2]}

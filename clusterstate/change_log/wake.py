@@ -1,0 +1,361 @@
+"""Wake-ups through Redis: lossy hints that something was committed.
+
+After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
+tailers of the web processes, the scheduler's (`shards.channel`) for the scheduling loop, on
+``TIMERS`` for the timer loop when the commit could start timers, and on ``WORKLOADS`` for the
+workload controllers when it wrote a Deployment or its like. A wake-up may be lost at any
+point: Redis down, frozen or wiped, a loop killed between subscribing and reading. Each loop that
+waits also looks at the database after a while, so a lost wake-up costs latency and nothing else;
+that is why failures here are logged and swallowed.
+
+A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
+leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``,
+``TIMERS_GATHER_SECONDS`` or ``WORKLOADS_GATHER_SECONDS`` between two wake-ups of a loop for it.
+Each look of a loop costs up to a dozen statements, which were a third of what a node costs that is
+created among many.
+
+No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
+another makes the connection of a subscription and asks Redis once a second whether it still
+answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
+
+Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
+by the server's 10 Hz cron and would be up to 100 ms late.
+"""
+
+import math
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import redis
+import structlog
+from celery import current_app
+from django.conf import settings
+from kombu.exceptions import KombuError
+from redis.connection import Connection
+
+from clusterstate.processes import shards
+from clusterstate.telemetry.troubles import Trouble, reason_of
+
+logger = structlog.get_logger(__name__)
+
+CHANGES = "stowage:changes"
+TIMERS = "stowage:timers"
+WORKLOADS = "stowage:workloads"
+SCHEDULER = shards.channel(shards.FIRST)
+POLL_SECONDS = 0.2
+"""How long ``Subscription.wait`` waits at most while Redis does not answer."""
+_BINDINGS = "scheduling.tasks.run_bindings"
+_RETRY_SECONDS = 1.0
+_ASK_SECONDS = 1.0
+_GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
+GATHER_SECONDS = 0.02
+"""Between two wake-ups of the scheduler for news that no pod waits for."""
+TIMERS_GATHER_SECONDS = 0.05
+"""Between two wake-ups of the timers, whose look costs twice as much."""
+WORKLOADS_GATHER_SECONDS = 0.05
+"""Between two wake-ups of the workload controllers."""
+_WORKLOADS = frozenset(
+    {
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    }
+)
+_local = threading.local()
+
+
+class _Pause:
+    """Until when (monotonic seconds) nothing is announced: Redis was away a moment ago."""
+
+    until = 0.0
+
+
+_pause = _Pause()
+
+
+@cache
+def client() -> "redis.Redis":
+    """Return this process's Redis client; connections are made on first use."""
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=1.0)
+
+
+@contextmanager
+def without_scheduler() -> Iterator[None]:
+    """Commits inside do not wake the scheduler: it made them and knows."""
+    _local.quiet = True
+    try:
+        yield
+    finally:
+        _local.quiet = False
+
+
+@contextmanager
+def without_workloads() -> Iterator[None]:
+    """Commits inside do not wake the workload controllers: they made them and know."""
+    _local.of_workloads = True
+    try:
+        yield
+    finally:
+        _local.of_workloads = False
+
+
+def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = False) -> None:
+    """Wake followers because ``revision`` was committed; returns at once, never raises.
+
+    ``kinds`` are the kinds of what changed; ``leaving``: it was only removed, or began to end.
+    Nodes can start eviction timers that are due at once; for pods the timers' runner looks by
+    itself, often enough, since it would do nothing else.
+
+    A thread of this process publishes: a request does not wait for Redis, and what is committed
+    while one message is on its way is announced together by the next.
+    """
+    woken: dict[str, float] = {}
+    if not getattr(_local, "quiet", False):
+        woken[SCHEDULER] = 0.0 if "Pod" in kinds and not leaving else GATHER_SECONDS
+    if "Node" in kinds:
+        woken[TIMERS] = TIMERS_GATHER_SECONDS
+    if not _WORKLOADS.isdisjoint(kinds) and not getattr(_local, "of_workloads", False):
+        woken[WORKLOADS] = WORKLOADS_GATHER_SECONDS
+    _announcer.add(revision, woken)
+
+
+def send_binding() -> None:
+    """Have a worker look for reservations whose plugins have work; returns at once, never raises.
+
+    A worker looks by itself once a second.
+    """
+    _announcer.send(_BINDINGS)
+
+
+class _Announcer:
+    """The latest revision that waits to be published, and the thread that publishes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._revision = 0
+        self._announced = False
+        self._woken: dict[str, float] = {}  # loops' channels; how long after their last wake-up
+        self._tasks: set[str] = set()
+        self._pid = 0
+
+    def add(self, revision: int, woken: Mapping[str, float]) -> None:
+        with self._lock:
+            self._revision = max(self._revision, revision)
+            self._announced = True
+            for channel, gap in woken.items():
+                self._woken[channel] = min(gap, self._woken.get(channel, gap))
+            self._wake()
+
+    def send(self, task: str) -> None:
+        with self._lock:
+            self._tasks.add(task)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._pid != os.getpid():  # first use, or a worker that was forked since
+            self._pid = os.getpid()
+            self._news = threading.Event()
+            threading.Thread(target=self._run, name="announcer", daemon=True).start()
+        self._news.set()
+
+    def _run(self) -> None:
+        told: dict[str, float] = {}
+        wait: float | None = None
+        publisher = _Publisher()
+        trouble = Trouble()
+        while True:
+            self._news.wait(wait)
+            now = time.monotonic()
+            with self._lock:
+                self._news.clear()
+                channels = [CHANGES] if self._announced else []
+                due = {
+                    channel: told.get(channel, -math.inf) + gap
+                    for channel, gap in self._woken.items()
+                }
+                for channel, moment in due.items():
+                    if moment <= now:
+                        channels.append(channel)
+                        told[channel] = now
+                        del self._woken[channel]
+                wait = min((due[channel] - now for channel in self._woken), default=None)
+                revision, tasks = self._revision, self._tasks
+                self._announced, self._tasks = False, set()
+            if now < _pause.until:
+                continue
+            try:
+                if channels:
+                    publisher.publish(revision, channels)
+                for task in tasks:
+                    current_app.send_task(task, expires=30)
+                trouble.tell_end(logger, "wake-ups")
+            except (redis.RedisError, KombuError, OSError) as error:
+                _pause.until = time.monotonic() + _RETRY_SECONDS
+                reason = reason_of(error)
+                if failures := trouble.note(reason):
+                    logger.warning("wake_up_failed", error=reason, failures=failures)
+            time.sleep(_GAP_SECONDS)
+
+
+_announcer = _Announcer()
+
+
+class _Publisher:
+    """Publishes on a connection of its own, for one thread.
+
+    A command of redis-py costs three times what the socket and the reply do, and one is sent every
+    few milliseconds while objects are written one by one.
+    """
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    def publish(self, revision: int, channels: Sequence[str]) -> None:
+        """Publish on the channels.
+
+        Raises:
+            redis.RedisError: Redis is away.
+        """
+        try:
+            self._send(revision, channels)
+        except redis.ConnectionError:
+            self._send(revision, channels)  # Redis ended the connection; perhaps it is there again
+
+    def _send(self, revision: int, channels: Sequence[str]) -> None:
+        pool = client().connection_pool
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = pool.get_connection()
+        try:
+            messages = b"".join(_message(channel, revision) for channel in channels)
+            connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
+            for _ in channels:
+                connection.read_response()
+        except BaseException:
+            # A reply that is still to come must not be taken for the next one's.
+            self._connection = None
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            pool.release(connection)
+            raise
+
+
+def _message(channel: str, revision: int) -> bytes:
+    """Return the command that publishes a revision, as Redis' protocol has it."""
+    name, number = channel.encode(), b"%d" % revision
+    head = b"*3\r\n$7\r\nPUBLISH\r\n"
+    return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(name), name, len(number), number)
+
+
+class Subscription:
+    """A subscription to one channel, waited for on the client side.
+
+    Its thread connects and asks whether Redis answers; the caller only reads. Without Redis it
+    degrades to a plain sleep, so that the caller polls.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._pubsub: redis.client.PubSub | None = None
+        self._fresh: redis.client.PubSub | None = None
+        self._connected = threading.Event()
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._answers = False
+
+    def __enter__(self) -> "Subscription":
+        threading.Thread(target=self._attend, name="subscription", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        with self._lock:
+            fresh, self._fresh = self._fresh, None
+        for pubsub in (fresh, self._pubsub):
+            _close(pubsub)
+        self._pubsub = None
+
+    def _attend(self) -> None:
+        """Keep the subscription, and whether Redis answers, until the end."""
+        while not self._closed.is_set():
+            try:
+                if not self._answers:
+                    # Also after Redis came back: a connection that survived may have gone deaf.
+                    self._hand_over(self._subscribe())
+                    self._answers = True
+                elif not client().ping():
+                    self._answers = False
+            except (redis.RedisError, OSError) as error:
+                if self._answers:
+                    logger.warning("subscription_lost", channel=self._channel, error=str(error))
+                self._answers = False
+            self._closed.wait(_ASK_SECONDS if self._answers else POLL_SECONDS)
+
+    def _subscribe(self) -> "redis.client.PubSub":
+        pubsub = client().pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        try:
+            client().ping()  # a frozen server would take the next command and say nothing
+            pubsub.subscribe(self._channel)
+            # The confirmation must be read before anyone relies on being a listener.
+            pubsub.get_message(timeout=_ASK_SECONDS)
+        except BaseException:
+            _close(pubsub)
+            raise
+        found: redis.client.PubSub = pubsub
+        return found
+
+    def _hand_over(self, pubsub: "redis.client.PubSub") -> None:
+        with self._lock:
+            old, self._fresh = self._fresh, pubsub
+            if self._closed.is_set():
+                old, self._fresh = self._fresh, None
+        _close(old)
+        self._connected.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a message; swallow all that are there; True if there was one.
+
+        A lost connection, and a new one, is answered with True once, so that the caller looks for
+        itself. While Redis does not answer nothing is waited for longer than ``POLL_SECONDS``.
+        """
+        seconds = max(0.0, seconds)
+        if self._connected.is_set():
+            self._connected.clear()
+            with self._lock:
+                fresh, self._fresh = self._fresh, None
+            _close(self._pubsub)
+            self._pubsub = fresh
+            return True
+        if self._pubsub is None:
+            self._connected.wait(min(seconds, POLL_SECONDS))
+            return True
+        if not self._answers:
+            seconds = min(seconds, POLL_SECONDS)
+        try:
+            if self._pubsub.get_message(timeout=seconds) is None:
+                return False
+            while self._pubsub.get_message(timeout=0) is not None:
+                pass
+        except (redis.RedisError, OSError) as error:
+            logger.warning("subscription_lost", channel=self._channel, error=str(error))
+            _close(self._pubsub)
+            self._pubsub = None
+            self._answers = False
+        return True
+
+
+def _close(pubsub: "redis.client.PubSub | None") -> None:
+    """Close the subscription; a connection that is broken already raises nothing."""
+    if pubsub is not None:
+        try:
+            pubsub.close()
+        except (redis.RedisError, OSError):
+            logger.debug("subscription_close_failed")

@@ -1,0 +1,141 @@
+"""Advisory locks: every key, and how a session holds one.
+
+A key is a tag in the high 16 bits and a number below. Transactions that write hold a key of
+``REVISION_TAG`` with the revision that they were given first; the low watermark is read from these
+(`clusterstate.change_log.changes`). Under ``_TAG`` there is a key for each thing that one
+transaction or one session does at a time, and under ``LAST_TAG`` one for each pod whose binding
+cycle runs. Locks that belong to one scheduler are functions of its number
+(`clusterstate.processes.shards`).
+
+A transaction takes several in this order: admission, quotas, placement, rows, revision.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db import Error as DatabaseError
+from django.db.backends.signals import connection_created
+
+from clusterstate.database import sql
+
+REVISION_TAG: Final = 0x5357
+_TAG: Final = 0x5358
+LAST_TAG: Final = 0x5359
+"""Locks of this service have tags from ``REVISION_TAG`` to this one."""
+
+# Transactions.
+ADMISSION: Final = (_TAG << 48) + 1
+"""Shared by creations, exclusive for a change of what admission looks up."""
+PLACEMENT: Final = (_TAG << 48) + 2
+"""Exclusive for a scheduler's binds, shared by everything else that places pods."""
+DECISION_PARTITIONS: Final = (_TAG << 48) + 16
+"""Exclusive for who makes a partition of ``decision``."""
+HISTORY: Final = (_TAG << 48) + 17
+"""Exclusive for who moves the ceiling of revisions, or begins a new history."""
+CONFIGURATION: Final = (_TAG << 48) + 19
+"""Exclusive for who stores a scheduler configuration."""
+QUOTAS: Final = (_TAG << 48) + 20
+"""Shared by who removes what a quota counts, exclusive for a recount."""
+SERVICES: Final = (_TAG << 48) + 21
+"""Exclusive for writers of Services, who allocate addresses and ports."""
+PAST_PARTITIONS: Final = (_TAG << 48) + 22
+"""Exclusive for who makes or drops a partition of ``past_block``."""
+BRAKES: Final = (_TAG << 48) + 24
+"""Exclusive for who evicts a pod on request where evictions are counted; taken before rows."""
+
+# Sessions: passes of controllers and loops, of which one runs at a time in the whole system.
+TIMERS: Final = (_TAG << 48) + 4
+NODE_LIFECYCLE: Final = (_TAG << 48) + 5
+WORKLOADS: Final = (_TAG << 48) + 6
+DISRUPTION: Final = (_TAG << 48) + 7
+PRESSURE: Final = (_TAG << 48) + 8
+LANDINGS: Final = (_TAG << 48) + 9
+GARBAGE: Final = (_TAG << 48) + 10
+ENDPOINTS: Final = (_TAG << 48) + 11
+OPERATIONS: Final = (_TAG << 48) + 12
+POD_GC: Final = (_TAG << 48) + 23
+PREPARATION: Final = (_TAG << 48) + 18
+"""Migrations, first objects, backups and restores."""
+
+
+def cycle(shard: int) -> int:
+    """Return the key of the session in which a scheduler works (`clusterstate.processes.shards`)."""
+    return (_TAG << 48) + (shard << 32) + 3
+
+
+def binding_cycle(pod_id: int) -> int:
+    """Return the key of the session that runs a reserved pod's binding cycle."""
+    return (LAST_TAG << 48) + pod_id
+
+
+def webhook(number: int) -> int:
+    """Return the key of the session that delivers for a webhook."""
+    return (_TAG << 48) + (1 << 47) + number
+
+
+class _Held(threading.local):
+    """The sessions' locks that this thread holds."""
+
+    def __init__(self) -> None:
+        self.locks: list[int] = []
+
+
+_held = _Held()
+
+
+def take(lock: int) -> bool:
+    """Take a session's advisory lock without waiting; False if another session holds it.
+
+    Until it is given back, this thread opens no other session. The lock goes with its session: with
+    that of a process that was killed, and of one that was stopped, whose session is ended
+    (``sessions``). Whoever went on in a new session would work beside the next holder, by what was
+    read before that one began. So each further statement fails instead.
+
+    Raises:
+        django.db.Error: the database fails.
+    """
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
+    if row is None or not row[0]:
+        return False
+    _held.locks.append(lock)
+    return True
+
+
+def give_back(lock: int) -> None:
+    """Release a session's advisory lock; with a closed connection it was released already."""
+    if lock in _held.locks:
+        _held.locks.remove(lock)
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (lock,))
+    except DatabaseError:
+        connection.close()
+
+
+@contextmanager
+def alone(lock: int) -> Iterator[bool]:
+    """Hold a session's advisory lock (``take``); False, and no lock, if another session holds it.
+
+    For passes of controllers: several processes may begin one at the same time, and what another
+    pass does has not been counted yet. Not one transaction: a long one would hold up all that
+    follow the change log.
+    """
+    if not take(lock):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        give_back(lock)
+
+
+def _open_no_other(sender: object, connection: Any, **_: object) -> None:
+    if _held.locks and connection is connections[DEFAULT_DB_ALIAS]:
+        connection.close()
+        raise OperationalError("the session that held the lock of this work has ended")
+
+
+connection_created.connect(_open_no_other, dispatch_uid="clusterstate.database.locks")

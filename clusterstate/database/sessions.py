@@ -1,0 +1,484 @@
+"""Ending sessions that hold up everybody else: of stopped processes, lost hosts, deaf clients.
+
+A transaction may hold the log's watermark, the placement lock or rows; a session may hold the lock
+under which a loop or a controller works alone. A session that has one and stops must lose it within
+five seconds, and must not go on as if nothing had happened when it wakes. So the *session* is
+ended: its locks go with it, and its owner's next statement fails.
+
+Three ways lead there. The server ends a transaction whose client is silent
+(``idle_in_transaction_session_timeout``, see the settings). The client gives up a statement that
+the server does not answer (``sql.patience``). What neither sees is found here:
+
+- A process that holds locks *between* transactions is silent while it computes, too. So each
+  process with such a loop has a *keeper*: a session that speaks every second and that the server
+  ends when it does not (``idle_session_timeout``). All sessions of the process carry its sign in
+  their ``application_name``. Sessions whose keeper is gone belong to a process that is stopped or
+  lost: the keepers of the others end them all. A process of the same machine that is stopped is
+  seen to be.
+- A session that its own process has given up, because no answer came, may live on with its locks
+  behind a network that swallows everything. The process's own keeper ends it.
+- A client that does not read its answer is active for ever, and no time-out of the server's applies
+  while it writes. Seen with a lock of ours several times in the same state, it is ended.
+- So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
+  hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
+  goes to lunch must not stop the scheduler.
+- A statement of others that waits for a table lets nobody pass who comes later: behind a report
+  that reads for an hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though
+  the report itself is in nobody's way. Such a statement is cancelled while it waits; its session
+  stays.
+
+Who gets little of a processor is slow, and not stuck; to end its session would have it begin anew,
+and be slower still. So everybody is waited for as long as its work takes here and now:
+
+- A keeper tells by what factor its process is slow (``slowness``), in its session's name and in the
+  time-out that it asks of the server. A process is waited for that many times as long.
+- Who judges is slow itself on a busy machine: nobody ends a session sooner than its own process
+  might have to be waited for.
+- A process of the same machine that used a processor since the last look works, even if its keeper
+  does not get to speak.
+- A session that loads the cluster (``sql.LOADS``) computes for long within its transaction, and
+  hinders nobody: as long as its process works it is not ended for that.
+- A process that was ended while it worked asks for twice the time. ``loop_patience`` keeps that for
+  the next process with the same loop.
+
+Commands that change the database's shape, save it or put it back work without time-outs
+(``UNHURRIED``): a migration may compute for minutes between two statements. They are never ended,
+and nobody is ended because they wait: ``pg_dump`` with several jobs is silent in the transaction
+that keeps its tables, and a migration that wants one of these can wait for it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate.database import locks, sql
+from clusterstate.database.postgres.base import open_backends
+from clusterstate.telemetry import slowness
+from clusterstate.telemetry.troubles import Trouble, reason_of
+
+logger = structlog.get_logger(__name__)
+
+UNHURRIED: Final = f"{settings.SESSION_SIGN}-unhurried"
+"""The ``application_name`` of a session that works without time-outs."""
+_EVERY_SECONDS = 1.0
+_KEEPER_SILENCE_MS = 2500
+_STUCK_SECONDS = 3.0
+_STUCK_LOOKS = 3
+"""Who judges looks so often before it believes what it saw: it may have been slow itself."""
+_UNSEEN_SECONDS = 60.0
+"""So long a process may work without a keeper that speaks."""
+"""A session of ours, or with a lock of ours, that has not moved for so long is stuck."""
+_WAITED_SECONDS = 2.0
+"""How long ours may wait behind a statement that waits itself, as far as looks tell."""
+
+_LOOK = f"""
+WITH holding AS MATERIALIZED (
+    SELECT DISTINCT l.pid FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+      AND (l.classid::bigint >> 16) BETWEEN {locks.REVISION_TAG} AND {locks.LAST_TAG}),
+blocking AS MATERIALIZED (
+    SELECT DISTINCT b.pid FROM pg_stat_activity w, unnest(pg_blocking_pids(w.pid)) AS b(pid)
+    WHERE w.datname = current_database() AND w.wait_event_type = 'Lock'
+      AND starts_with(w.application_name, '{settings.SESSION_SIGN}-')
+      AND w.application_name <> '{UNHURRIED}'
+      AND w.query_start < clock_timestamp() - interval '500 ms')
+SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
+       coalesce(a.wait_event_type, ''),
+       extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,
+       md5(concat_ws('/', a.backend_start, a.query_start)),
+       a.pid IN (SELECT pid FROM holding), a.pid IN (SELECT pid FROM blocking)
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.usename = current_user
+  AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
+  AND a.application_name IS DISTINCT FROM '{UNHURRIED}'
+"""
+_END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
+_CANCEL = "SELECT pid, pg_cancel_backend(pid) FROM unnest(%s) AS i(pid)"
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session as ``pg_stat_activity`` shows it.
+
+    ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement,
+    ``locks``: whether it holds an advisory lock of this service, and ``blocks``: whether a session
+    of this service waits for a row or a table that it holds.
+    """
+
+    pid: int
+    application: str
+    state: str
+    waits_for: str
+    quiet_seconds: float
+    at: str
+    locks: bool
+    blocks: bool
+
+    @property
+    def sign(self) -> str:
+        """The name that all sessions of its process have, and no others."""
+        return self.application.partition(sql.KEEPER)[0].removesuffix(sql.LOADS)
+
+
+class Watch:
+    """What a judge knows of another process with a keeper, from one look after another."""
+
+    def __init__(self, sign: str, now: float) -> None:
+        self._token = sign.rpartition("-")[2]
+        self._kept_at = self._worked_at = now
+        self._ticks = -1
+        self._stopped_since: float | None = None
+        self.factor = 1
+        self.is_kept = True
+
+    def look(self, keepers: Sequence[Session], now: float) -> None:
+        """Take a look at its keeper, of which there may be two for a moment, and at ``/proc``."""
+        self.is_kept = bool(keepers)
+        if keepers:
+            self._kept_at = now
+            said = (one.application.partition(sql.KEEPER)[2] for one in keepers)
+            self.factor = max(int(one) if one.isdigit() else 1 for one in said)
+        state, ticks = slowness.seen(self._token) or ("", -1)
+        if ticks != self._ticks:
+            self._ticks, self._worked_at, self._stopped_since = ticks, now, None
+        if state not in ("T", "t"):
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+
+    def is_stopped(self, now: float) -> bool:
+        """Return whether it is seen to be stopped: for long, and without any work meanwhile."""
+        since = self._stopped_since
+        return since is not None and now - since >= _STUCK_SECONDS - _EVERY_SECONDS
+
+    def works(self, now: float) -> bool:
+        """Return whether its keeper is there, or it was seen to work although that is not."""
+        if self.is_kept:
+            return True
+        seen = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS
+        return seen and now - self._kept_at < _UNSEEN_SECONDS
+
+
+class Judge:
+    """Finds which sessions must end, from one look after another."""
+
+    def __init__(self, ours: str) -> None:
+        """``ours`` is the sign of the process that judges, whose keeper does not see itself."""
+        self._ours = ours
+        self._deaf: dict[tuple[int, str], _Since] = {}
+        self._lost: dict[str, float] = {}
+        self._left: dict[int, _Since] = {}
+        self._blocking: set[int] = set()
+        self._waiting: dict[tuple[int, str], float] = {}
+        self._watches: dict[str, Watch] = {}
+
+    def hinder(self, seen: Sequence[Session], now: float) -> set[int]:
+        """Return whose statement must be given up: it waits, and sessions of ours wait behind it.
+
+        Ours wait for a few seconds by themselves (``lock_timeout``), and are not among them.
+        """
+        waiting = {
+            (one.pid, one.at): now
+            for one in seen
+            if one.blocks
+            and one.state == "active"
+            and one.waits_for == "Lock"
+            and not one.application.startswith(f"{settings.SESSION_SIGN}-")
+        }
+        self._waiting = {key: self._waiting.get(key, at) for key, at in waiting.items()}
+        return {pid for (pid, _), since in self._waiting.items() if now - since >= _WAITED_SECONDS}
+
+    def condemn(
+        self,
+        seen: Sequence[Session],
+        now: float,
+        kept: Collection[int] | None = None,
+        factor: int = 1,
+    ) -> dict[int, str]:
+        """Return who must end, and why; ``now`` is on a monotonic clock.
+
+        ``kept`` are the sessions that the judging process knows for its own, by their pids, and
+        ``factor`` tells how slow it is.
+
+        Two looks are needed before a session is taken for lost or stuck: a keeper whose session
+        broke has made another by then.
+        """
+        ended: dict[int, str] = {}
+        watches = self._look(seen, now)
+
+        def patience(one: Session) -> float:
+            """Return how long the session may be still."""
+            watch = watches.get(one.sign)
+            return _STUCK_SECONDS * max(factor, 1 if watch is None else watch.factor)
+
+        def loads(one: Session) -> bool:
+            """Return whether the session loads, and its process works."""
+            watch = watches.get(one.sign)
+            alive = one.sign == self._ours or (watch is not None and watch.works(now))
+            return alive and one.application.endswith(sql.LOADS)
+
+        deaf = {
+            (one.pid, one.at): one
+            for one in seen
+            if one.locks and one.state == "active" and one.waits_for == "Client" and not loads(one)
+        }
+        self._deaf = {key: self._deaf.get(key) or _Since(now) for key in deaf}
+        for key, one in deaf.items():
+            if self._deaf[key].lasts(now, patience(one)):
+                ended[one.pid] = "does not read its answer"
+        # Who drops a table waits for its readers, shortly, and by design (the look leaves that out,
+        # as far as it can tell): one look is not enough.
+        blocking = {one.pid for one in seen if one.blocks and one.pid in self._blocking}
+        self._blocking = {one.pid for one in seen if one.blocks}
+        for one in seen:
+            in_transaction = one.state.startswith("idle in transaction")
+            if (
+                (one.locks or one.pid in blocking)
+                and in_transaction
+                and one.quiet_seconds > patience(one)
+                and not loads(one)
+            ):
+                ended[one.pid] = "is silent in a transaction"
+        gone = self._gone(seen, watches, now, factor)
+        for one in seen:
+            if one.sign in gone:
+                ended[one.pid] = "belongs to a process that is stopped or lost"
+        left = {
+            one.pid
+            for one in seen
+            if kept is not None
+            and one.sign == self._ours
+            and sql.KEEPER not in one.application
+            and one.pid not in kept
+        }
+        self._left = {pid: self._left.get(pid) or _Since(now) for pid in left}
+        for pid, since in self._left.items():
+            if since.lasts(now, _STUCK_SECONDS * factor):
+                ended[pid] = "was given up by its process"
+        return ended
+
+    def _look(self, seen: Sequence[Session], now: float) -> Mapping[str, Watch]:
+        """Return what is known of the other processes that have, or should have, a keeper."""
+        keepers: dict[str, list[Session]] = {
+            one.sign: []
+            for one in seen
+            if one.application.startswith(f"{settings.SESSION_SIGN}-")
+            and one.sign.count("-") > 1
+            and one.sign != self._ours
+            and one.application != UNHURRIED
+        }
+        for one in seen:
+            if sql.KEEPER in one.application and one.sign in keepers:
+                keepers[one.sign].append(one)
+        known = self._watches
+        self._watches = {sign: known.get(sign) or Watch(sign, now) for sign in keepers}
+        for sign, watch in self._watches.items():
+            watch.look(keepers[sign], now)
+        return self._watches
+
+    def _gone(
+        self, seen: Sequence[Session], watches: Mapping[str, Watch], now: float, factor: int
+    ) -> set[str]:
+        """Return the signs of processes that are stopped or lost."""
+        quiet: dict[str, float] = {}
+        for one in seen:
+            if one.sign in watches and sql.KEEPER not in one.application:
+                before = quiet.get(one.sign, one.quiet_seconds)
+                quiet[one.sign] = min(before, one.quiet_seconds)
+        lost = {
+            sign
+            for sign, seconds in quiet.items()
+            if not watches[sign].works(now)
+            and seconds > (_STUCK_SECONDS - _EVERY_SECONDS) * max(factor, watches[sign].factor)
+        }
+        self._lost = {sign: self._lost.get(sign, now) for sign in lost}
+        gone = {sign for sign, since in self._lost.items() if since < now}
+        return gone | {sign for sign, watch in watches.items() if watch.is_stopped(now)}
+
+
+class _Since:
+    """Since when something is seen, and in how many looks."""
+
+    def __init__(self, now: float) -> None:
+        self._at = now
+        self._looks = 0
+
+    def lasts(self, now: float, seconds: float) -> bool:
+        """Count a look; return whether it has been seen for so long, and often enough."""
+        self._looks += 1
+        return now - self._at >= seconds and self._looks > _STUCK_LOOKS
+
+
+def look() -> list[Session]:
+    """Return the other sessions of this database and user, but the unhurried. Queries once."""
+    return [Session(*row) for row in sql.fetch(_LOOK)]
+
+
+def end(pids: Collection[int]) -> None:
+    """End sessions. Queries once."""
+    sql.fetch(_END, (sql.Int4s(sorted(pids)),))
+
+
+def cancel(pids: Collection[int]) -> None:
+    """Cancel the statements that sessions execute. Queries once."""
+    sql.fetch(_CANCEL, (sql.Int4s(sorted(pids)),))
+
+
+_ENDED: Final = {"57P01", "57P05", "25P03"}
+"""An administrator, or a judge here; a time-out of a silent session, or of one in a transaction."""
+
+
+def note_end(error: BaseException) -> bool:
+    """Ask for more time if the server ended this process's session; return whether it did.
+
+    For a process that worked: one that was stopped is ended at its next stop as soon as at this.
+    """
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    if not isinstance(cause, psycopg.Error) or cause.sqlstate not in _ENDED:
+        return False
+    if not slowness.worked(*_round.lately()):
+        return False
+    slowness.own.ask(2 * slowness.own.factor())
+    return True
+
+
+class _Round:
+    """When the keeper began its last two rounds, and how much processor had been used by then."""
+
+    def __init__(self) -> None:
+        self._before = self._last = time.monotonic(), time.process_time()
+
+    @staticmethod
+    def _since(moment: tuple[float, float]) -> tuple[float, float]:
+        return time.monotonic() - moment[0], time.process_time() - moment[1]
+
+    def lately(self) -> tuple[float, float]:
+        """Return the seconds of both rounds, and the seconds of processor used in them."""
+        return self._since(self._before)
+
+    def begin(self) -> None:
+        """Measure the round that has ended, and begin another."""
+        slowness.own.measure(*self._since(self._last))
+        self._before, self._last = self._last, (time.monotonic(), time.process_time())
+
+
+_round = _Round()
+
+
+class Memory(Protocol):
+    """What of a process outlives it (``actions.loops.progress``); each method queries once at most."""
+
+    def recall(self) -> float:
+        """Return the factor that was asked for."""
+
+    def keep(self) -> None:
+        """Keep the factor that is asked for, and what progress the loops have made."""
+
+
+class _Keeper:
+    """The session that speaks for this process, and what it sees of the others."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._judge = Judge(settings.SESSION_NAME)
+        self._factor = 0
+        self._is_ready = False
+
+    def speak(self) -> None:
+        """Say that this process lives, and end who must end.
+
+        Raises:
+            django.db.Error: this session has ended, or the database is away.
+        """
+        if not self._is_ready:
+            connection.close()
+            self._factor = 0
+        factor = slowness.own.factor()
+        if factor != self._factor:
+            sql.fetch(
+                "SELECT set_config('application_name', %s, false),"
+                " set_config('idle_session_timeout', %s, false)",
+                (
+                    f"{settings.SESSION_NAME}{sql.KEEPER}{factor}",
+                    f"{_KEEPER_SILENCE_MS * factor}ms",
+                ),
+            )
+            self._factor = factor
+        if not self._is_ready:
+            self._remember(lambda: slowness.own.ask(self._memory.recall()))
+            self._judge, self._is_ready = Judge(settings.SESSION_NAME), True
+        with sql.patience(_STUCK_SECONDS * factor):
+            seen = look()
+            condemned = self._judge.condemn(
+                seen, time.monotonic(), open_backends(), slowness.own.factor()
+            )
+            if condemned:
+                end(condemned)
+            if hindered := self._judge.hinder(seen, time.monotonic()):
+                cancel(hindered)
+            self._remember(self._memory.keep)
+        for pid in hindered:
+            logger.warning("statement_cancelled", pid=pid, reason="others waited behind it")
+        for pid, reason in condemned.items():
+            (whose,) = (one.application for one in seen if one.pid == pid)
+            logger.warning("session_ended", pid=pid, whose=whose, reason=reason)
+
+    @staticmethod
+    def _remember(do: Callable[[], object]) -> None:
+        """Do it if that can be: the database may only read, or not be prepared yet.
+
+        Raises:
+            django.db.Error: this session has ended.
+        """
+        try:
+            do()
+        except DatabaseError as error:
+            if connection.connection is None or connection.connection.closed:
+                raise
+            logger.debug("keeper_keeps_nothing", error=reason_of(error))
+
+    def begin_anew(self) -> None:
+        """Take another session for the next look."""
+        self._is_ready = False
+
+
+def _keep(memory: Memory) -> None:
+    """Speak every second, and end who must end; for ever."""
+    keeper = _Keeper(memory)
+    trouble = Trouble()
+    while True:
+        began = time.monotonic()
+        _round.begin()
+        try:
+            keeper.speak()
+            trouble.tell_end(logger, "keeper")
+        except DatabaseError as error:
+            # Also when this process was stopped for long: then its sessions are gone, all of them.
+            note_end(error)
+            reason = reason_of(error)
+            if failures := trouble.note(reason):
+                logger.warning("keeper_lost_its_session", error=reason, failures=failures)
+            keeper.begin_anew()
+        except Exception as error:
+            if failures := trouble.note(reason_of(error)):
+                logger.exception("keeper_failed", failures=failures)
+            keeper.begin_anew()
+        time.sleep(max(0.0, _EVERY_SECONDS - (time.monotonic() - began)))
+
+
+_thread: list[threading.Thread] = []
+
+
+def keep(memory: Memory) -> None:
+    """Start this process's keeper, once; needed where locks are held between transactions."""
+    if not _thread:
+        slowness.own.begin()
+        _thread.append(threading.Thread(target=_keep, args=(memory,), name="keeper", daemon=True))
+        _thread[0].start()

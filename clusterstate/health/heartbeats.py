@@ -1,0 +1,216 @@
+"""Signs of life: each loop that does work says until when its silence is no cause for worry.
+
+A process has one small file, ``heartbeats/PROCESS-PID`` in the state directory, with a line for
+each of its loops. A loop that makes progress moves its deadline (``beat``); one that begins a long
+step asks for more time first. What looks after the process, the supervisor of `manage.py up` or
+a container's health check, ends it when a deadline has passed (``hung``): then the loop is stopped
+or waits for something that does not come, and a new process does its work. No side thread beats,
+and nothing is needed to beat but a file that exists: not Redis, not PostgreSQL, no room on the disk
+(the line is overwritten in place).
+
+Deadlines are on the monotonic clock, which all processes of a machine share, so a clock that is set
+means nothing here. The database says how a loop stands on *any* host
+(``clusterstate.health.progress``).
+
+`python -m clusterstate.health.heartbeats` is the health check: it looks at the files of this
+container's processes (``STOWAGE_PROCESS``), ends with 0 when there is one and none hangs, and kills
+what hangs, so that the container ends and is started again. It imports no Django.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterstate.telemetry import slowness
+
+FOLDER = "heartbeats"
+PATIENCE_SECONDS = 30.0
+"""How long a loop may be silent unless it asked for more."""
+START_SECONDS = 900.0
+"""How long a process may take until its first loop works: the first start compiles."""
+_START = "start"
+_FOR_EVER = 10.0**9
+_ROOM = 64
+"""Bytes of a line; a loop's line is overwritten, never moved."""
+_OFTEN_ENOUGH = 0.25
+
+
+def folder(state: Path) -> Path:
+    """Return where the processes of a state directory leave their signs of life."""
+    return state / FOLDER
+
+
+# --- the process that beats ----------------------------------------------------------------------
+
+
+class _Pulse:
+    """This process's file. Without one (no room, no rights) nothing is written, nothing fails."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: int | None = None
+        self._places: dict[str, int] = {}
+        self._told: dict[str, float] = {}
+
+    def open(self, state: Path, process: str) -> bool:
+        """Begin to write; the file is this process's alone, by its pid. False: it has begun."""
+        with self._lock:
+            if self._file is not None:
+                return False
+            with contextlib.suppress(OSError):
+                folder(state).mkdir(mode=0o700, parents=True, exist_ok=True)
+                path = folder(state) / f"{process}-{os.getpid()}"
+                flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC
+                self._file = os.open(path, flags, 0o600)
+                os.pwrite(self._file, _line("pid", float(_started_at(os.getpid()))), 0)
+            return True
+
+    def beat(self, loop: str, seconds: float) -> None:
+        """Write the loop's deadline, unless what stands there says nearly the same."""
+        until = time.monotonic() + seconds
+        if self._file is None or 0 <= until - self._told.get(loop, 0.0) < _OFTEN_ENOUGH:
+            return
+        with self._lock:
+            if loop not in self._places and loop != _START:
+                self._write(_START, time.monotonic() + _FOR_EVER)
+            self._write(loop, until)
+
+    def _write(self, loop: str, until: float) -> None:
+        if self._file is not None:
+            place = self._places.setdefault(loop, len(self._places) + 1)
+            self._told[loop] = until
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, _line(loop, until), place * _ROOM)
+
+
+_pulse = _Pulse()
+
+
+def begin(state: Path, process: str) -> None:
+    """Give this process its file; a first loop must begin to beat within ``START_SECONDS``.
+
+    Called again it does nothing: a loop that works already would not end that deadline any more.
+    """
+    if _pulse.open(state, process):
+        _pulse.beat(_START, START_SECONDS)
+
+
+def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Say that the loop makes progress, and will say so again within ``seconds``.
+
+    A process that is slow has as many times as long (``slowness``). Costs a microsecond when it
+    says little new.
+    """
+    _pulse.beat(loop, seconds * slowness.own.last)
+
+
+def rest(loop: str) -> None:
+    """Say that the loop ended as it should: nothing is expected of it any more."""
+    _pulse.beat(loop, _FOR_EVER)
+
+
+@contextmanager
+def patience(loop: str, seconds: float) -> Iterator[None]:
+    """Ask for more time: what is done inside may take ``seconds`` without a sign of life."""
+    beat(loop, seconds)
+    try:
+        yield
+    finally:
+        beat(loop)
+
+
+def _line(name: str, number: float) -> bytes:
+    return f"{name[:40]:<40} {number:>20.3f}".encode().ljust(_ROOM - 1) + b"\n"
+
+
+# --- the supervisor's side ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hung:
+    """A loop that is silent although it said it would not be."""
+
+    process: str
+    pid: int
+    loop: str
+    seconds: float
+
+
+def processes(state: Path) -> dict[int, str]:
+    """Return the living processes that beat, by pid; removes the files of those that are gone."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(OSError):
+        for path in folder(state).iterdir():
+            name, _, number = path.name.rpartition("-")
+            if not number.isdigit():
+                continue
+            pid = int(number)
+            started_at = _started_at(pid)
+            lines = _read(path)
+            if started_at and lines.get("pid") == float(started_at):
+                found[pid] = name
+            elif lines:  # an empty file is about to be written
+                path.unlink(missing_ok=True)
+    return found
+
+
+def beating(state: Path, loop: str) -> set[int]:
+    """Return the processes, by pid, that have a loop of this name which is not at rest."""
+    end = time.monotonic() + _FOR_EVER / 2
+    return {
+        pid
+        for pid, process in processes(state).items()
+        if _read(folder(state) / f"{process}-{pid}").get(loop, end) < end
+    }
+
+
+def hung(state: Path, now: float | None = None) -> list[Hung]:
+    """Return the loops of living processes whose deadline has passed at ``now`` (monotonic)."""
+    moment = time.monotonic() if now is None else now
+    return [
+        Hung(process=process, pid=pid, loop=loop, seconds=moment - until)
+        for pid, process in processes(state).items()
+        for loop, until in _read(folder(state) / f"{process}-{pid}").items()
+        if loop != "pid" and until < moment
+    ]
+
+
+def _read(path: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_bytes().splitlines():
+            name, number = line.decode().rsplit(maxsplit=1)
+            found[name.strip()] = float(number)
+    return found
+
+
+def _started_at(pid: int) -> int:
+    """Return when a process started, in ticks since boot; 0 when there is none or it is dead."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def check(state: Path, process: str) -> int:
+    """Kill what hangs of a container's process; return 0 when there is one and none hung."""
+    late = [one for one in hung(state) if one.process == process]
+    for one in late:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one.pid, signal.SIGKILL)
+        print(f"{one.process} ({one.pid}): {one.loop} is {one.seconds:.0f} s late: killed")  # noqa: T201
+    return int(bool(late) or process not in processes(state).values())
+
+
+if __name__ == "__main__":
+    _here = Path(__file__).resolve().parent.parent / ".stowage"
+    _state = Path(os.environ.get("STOWAGE_STATE") or _here).expanduser().absolute()
+    sys.exit(check(_state, os.environ.get("STOWAGE_PROCESS") or "manage"))

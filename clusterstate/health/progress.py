@@ -1,0 +1,89 @@
+"""Whether the work is done, on whatever host: how far the loops are, and what holds up the log.
+
+``/readyz`` and ``/metrics`` ask here. A row of ``loop_progress`` is written by the loop itself,
+after its work, on the database's clock.
+"""
+
+from typing import Final
+
+import msgspec
+
+from clusterstate.change_log import changes
+from clusterstate.database import locks, sql
+from clusterstate.processes import shards
+
+LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
+"""The loops that the service cannot do without, by the names under which they report."""
+SILENT_SECONDS: Final = 5.0
+"""A loop that reported longer ago does not work now: it reports every second."""
+_MOST_PATIENCE: Final = 6
+"""A loop whose process is slow may be silent so many times as long at most."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How the work stands.
+
+    ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
+    it. ``patience`` is for how many seconds each of them may be silent: longer where its process
+    says that it is slow (``slowness``). ``ended`` are the loops whose last report came over a
+    session of the database that is no more: their process has ended, or lost its connection, and no
+    process works in its place yet.
+    ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
+    ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
+    the age of the watermark, 0 when nothing holds it. ``only_reads``: the database takes no writes.
+    ``at`` is the database's time of day, in seconds since the epoch.
+    """
+
+    silent_seconds: dict[str, float]
+    patience: dict[str, float]
+    ended: frozenset[str]
+    scheduler_behind: int
+    log_held_seconds: float
+    only_reads: bool
+    at: float
+
+
+_HELD = f"""
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::float8
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+      AND a.datname = current_database() AND l.pid <> pg_backend_pid()
+      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
+"""
+_LOOPS = f"""
+    SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision,
+           backend_pid IS NOT NULL AND NOT EXISTS (
+               SELECT FROM pg_stat_get_activity(p.backend_pid) a
+               WHERE coalesce(a.backend_start = p.backend_start, true)),
+           coalesce((SELECT max(substring(k.application_name FROM '[{sql.KEEPER}]([0-9]+)$')::int)
+                    FROM pg_stat_get_activity(p.backend_pid) a, pg_stat_activity k
+                    WHERE starts_with(k.application_name, a.application_name || '{sql.KEEPER}')), 1)
+    FROM loop_progress p
+"""
+
+
+_LOG = f"""
+    SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m),
+           current_setting('transaction_read_only')::bool,
+           extract(epoch FROM clock_timestamp())::float8
+"""
+
+
+def standing(*, patience: float) -> Standing:
+    """Return how the loops stand and how long the log is held up. Queries once.
+
+    Waits for the database's answer at most ``patience`` seconds.
+    """
+    sql.drop_dead_connection()
+    with sql.patience(patience):
+        rows, ((held, mark, only_reads, at),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
+    followed = next((row[2] for row in rows if row[0] == LOOPS[0]), 0)
+    return Standing(
+        silent_seconds={row[0]: max(0.0, row[1]) for row in rows},
+        patience={row[0]: SILENT_SECONDS * min(row[4], _MOST_PATIENCE) for row in rows},
+        ended=frozenset(row[0] for row in rows if row[3]),
+        scheduler_behind=max(0, (mark or 0) - followed),
+        log_held_seconds=max(0.0, held),
+        only_reads=only_reads,
+        at=at,
+    )

@@ -1,0 +1,165 @@
+"""Fields by which Kubernetes would act and nothing here does: each with what its author is told.
+
+``tests/objects/field_table.py`` says what becomes of all others. ``warnings`` looks at the places
+of a manifest that lead to such a field and at nothing else: a few dictionary look-ups for a pod
+that has none.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.registry import inspected
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.meta import Manifest
+
+
+class Silent(msgspec.Struct, frozen=True):
+    """Why nothing comes of a field.
+
+    ``only`` are the values of which nothing comes; with others the field is acted upon or kept for
+    agents, and is in another place of the table, too. ``unless`` are values that ask for nothing.
+    """
+
+    reason: str
+    only: tuple[object, ...] = ()
+    unless: tuple[object, ...] = ()
+
+    def tells(self, value: object) -> bool:
+        """Return whether a client that sets this value expects something that does not happen."""
+        if value is None or value in ((), [], {}, ""):
+            return False
+        return value in self.only if self.only else value not in self.unless
+
+
+_VOLUMES: Final = (
+    "volumes are not acted upon, so the pod is placed without regard to where its volume can be"
+)
+_DISKS: Final = "volumes are not acted upon: neither how many a node takes, nor who shares a disk"
+
+_TOKENS: Final = (
+    "no token is mounted by itself, unless the switch serviceAccountTokens of STOWAGE_ADMISSION is"
+    " on; a projected volume asks for one"
+)
+
+SILENT: Final[dict[tuple[str, str], Silent]] = {
+    ("PodSpec", "resourceClaims"): Silent(
+        "claims are not acted upon, so the pod is placed without regard to where its devices are"
+    ),
+    ("PodSpec", "schedulingGroup"): Silent("pods are placed one by one and not as a group"),
+    ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
+    ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
+    ("ResourceRequirements", "claims"): Silent("the scheduler here allocates no devices"),
+    ("ContainerRestartRule", "action"): Silent(
+        "the pod is placed without regard to status.declaredFeatures of nodes, and may come to one"
+        " that restarts the container alone",
+        only=("RestartAllContainers",),
+    ),
+    ("Volume", "persistentVolumeClaim"): Silent(_VOLUMES),
+    ("Volume", "ephemeral"): Silent(f"no claim is made of the template, and {_VOLUMES}"),
+    **{
+        ("Volume", source): Silent(_DISKS)
+        for source in (
+            "awsElasticBlockStore",
+            "azureDisk",
+            "cinder",
+            "csi",
+            "gcePersistentDisk",
+            "iscsi",
+            "rbd",
+        )
+    },
+    # As Kubernetes warns of them (pkg/api/node/warnings.go).
+    ("NodeSpec", "configSource"): Silent(
+        "the feature is no longer supported since v1.22, and it has been removed"
+    ),
+    ("NodeSpec", "externalID"): Silent("this field is deprecated, and is unused by Kubernetes"),
+    ("ServiceSpec", "type"): Silent(
+        "no load balancer is made here, so the Service gets no address from outside",
+        only=("LoadBalancer",),
+    ),
+    ("Secret", "type"): Silent(
+        "no token is filled in; `kubectl create token` issues one",
+        only=("kubernetes.io/service-account-token",),
+    ),
+    ("ServiceAccount", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
+    ("ServiceAccount", "imagePullSecrets"): Silent("they are not added to the account's pods"),
+    ("LeaseSpec", "strategy"): Silent("no controller here chooses who holds a lease"),
+    ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),
+    ("StatefulSetSpec", "volumeClaimTemplates"): Silent(
+        "claims are made of them, and no controller here binds a claim to a volume"
+    ),
+    ("JobSpec", "scheduling"): Silent("pods are placed one by one and not as a group"),
+}
+
+SILENT_LABELS: Final[dict[str, dict[str, Silent]]] = {
+    "Namespace": {
+        f"pod-security.kubernetes.io/{mode}": Silent(
+            "no standard for the security of pods is enforced here", unless=("privileged",)
+        )
+        for mode in ("enforce", "audit", "warn")
+    },
+}
+"""Labels by which Kubernetes' own admission acts, by kind, with what nothing here does."""
+
+
+class _Place(msgspec.Struct):
+    """A field that is silent, or leads to one; ``inner`` are the places in its objects."""
+
+    silent: Silent | None = None
+    inner: "dict[str, _Place]" = {}
+
+
+def warnings(kind: str, manifest: Manifest) -> list[str]:
+    """Return a text for each field and label of a manifest of which nothing comes."""
+    found = [
+        f"{path}: {reason}" for path, reason in _told(manifest, _places(KINDS[kind].wire_type), "")
+    ]
+    if kind in SILENT_LABELS:
+        labels = (manifest.get("metadata") or {}).get("labels") or {}
+        found += [
+            f"metadata.labels[{key}]: {silent.reason}"
+            for key, silent in SILENT_LABELS[kind].items()
+            if silent.tells(labels.get(key))
+        ]
+    return found
+
+
+def _told(value: Manifest, places: dict[str, _Place], path: str) -> Iterator[tuple[str, str]]:
+    for field, place in places.items():
+        child = value.get(field)
+        if not child and child is not False:
+            continue
+        where = f"{path}.{field}" if path else field
+        if place.silent is not None and place.silent.tells(child):
+            yield where, place.silent.reason
+        elif isinstance(child, dict):
+            yield from _told(child, place.inner, where)
+        elif isinstance(child, list) and place.inner:
+            for index, item in enumerate(child):
+                if isinstance(item, dict):
+                    yield from _told(item, place.inner, f"{where}[{index}]")
+
+
+@cache
+def _places(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
+    """Return the fields of a type that are silent or lead there."""
+    found = {}
+    for field in inspected.of_struct(wire_type).fields:
+        silent = SILENT.get((wire_type.__name__, field.encode_name))
+        inner = {} if field.encode_name == "status" else _inner(field.type)
+        if silent is not None or inner:
+            found[field.encode_name] = _Place(silent, inner)
+    return found
+
+
+def _inner(info: Any) -> dict[str, _Place]:
+    """Return the places in the objects of a field; none in the values of maps."""
+    inspect = msgspec.inspect
+    if isinstance(info, inspect.UnionType):
+        return next((inner for one in info.types if (inner := _inner(one))), {})
+    if isinstance(info, inspect.ListType):
+        return _inner(info.item_type)
+    return _places(info.cls) if isinstance(info, inspect.StructType) else {}

@@ -1,0 +1,458 @@
+"""What a write does to the manifests of one kind and to no other kind's.
+
+Pure, as admission is: a strategy sees the stored and the wanted manifest and knows no database.
+Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in
+``pkg/registry/*/strategy.go``, v1.36.
+"""
+
+from typing import Final
+
+from clusterstate.objects.registry import devices
+from clusterstate.objects.values import addresses
+from clusterstate.objects.values.errors import NOT_SUPPORTED, BadRequest, FieldError, Invalid
+from clusterstate.objects.values.labels import is_valid_label_value
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+"""The phases of a pod."""
+
+
+class Strategy:
+    """A kind about whose manifests there is nothing particular."""
+
+    kept_by_status: tuple[str, ...] = ()
+    """Members of ``metadata`` that a write of the status leaves as they are."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Set what the server sets in a new object, in place; ``metadata`` is its own already."""
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep in ``new``, in place, what this way of writing does not change.
+
+        ``metadata`` and the mapping itself are its own, what is below them is not.
+        """
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Bring an admitted update into its stored form, in place.
+
+        Raises:
+            StatusError: the database would refuse it.
+        """
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """Return whether an object that is being deleted has to stay for the time being."""
+        return bool(manifest["metadata"].get("finalizers"))
+
+    def begin_deletion(self, new: Manifest) -> None:
+        """Mark an object, in place, that stays and has got its ``deletionTimestamp``."""
+        new["metadata"]["deletionGracePeriodSeconds"] = 0
+
+    def is_logged(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update is written to the change log."""
+        return True
+
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update is counted in ``metadata.generation``, if the kind counts."""
+        return bool(old.get("spec") != new.get("spec"))
+
+    def moves_admission(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update of a kind in the catalogue may change what is admitted."""
+        return True
+
+    def moves_placement(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether a placement that was decided before an update may be wrong after it."""
+        return False
+
+
+class PodStrategy(Strategy):
+    """``pkg/registry/core/pod/strategy.go``."""
+
+    kept_by_status = ("ownerReferences",)
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """A new pod is pending, whatever the client says."""
+        new["status"] = {"phase": "Pending"}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Agents need not repeat the QoS class in a status, and cannot change it.
+
+        Nor need they repeat which generation was observed. A resize changes resources, and nothing
+        else.
+        """
+        if subresource == "status":
+            before = old.get("status") or {}
+            new["status"] = {"qosClass": before.get("qosClass"), **(new.get("status") or {})}
+            _agree_on_addresses(new["status"])
+            _keep_observed(new["status"], before)
+        elif subresource == "resize":
+            new["spec"] = _resized(new.get("spec") or {}, old.get("spec") or {})
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
+        phase = (new.get("status") or {}).get("phase") or "Pending"
+        if phase not in PHASES:
+            known = ", ".join(f'"{one}"' for one in PHASES)
+            error = FieldError(NOT_SUPPORTED, "status.phase", phase, f"supported values: {known}")
+            raise Invalid("Pod", new["metadata"]["name"], [error])
+        drop_gated_condition(new, old)
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """A pod stays for its finalizers and for its grace period, which its agent ends."""
+        metadata = manifest["metadata"]
+        return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def _resized(wanted: Manifest, old: Manifest) -> Manifest:
+    """Return a pod's stored spec with the resources and the resize policies that are wanted.
+
+    Where containers were added, removed, renamed or reordered the wanted ones are returned as they
+    are, for validation to refuse. Rule: ``dropNonResizeUpdates``, pkg/registry/core/pod, v1.36.
+    """
+    spec = dict(old)
+    keep(spec, wanted, "resources")
+    for field in ("containers", "initContainers"):
+        containers, before = wanted.get(field) or [], old.get(field) or []
+        if [one.get("name") for one in containers] != [one.get("name") for one in before]:
+            spec[field] = containers
+        elif before:
+            spec[field] = [dict(one) for one in before]
+            for one, asked in zip(spec[field], containers, strict=True):
+                keep(one, asked, "resources")
+                keep(one, asked, "resizePolicy")
+    return spec
+
+
+def _keep_observed(status: Manifest, before: Manifest) -> None:
+    """Keep the generations that were observed, in place, where a status says none.
+
+    Rule: ``preserveOldObservedGeneration``, pkg/registry/core/pod/strategy.go, v1.36: of several
+    conditions of one type the first keeps that of the first.
+    """
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    known: dict[str, list[int]] = {}
+    for one in before.get("conditions") or ():
+        known.setdefault(one.get("type") or "", []).append(one.get("observedGeneration") or 0)
+    conditions = []
+    for one in status.get("conditions") or ():
+        seen = known.get(one.get("type") or "")
+        former = seen.pop(0) if seen else 0
+        keeps = former and not one.get("observedGeneration")
+        conditions.append({**one, "observedGeneration": former} if keeps else one)
+    if conditions:
+        status["conditions"] = conditions
+
+
+def _agree_on_addresses(status: Manifest) -> None:
+    """Let ``podIP`` be the first of ``podIPs``, in place; it counts where the two differ.
+
+    Rule: pkg/apis/core/v1/conversion.go, v1.36.
+    """
+    first, several = status.get("podIP"), status.get("podIPs") or []
+    if first and (not several or several[0].get("ip") != first):
+        several = [{"ip": first}]
+    if several and several[0].get("ip"):
+        status["podIP"], status["podIPs"] = several[0]["ip"], several
+
+
+def keep(new: Manifest, old: Manifest, name: str) -> None:
+    """Give a member of ``new`` the value that it has in ``old``, in place."""
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+def drop_gated_condition(new: Manifest, old: Manifest) -> None:
+    """Remove the condition ``SchedulingGated``, in place, from a pod that lost its last gate."""
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if before.get("schedulingGates") and not after.get("schedulingGates"):
+        status = new.get("status") or {}
+        conditions = [
+            one for one in status.get("conditions") or () if one.get("reason") != "SchedulingGated"
+        ]
+        new["status"] = {**status, "conditions": conditions}
+
+
+class NodeStrategy(Strategy):
+    """``pkg/registry/core/node/strategy.go``."""
+
+    _OFFERS: Final = ("capacity", "allocatable", "images", "declaredFeatures")
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Label a new node with its name, as a kubelet does (R26), where a label can hold it."""
+        metadata = new["metadata"]
+        name = metadata.get("name") or ""
+        labels = metadata.get("labels") or {}
+        if HOSTNAME not in labels and not is_valid_label_value(name):
+            metadata["labels"] = {**labels, HOSTNAME: name}
+
+    def moves_placement(self, new: Manifest, old: Manifest) -> bool:
+        """All but conditions, which are heartbeats: taints speak for them."""
+        if old.get("spec") != new.get("spec"):
+            return True
+        if old["metadata"].get("labels") != new["metadata"].get("labels"):
+            return True
+        before, after = old.get("status") or {}, new.get("status") or {}
+        return any(before.get(field) != after.get(field) for field in self._OFFERS)
+
+
+class NamespaceStrategy(Strategy):
+    """``pkg/registry/core/namespace/strategy.go``: ``spec.finalizers`` change by /finalize only."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """A new namespace is active, and its content has to be deleted before it."""
+        new["status"] = {"phase": "Active"}
+        spec = new.get("spec") or {}
+        named = spec.get("finalizers") or []
+        finalizers = named if "kubernetes" in named else [*named, "kubernetes"]
+        new["spec"] = {**spec, "finalizers": finalizers}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep the finalizers of the content."""
+        if not subresource:
+            kept = (old.get("spec") or {}).get("finalizers")
+            new["spec"] = {
+                **(new.get("spec") or {}),
+                **({} if kept is None else {"finalizers": kept}),
+            }
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """A namespace stays for its content, too."""
+        return super().is_kept(manifest) or bool((manifest.get("spec") or {}).get("finalizers"))
+
+    def begin_deletion(self, new: Manifest) -> None:
+        """Nothing can be created in it from now on."""
+        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+
+
+class DeploymentStrategy(Strategy):
+    """``pkg/registry/apps/deployment/strategy.go``.
+
+    A status comes with annotations (the revision, for one) and without labels.
+    """
+
+    kept_by_status = ("labels",)
+
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """Annotations count as well: they are copied to ReplicaSets."""
+        before, after = (one["metadata"].get("annotations") or {} for one in (old, new))
+        return super().is_another_generation(new, old) or before != after
+
+
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""The annotation that counts the templates of a DaemonSet."""
+
+
+class DaemonSetStrategy(Strategy):
+    """``pkg/registry/apps/daemonset/strategy.go``: the server counts the changes of the template.
+
+    The count is a field of Kubernetes' internal form, and an annotation in ``apps/v1``
+    (pkg/apis/apps/v1/conversion.go).
+    """
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Begin with 1, or with what a DaemonSet of that name had before."""
+        given = _count_of(new)
+        if given and not _is_number(given):
+            raise BadRequest(
+                "DaemonSet cannot be handled: "
+                f"metadata.annotations[{TEMPLATE_GENERATION}]: invalid number {given!r}"
+            )
+        _annotate(new, str(max(1, int(given or 1))))
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Count on if the template is another one; no client says otherwise."""
+        before = _count_of(old)
+        template, former = ((one.get("spec") or {}).get("template") for one in (new, old))
+        if template != former:
+            _annotate(new, str(1 + (int(before) if _is_number(before) else 0)))
+        elif before:
+            _annotate(new, before)
+
+
+def _count_of(manifest: Manifest) -> str:
+    return (manifest["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION) or ""
+
+
+def _is_number(text: str) -> bool:
+    return natural(text[1:] if text[:1] in ("+", "-") else text) is not None
+
+
+def _annotate(new: Manifest, count: str) -> None:
+    metadata = new["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: count}
+    new["metadata"] = {**metadata, "annotations": annotations}
+
+
+class EndpointSliceStrategy(Strategy):
+    """``pkg/registry/discovery/endpointslice/strategy.go``."""
+
+    def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
+        """All but metadata counts, and of that the labels."""
+        before, after = ({**one, "metadata": None} for one in (old, new))
+        labels, former = (one["metadata"].get("labels") or {} for one in (new, old))
+        return bool(before != after or labels != former)
+
+
+class QuotaStrategy(Strategy):
+    """``pkg/registry/core/resourcequota/strategy.go``; what is used is counted by the service."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Nothing is counted yet."""
+        new.pop("status", None)
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep what is used; ``status.hard`` can be written, and is put right again."""
+        used = (old.get("status") or {}).get("used")
+        if subresource == "status" and used is not None:
+            new["status"] = {**(new.get("status") or {}), "used": used}
+
+    def moves_admission(self, new: Manifest, old: Manifest) -> bool:
+        """What is used is asked under the quota's lock."""
+        return old.get("spec") != new.get("spec")
+
+
+class LeaseStrategy(Strategy):
+    """Renewals are heartbeats: they stay out of the change log."""
+
+    def is_logged(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether a lease differs in more than its renewal time."""
+        return _without_renewal(old) != _without_renewal(new)
+
+
+def _without_renewal(lease: Manifest) -> Manifest:
+    spec = {k: v for k, v in (lease.get("spec") or {}).items() if k != "renewTime"}
+    metadata = {k: v for k, v in lease["metadata"].items() if k != "managedFields"}
+    metadata.pop("resourceVersion", None)
+    return {**lease, "metadata": metadata, "spec": spec}
+
+
+class JobStrategy(Strategy):
+    """``pkg/registry/batch/job/strategy.go``: a new Job's selector is its own uid."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Label the pods with the Job's name and uid, and select by the uid, unless by hand."""
+        spec = new["spec"] = dict(new.get("spec") or {})
+        template = spec.get("template")
+        if spec.get("manualSelector") or template is None:
+            return
+        metadata, own = dict(template.get("metadata") or {}), new["metadata"]
+        uid, name = own["uid"], own.get("name", "")
+        given = {key: value for key, value in (metadata.get("labels") or {}).items() if value}
+        metadata["labels"] = {
+            "job-name": name,
+            "batch.kubernetes.io/job-name": name,
+            "controller-uid": uid,
+            "batch.kubernetes.io/controller-uid": uid,
+            **given,
+        }
+        spec["template"] = {**template, "metadata": metadata}
+        selector = dict(spec.get("selector") or {})
+        wanted = {"batch.kubernetes.io/controller-uid": uid, **(selector.get("matchLabels") or {})}
+        spec["selector"] = {**selector, "matchLabels": wanted}
+
+
+class CertificateStrategy(Strategy):
+    """``pkg/registry/certificates/certificates/strategy.go``: what is asked for does not change.
+
+    All conditions are written by /approval; the certificate and conditions that decide nothing by
+    /status. Who asks is put in by admission (``certificate_requests``).
+    """
+
+    _DECISIONS: Final = ("Approved", "Denied")
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Nothing is decided or signed yet."""
+        new.pop("status", None)
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep what is not written this way."""
+        if not subresource:
+            keep(new, old, "spec")
+            return
+        before, after = old.get("status") or {}, new.get("status") or {}
+        if subresource == "approval":
+            status = dict(before)
+            keep(status, after, "conditions")
+        else:
+            status = dict(after)
+            conditions = self._with_decisions(
+                after.get("conditions") or [], before.get("conditions") or []
+            )
+            if conditions:
+                status["conditions"] = conditions
+        new["status"] = status
+
+    def _with_decisions(self, new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+        """Return the new conditions with the decisions of the old ones, each in its place."""
+        decided = {one.get("type"): one for one in old if one.get("type") in self._DECISIONS}
+        result = []
+        for one in new:
+            kind = one.get("type")
+            if kind not in self._DECISIONS:
+                result.append(one)
+            elif kind in decided:
+                result.append(decided.pop(kind))
+        return [*result, *decided.values()]
+
+
+class StatusAloneStrategy(Strategy):
+    """A kind whose ``/status`` changes no metadata: who reports need not be who may label.
+
+    ``pkg/registry/storage/volumeattachment/strategy.go``, ``metav1.ResetObjectMetaForStatus``.
+    """
+
+    kept_by_status = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+class DeviceClaimStrategy(StatusAloneStrategy):
+    """``pkg/registry/resource/resourceclaim/strategy.go``."""
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Drop drivers' reports of devices that are not allocated to the claim any more."""
+        status = new.get("status") or {}
+        if subresource != "status" or not status.get("devices"):
+            return
+        gone = devices.allocated(old.get("status") or {}) - devices.allocated(status)
+        if gone:
+            told = [one for one in status["devices"] if devices.identity(one) not in gone]
+            new["status"] = {**status, "devices": told}
+            if not told:
+                del new["status"]["devices"]
+
+
+class ServiceStrategy(Strategy):
+    """``pkg/registry/core/service/strategy.go``: a Service keeps the address that it got."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """No balancer has taken it up yet."""
+        new["status"] = {"loadBalancer": {}}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """A client that leaves the address out does not mean that it shall go.
+
+        What a balancer told goes where the Service is not for balancers any more.
+        """
+        if subresource:
+            return
+        spec = new["spec"] = addresses.keep_allocated(new.get("spec") or {}, old.get("spec") or {})
+        status = new.get("status") or {}
+        if (status.get("loadBalancer") or {}).get("ingress") and spec.get("type") != "LoadBalancer":
+            new["status"] = {**status, "loadBalancer": {}}
+
+
+class ServiceCidrStrategy(StatusAloneStrategy):
+    """``pkg/registry/networking/servicecidr/strategy.go``."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """The network that addresses are taken of is ready; no other one ever is."""
+        new.pop("status", None)
+        if (new.get("spec") or {}).get("cidrs") == [str(addresses.NETWORK)]:
+            ready = {
+                "type": "Ready", "status": "True", "reason": "", "message": "",
+                "lastTransitionTime": new["metadata"].get("creationTimestamp"),
+            }  # fmt: skip
+            new["status"] = {"conditions": [ready]}

@@ -1,0 +1,94 @@
+"""What an eviction takes from a pod's disruption budget, and when the budget refuses.
+
+Pure, over manifests of PodDisruptionBudgets; the caller locks the budget and stores what comes out.
+The status itself is kept by ``scheduling.controllers.budgets``. Rule:
+pkg/registry/core/pod/storage/eviction.go, v1.36.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import Forbidden, TooManyRequests
+from clusterstate.objects.values.meta import Manifest
+
+MAX_DISRUPTED_PODS: Final = 2000
+RETRY_AFTER_SECONDS: Final = 10
+_VIOLATES: Final = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+class BudgetRefuses(TooManyRequests):
+    """A disruption budget, as of ``revision``, does not let a pod go."""
+
+    def __init__(self, budget: Manifest, cause: str, **more: Any) -> None:
+        metadata = budget["metadata"]
+        self.namespace: str = metadata.get("namespace") or ""
+        self.name: str = metadata["name"]
+        self.revision = int(metadata.get("resourceVersion") or 0)
+        causes = [{"reason": "DisruptionBudget", "message": cause}]
+        super().__init__(_VIOLATES, {"causes": causes, **more})
+
+
+def is_exempt(budget: Manifest, *, ready: bool) -> bool:
+    """Return whether a pod may go without a charge: it is not ready, and the policy lets it."""
+    if ready:
+        return False
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired = status.get("desiredHealthy") or 0
+    return (status.get("currentHealthy") or 0) >= desired > 0
+
+
+def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:
+    """Return the budget with one allowed disruption less, and the pod among the disrupted ones.
+
+    Raises:
+        BudgetRefuses: no disruption is allowed now, or the budget was edited and its status does
+            not follow yet.
+        Forbidden: the status is broken.
+    """
+    name = budget["metadata"]["name"]
+    status = dict(budget.get("status") or {})
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        cause = f"The disruption budget {name} is still being processed by the server."
+        raise BudgetRefuses(budget, cause, retryAfterSeconds=RETRY_AFTER_SECONDS)
+    allowed = status.get("disruptionsAllowed") or 0
+    disrupted = dict(status.get("disruptedPods") or {})
+    if allowed < 0:
+        raise _forbidden(name, "pdb disruptions allowed is negative")
+    if len(disrupted) > MAX_DISRUPTED_PODS:
+        raise _forbidden(
+            name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        )
+    if not allowed:
+        failure = _sync_failure(status)
+        if failure is None:
+            needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+            cause = (
+                f"The disruption budget {name} needs {needed} healthy pods and has {healthy}"
+                " currently"
+            )
+        else:
+            cause = (
+                f"The disruption budget {name} does not allow evicting pods currently because it"
+                f" failed sync: {failure}"
+            )
+        raise BudgetRefuses(budget, cause)
+    disrupted[pod_name] = document.format_time(now)
+    return {
+        **budget,
+        "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted},
+    }
+
+
+def _sync_failure(status: Manifest) -> str | None:
+    """Return why the status could not be computed, ``None`` if it could."""
+    for one in status.get("conditions") or ():
+        if one.get("type") == "DisruptionAllowed" and one.get("reason") == "SyncFailed":
+            return str(one.get("message") or "")
+    return None
+
+
+def _forbidden(name: str, why: str) -> Forbidden:
+    return Forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {why}')

@@ -1,0 +1,76 @@
+"""Changes of a node as people ask for them: cordon, taints, labels, size.
+
+Manifest in, manifest out. A plan foretells what such a change would do, and an operation makes it:
+both ask here what the node becomes. Each function leaves alone what it does not name, and gives the
+same when it is applied to its own result. What a write brings along (a cordon's taint, the time of
+a taint) is added by ``objects.rules.node_taints.settle_taints``.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from clusterstate.objects.values.meta import Manifest
+
+
+def cordon(node: Manifest, *, closed: bool = True) -> Manifest:
+    """Return the node closed for new pods, or open again."""
+    spec = {key: value for key, value in _spec(node).items() if key != "unschedulable"}
+    return {**node, "spec": {**spec, "unschedulable": True} if closed else spec}
+
+
+def taint(node: Manifest, taints: Sequence[Mapping[str, Any]]) -> Manifest:
+    """Return the node with these taints; one of the same key and effect is replaced in its place.
+
+    A taint that is there with the same value keeps the time since which it counts.
+    """
+    found = [dict(one) for one in _spec(node).get("taints") or ()]
+    places = {_identity(one): place for place, one in enumerate(found)}
+    for wanted in taints:
+        place = places.get(_identity(wanted))
+        if place is None:
+            places[_identity(wanted)] = len(found)
+            found.append(dict(wanted))
+        elif (found[place].get("value") or "") != (wanted.get("value") or ""):
+            kept = {key: found[place][key] for key in ("timeAdded",) if key in found[place]}
+            found[place] = {**kept, **wanted}
+    return {**node, "spec": {**_spec(node), "taints": found}}
+
+
+def untaint(node: Manifest, taints: Sequence[Mapping[str, Any]]) -> Manifest:
+    """Return the node without the taints of these keys, and effects where they are given."""
+    kept = [
+        one
+        for one in _spec(node).get("taints") or ()
+        if not any(
+            one.get("key") == gone.get("key") and gone.get("effect") in (None, "", one["effect"])
+            for gone in taints
+        )
+    ]
+    spec = {key: value for key, value in _spec(node).items() if key != "taints"}
+    return {**node, "spec": {**spec, "taints": kept} if kept else spec}
+
+
+def label(node: Manifest, wanted: Mapping[str, str], gone: Collection[str] = ()) -> Manifest:
+    """Return the node with these labels, and without those that are ``gone``."""
+    metadata = node["metadata"]
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k not in gone}
+    return {**node, "metadata": {**metadata, "labels": {**labels, **wanted}}}
+
+
+def resize(node: Manifest, amounts: Mapping[str, str]) -> Manifest:
+    """Return the node with this much of these resources, to have and to give."""
+    status = node.get("status") or {}
+    sized = {
+        key: {**(status.get(key) or {}), **amounts}
+        for key in ("capacity", "allocatable")
+        if key == "capacity" or status.get(key)
+    }
+    return {**node, "status": {**status, **sized}}
+
+
+def _spec(node: Manifest) -> dict[str, Any]:
+    return node.get("spec") or {}
+
+
+def _identity(one: Mapping[str, Any]) -> tuple[Any, Any]:
+    return one.get("key"), one.get("effect")

@@ -1,0 +1,290 @@
+"""Resizes of pods in place: what a pod asks for, what its node has set aside for it, what is left.
+
+The spec says what a pod asks for. What its node has set aside, the *allocation*, stands in the
+status of its containers where the two differ, as the agents of nodes report it. Where a node has no
+agent, the service decides and writes the same fields: ``verdict`` says whether a resize fits,
+``hold`` keeps the allocation of a pod whose resize does not, and ``carry_out`` makes what is asked
+for the allocation. Pure.
+
+Rules: pkg/kubelet/allocation/allocation_manager.go (``handlePodResourcesResize``,
+``sortPendingResizes``) and ``generalFilter`` of pkg/kubelet/lifecycle/predicate.go, v1.36.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.rules import resources, scheduling_class
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import QuantityError
+
+PENDING: Final = "PodResizePending"
+IN_PROGRESS: Final = "PodResizeInProgress"
+DEFERRED: Final = "Deferred"
+INFEASIBLE: Final = "Infeasible"
+_MUTABLE: Final = (resources.CPU, resources.MEMORY)
+_LISTS: Final = (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses"))
+
+Amounts = Mapping[str, int]
+"""CPU in thousandths and memory in bytes, by the name of the resource."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why a node cannot carry out a resize: ``Deferred`` or ``Infeasible``, and what it lacks."""
+
+    reason: str
+    message: str
+
+
+def amounts(pod: Manifest) -> dict[str, int]:
+    """Return what a pod's spec asks for, in the units that the scheduler counts."""
+    spec = {"spec": pod.get("spec") or {}}
+    return resources.pod_request_ints(msgspec.convert(spec, Pod))
+
+
+def counted(pod: Manifest) -> dict[str, int]:
+    """Return what a pod counts for on its node: while it is resized, the most of all amounts.
+
+    A status whose amounts cannot be read says nothing, as in its scheduling class.
+    """
+    if not _is_readable(pod):
+        return amounts(pod)
+    return resources.pod_request_ints(msgspec.convert(pod, Pod))
+
+
+def _is_readable(pod: Manifest) -> bool:
+    """Return whether all amounts that a status tells can be read; agents may write anything."""
+    try:
+        told = msgspec.convert({"status": pod.get("status") or {}}, Pod).status
+        containers = (*told.container_statuses, *told.init_container_statuses)
+        allocated_ = [told.allocated_resources, *(one.allocated_resources for one in containers)]
+        actual = [told.resources, *(one.resources for one in containers)]
+        for one in filter(None, actual):
+            allocated_ += [one.requests, one.limits]
+        for amounts_ in allocated_:
+            resources.parse_resources(amounts_)
+    except (msgspec.ValidationError, QuantityError):
+        return False
+    return True
+
+
+def allocated(pod: Manifest) -> Manifest:
+    """Return a pod as its node has set resources aside for it: with the allocation as its spec.
+
+    What the status does not tell, or not so that it can be read, is as the spec says.
+    """
+    spec, status = dict(pod.get("spec") or {}), pod.get("status") or {}
+    if not _is_readable(pod):
+        return pod
+    for asking, telling in _LISTS:
+        told = {one.get("name"): one for one in status.get(telling) or ()}
+        if told and spec.get(asking):
+            spec[asking] = [_allocated(one, told.get(one.get("name"))) for one in spec[asking]]
+    whole = spec.get("resources")
+    if whole and (status.get("allocatedResources") or status.get("resources")):
+        spec["resources"] = _without(_merged(whole, status), _overhead(spec))
+    return {**pod, "spec": spec}
+
+
+def _overhead(spec: Manifest) -> resources.ResourceList:
+    """Return what a pod's runtime takes besides its containers, exact."""
+    return resources.parse_resources(spec.get("overhead") or {})
+
+
+def _allocated(container: Manifest, told: Manifest | None) -> Manifest:
+    if not told or not (told.get("allocatedResources") or told.get("resources")):
+        return container
+    return {**container, "resources": _merged(container.get("resources") or {}, told)}
+
+
+def _merged(stated: Manifest, told: Manifest) -> Manifest:
+    """Return resources as a status tells them: the promised requests, the limits that are had."""
+    actual = told.get("resources") or {}
+    promised = told.get("allocatedResources") or actual.get("requests") or {}
+    found = dict(stated)
+    for part, amounts_ in (("requests", promised), ("limits", actual.get("limits") or {})):
+        if amounts_:
+            found[part] = {**(stated.get(part) or {}), **amounts_}
+    return found
+
+
+def _without(whole: Manifest, overhead: resources.ResourceList) -> Manifest:
+    """Return pod-level resources less the overhead, which what a status tells of them includes."""
+    if not overhead:
+        return whole
+    requests = {
+        name: str(resources.less(amount, overhead.get(name)))
+        for name, amount in resources.parse_resources(whole.get("requests") or {}).items()
+    }
+    return {**whole, "requests": requests}
+
+
+def differs(new: Manifest, old: Manifest) -> bool:
+    """Return whether two specs of a pod ask for different resources."""
+    return _stated(new) != _stated(old)
+
+
+def _stated(spec: Manifest) -> tuple[Any, ...]:
+    lists = [[one.get("resources") for one in spec.get(asking) or ()] for asking, _ in _LISTS]
+    return spec.get("resources"), *lists
+
+
+def grows(new: Manifest, old: Manifest) -> bool:
+    """Return whether a pod counts for more of anything on its node than it did before."""
+    if not _may_count_otherwise(new, old):
+        return False
+    after, before = counted(new), counted(old)
+    return any(amount > before.get(name, 0) for name, amount in after.items())
+
+
+def _may_count_otherwise(new: Manifest, old: Manifest) -> bool:
+    spec, former = new.get("spec") or {}, old.get("spec") or {}
+    if spec is not former and differs(spec, former):
+        return True
+    told, before = (
+        scheduling_class.held(one.get("spec") or {}, one.get("status") or {}) for one in (new, old)
+    )
+    return told != before
+
+
+def verdict(wanted: Amounts, has: Amounts, others: Amounts, offered: Amounts) -> Verdict | None:
+    """Return why a node cannot set aside what a pod wants, ``None`` if it can.
+
+    Args:
+        wanted: what the pod asks for.
+        has: what is set aside for it; what it asks for no more of is no question.
+        others: what is set aside for all other pods of the node.
+        offered: what the node can give away.
+    """
+    more = [name for name in _MUTABLE if wanted.get(name, 0) > has.get(name, 0)]
+    for name in more:
+        if wanted[name] > offered.get(name, 0):
+            said = (
+                f"Node didn't have enough capacity: {name}, requested: {wanted[name]},"
+                f" capacity: {offered.get(name, 0)}"
+            )
+            return Verdict(INFEASIBLE, said)
+    for name in more:
+        used = others.get(name, 0)
+        if wanted[name] + used > offered.get(name, 0):
+            said = (
+                f"Node didn't have enough resource: {name}, requested: {wanted[name]},"
+                f" used: {used}, capacity: {offered.get(name, 0)}"
+            )
+            return Verdict(DEFERRED, said)
+    return None
+
+
+def carry_out(pod: Manifest, generation: int) -> Manifest:
+    """Return a pod whose node has set aside what the spec asks for."""
+    spec, status = pod.get("spec") or {}, dict(pod.get("status") or {})
+    for asking, telling in _LISTS:
+        if status.get(telling):
+            asked = {one.get("name"): one.get("resources") or {} for one in spec.get(asking) or ()}
+            status[telling] = [_renewed(one, asked.get(one.get("name"))) for one in status[telling]]
+    if status.get("allocatedResources") or status.get("resources"):
+        status |= _whole(pod)
+    status["conditions"] = [
+        one
+        for one in status.get("conditions") or ()
+        if one.get("type") not in (PENDING, IN_PROGRESS)
+    ]
+    if not status["conditions"]:
+        del status["conditions"]
+    return {**pod, "status": {**status, "observedGeneration": generation}}
+
+
+def _renewed(told: Manifest, asked: Manifest | None) -> Manifest:
+    if asked is None or not (told.get("allocatedResources") or told.get("resources")):
+        return told
+    return {**told, **told_of(asked)}
+
+
+def told_of(stated: Manifest) -> Manifest:
+    """Return how the status of a container tells of resources that it has."""
+    actual = {part: stated[part] for part in ("requests", "limits") if stated.get(part)}
+    return {"allocatedResources": dict(stated.get("requests") or {}), "resources": actual}
+
+
+def _whole(pod: Manifest) -> Manifest:
+    """Return how a status tells of the resources of a pod as a whole, with its overhead."""
+    read = msgspec.convert({"spec": pod.get("spec") or {}}, Pod)
+    requests = {name: str(amount) for name, amount in resources.pod_requests(read).items()}
+    limits = {name: str(amount) for name, amount in resources.pod_limits(read).items()}
+    actual = {part: each for part, each in (("requests", requests), ("limits", limits)) if each}
+    return {"allocatedResources": requests, "resources": actual}
+
+
+def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) -> Manifest:
+    """Return a pod whose resize waits: with the condition, and with what is set aside meanwhile.
+
+    ``had`` is the pod with its allocation as its spec (``allocated``). ``now`` is the time of the
+    condition, if the pod had none.
+    """
+    status = dict(new.get("status") or {})
+    for asking, telling in _LISTS:
+        containers = (had.get("spec") or {}).get(asking) or ()
+        if containers:
+            told = {one.get("name"): one for one in status.get(telling) or ()}
+            status[telling] = [
+                {**(told.get(one.get("name")) or _unheard_of(one)),
+                 **told_of(one.get("resources") or {})}
+                for one in containers
+            ]  # fmt: skip
+    if (had.get("spec") or {}).get("resources"):
+        status |= _whole(had)
+    listed = [one for one in status.get("conditions") or () if one.get("type") != IN_PROGRESS]
+    before: Manifest = next((one for one in listed if one.get("type") == PENDING), {})
+    condition = {
+        "type": PENDING,
+        "status": "True",
+        "reason": why.reason,
+        "message": why.message,
+        "lastTransitionTime": before.get("lastTransitionTime") or now,
+        "observedGeneration": generation,
+    }
+    # In its place, so that who says the same again changes nothing.
+    conditions = [condition if one is before else one for one in listed]
+    status["conditions"] = conditions if before else [*conditions, condition]
+    status["observedGeneration"] = generation
+    return {**new, "status": status}
+
+
+def _unheard_of(container: Manifest) -> Manifest:
+    """Return the status of a container of which no agent told anything."""
+    return {
+        "name": container.get("name", ""),
+        "image": container.get("image", ""),
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": {}},
+    }
+
+
+def waits(pod: Manifest) -> bool:
+    """Return whether a pod's status says that a resize of it waits."""
+    return bool(told_reason(pod)[0])
+
+
+def told_reason(pod: Manifest) -> tuple[str, str]:
+    """Return why a resize waits, and the message, as the status says; empty if it does not."""
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == PENDING:
+            return one.get("reason") or "", one.get("message") or ""
+    return "", ""
+
+
+def turn(pod: Manifest, since: str) -> tuple[Any, ...]:
+    """Return the place of a waiting resize among others, the least first.
+
+    Those that ask for no more than they have come first, then by priority, Guaranteed pods before
+    others, and by how long they wait; ``since`` is when that began.
+    """
+    asked, has = amounts(pod), amounts(allocated(pod))
+    more = any(asked.get(name, 0) > has.get(name, 0) for name in _MUTABLE)
+    priority = (pod.get("spec") or {}).get("priority") or 0
+    guaranteed = (pod.get("status") or {}).get("qosClass") == "Guaranteed"
+    return more, -priority, not guaranteed, since

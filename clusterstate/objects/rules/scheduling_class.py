@@ -1,0 +1,227 @@
+"""Scheduling classes: everything in a pod that can influence where it goes, and nothing else.
+
+Pods made from one template differ in name, uid, times and status; none of these matter to a
+scheduling decision. ``reduce`` keeps what does, as a smaller manifest of the same shape, so that
+the engine decodes it with the ordinary ``Pod`` lens and computes masks and scores once per class.
+Two pods with the same digest are interchangeable for scheduling. Where a pod is bound is not part
+of the class. What it holds while it is resized is, as long as that differs from what it asks for:
+the node has to bear the larger of the two (component-helpers ``resource/helpers.go``, v1.36).
+"""
+
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.rules import resources
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.quantity import QuantityError
+
+DIGEST_SIZE: Final = 16
+
+ANNOTATIONS: Final = "scheduling.stowage.dev/"
+"""How annotations begin that plugins may decide by (R27). Others say nothing to scheduling: tools
+write them into every pod, and each value would make a class of its own."""
+
+_SPEC_FIELDS: Final = (
+    "schedulerName",
+    "priority",
+    "preemptionPolicy",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
+    "overhead",
+    "resources",
+    "hostNetwork",
+    "schedulingGates",
+)
+_VOLUME_FIELDS: Final = {
+    "image": ("reference",),
+    "persistentVolumeClaim": ("claimName",),
+    "ephemeral": (),
+    "csi": ("driver",),
+    "awsElasticBlockStore": ("volumeID", "readOnly"),
+    "gcePersistentDisk": ("pdName", "readOnly"),
+    "azureDisk": ("diskURI",),
+    "azureFile": ("secretName", "shareName"),
+    "cinder": ("volumeID",),
+    "vsphereVolume": ("volumePath",),
+    "portworxVolume": ("volumeID",),
+    "iscsi": ("iqn", "readOnly"),
+    "rbd": ("monitors", "image", "pool", "readOnly"),
+}
+"""Sources of volumes, and what scheduling looks at of each."""
+_PORT_FIELDS: Final = ("hostIP", "hostPort", "protocol")
+_OWNER_FIELDS: Final = ("apiVersion", "kind", "name")
+_CONTAINERS: Final = (
+    ("containers", "containerStatuses"),
+    ("initContainers", "initContainerStatuses"),
+)
+_RESIZED: Final = frozenset({resources.CPU, resources.MEMORY})
+_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+
+
+def reduce(manifest: Manifest) -> Manifest:
+    """Return a smaller Pod manifest with everything that influences scheduling.
+
+    Absent and empty values of whole fields are the same; inside affinity and spread constraints
+    nothing is touched, because an empty selector and none differ in meaning.
+    """
+    metadata: Manifest = manifest.get("metadata") or {}
+    spec: Manifest = manifest.get("spec") or {}
+    kept_metadata: Manifest = {"namespace": metadata.get("namespace") or "default"}
+    if labels := metadata.get("labels"):
+        kept_metadata["labels"] = labels
+    if annotations := {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key.startswith(ANNOTATIONS)
+    }:
+        kept_metadata["annotations"] = annotations
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            named = {field: owner.get(field, "") for field in _OWNER_FIELDS}
+            kept_metadata["ownerReferences"] = [{**named, "controller": True}]
+            break
+    kept_spec: Manifest = {}
+    for field in _SPEC_FIELDS:
+        value = spec.get(field)
+        if value or (value == 0 and field == "priority"):
+            kept_spec[field] = value
+    for field in ("containers", "initContainers"):
+        if containers := spec.get(field):
+            kept_spec[field] = [_reduce_container(container) for container in containers]
+    if volumes := [one for one in map(_reduce_volume, spec.get("volumes") or ()) if one]:
+        kept_spec["volumes"] = volumes
+        if any("ephemeral" in volume for volume in volumes):
+            # Such a claim is named after its pod, and must be its own.
+            kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
+    kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
+    if status := manifest.get("status"):
+        amounts = held(spec, status)
+        if amounts:
+            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": amounts}
+            if _counts_otherwise(kept, resized):
+                return resized
+    return kept
+
+
+def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
+    """Return the spec with its containers' names, by which their statuses are found."""
+    named = {
+        field: [
+            {**kept, "name": container.get("name", "")}
+            for kept, container in zip(kept_spec[field], spec[field], strict=True)
+        ]
+        for field, _ in _CONTAINERS
+        if field in kept_spec
+    }
+    return {**kept_spec, **named}
+
+
+def held(spec: Manifest, status: Manifest) -> Manifest:
+    """Return what a status says of amounts that the spec does not, empty if there is nothing.
+
+    Agents repeat for each container what it asks for; that says nothing.
+    """
+    infeasible = _is_infeasible(status)
+    kept: Manifest = {}
+    for asking, telling in _CONTAINERS:
+        if told := status.get(telling):
+            asked = {
+                one.get("name"): _requests(one.get("resources")) for one in spec.get(asking) or ()
+            }
+            holding = (
+                {"name": one["name"], **amounts}
+                for one in told
+                if one.get("name") in asked
+                and (amounts := _amounts(one, asked[one["name"]], infeasible=infeasible))
+            )
+            if differing := list(holding):
+                kept[telling] = differing
+    if whole := _requests(spec.get("resources")):
+        kept |= _amounts(status, whole, infeasible=infeasible)
+    if infeasible:
+        kept["conditions"] = [{"type": _PENDING, "status": "True", "reason": _INFEASIBLE}]
+    return kept
+
+
+def _is_infeasible(status: Manifest) -> bool:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == _PENDING:
+            return bool(condition.get("reason") == _INFEASIBLE)
+    return False
+
+
+def _requests(stated: Manifest | None) -> Manifest:
+    return (stated or {}).get("requests") or {}
+
+
+def _amounts(told: Manifest, asked: Manifest, *, infeasible: bool) -> Manifest:
+    """Return what was promised and what is had, of the resources that are asked for or resized."""
+    allocated, actual = told.get("allocatedResources") or {}, _requests(told.get("resources"))
+    if allocated in ({}, asked) and actual in ({}, asked) and not infeasible:
+        return {}
+    kept: Manifest = {}
+    if allocated := _known(allocated, asked):
+        kept["allocatedResources"] = allocated
+    if actual := _known(actual, asked):
+        kept["resources"] = {"requests": actual}
+    return kept
+
+
+def _known(amounts: Manifest, asked: Manifest) -> Manifest:
+    return {name: amount for name, amount in amounts.items() if name in asked or name in _RESIZED}
+
+
+def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
+    """Return whether two manifests of a pod come to different requests."""
+    try:
+        before, after = (
+            resources.pod_request_ints(msgspec.convert(one, Pod)) for one in (plain, resized)
+        )
+    except (msgspec.ValidationError, QuantityError):
+        return False
+    return before != after
+
+
+def _reduce_volume(volume: Manifest) -> Manifest:
+    """Return what scheduling looks at of a volume, empty for nothing."""
+    for field, members in _VOLUME_FIELDS.items():
+        if (source := volume.get(field)) is not None:
+            kept = {name: source[name] for name in members if source.get(name)}
+            if field == "ephemeral":
+                return {"name": volume.get("name", ""), field: kept}
+            return {field: kept}
+    return {}
+
+
+def _reduce_container(container: Manifest) -> Manifest:
+    kept: Manifest = {}
+    if image := container.get("image"):
+        kept["image"] = image
+    if stated := container.get("resources"):
+        amounts = {field: stated[field] for field in ("requests", "limits") if stated.get(field)}
+        if amounts:
+            kept["resources"] = amounts
+    if ports := container.get("ports"):
+        used: list[dict[str, Any]] = [
+            {field: port[field] for field in _PORT_FIELDS if port.get(field)}
+            for port in ports
+            if port.get("hostPort")
+        ]
+        if used:
+            kept["ports"] = used
+    if container.get("restartPolicy"):
+        kept["restartPolicy"] = container["restartPolicy"]
+    return kept
+
+
+def encode(manifest: Manifest) -> tuple[bytes, str]:
+    """Return (digest of 16 bytes, the reduced manifest as canonical JSON) of a pod."""
+    text = _encoder.encode(reduce(manifest))
+    return blake2b(text, digest_size=DIGEST_SIZE).digest(), text.decode()

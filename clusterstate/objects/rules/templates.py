@@ -1,0 +1,33 @@
+"""Which templates of pods are equal.
+
+Those that the service stored in an earlier version have no default that came since, amounts as they
+were sent, and fields that pods do not have. A template that is called another one costs all pods of
+its owner.
+"""
+
+from clusterstate.objects.registry import quantity_places, schema, wire_types
+from clusterstate.objects.values.meta import Manifest
+
+
+def same_template(one: Manifest, other: Manifest) -> bool:
+    """Return whether two templates ask for the same pods, however they are written.
+
+    Rule: ``equality.Semantic``, apimachinery ``api/equality/semantic.go``, v1.36.
+    """
+    return one == other or _meant(one) == _meant(other)
+
+
+def _meant(template: Manifest) -> Manifest:
+    meant = quantity_places.of_template(template)
+    schema.drop_unknown_of(meant, wire_types.PodTemplateSpec)
+    name_account(meant.get("spec") or {})
+    return meant
+
+
+def name_account(spec: Manifest) -> None:
+    """Say the service account of a pod spec under its name of today and the one before, in place.
+
+    Rule: pkg/apis/core/v1/conversion.go, v1.36.
+    """
+    if name := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = name

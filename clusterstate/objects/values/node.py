@@ -1,0 +1,62 @@
+"""Nodes and taints as lenses over their manifests."""
+
+import msgspec
+
+from clusterstate.objects.values.meta import ObjectMeta, prepare
+
+QuantityText = str | int | float
+"""A resource quantity as it stands in a manifest: ``"500m"``, ``"1Gi"``, ``2``."""
+
+
+class Taint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of ``spec.taints``. ``time_added`` is RFC 3339 text, set on write for NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the node's owner asks for."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class ContainerImage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An image present on a node, with all its names; ``size_bytes`` in bytes."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of ``status.conditions``."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the node's agent reports. ``allocatable`` is what the scheduler may hand out."""
+
+    capacity: dict[str, QuantityText] = {}
+    allocatable: dict[str, QuantityText] = {}
+    images: tuple[ContainerImage, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node, as far as decisions look at it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+prepare(Node)

@@ -1,0 +1,74 @@
+"""Workloads, namespaces and disruption budgets as lenses: only what placing a pod looks at.
+
+Services and controllers select the pods that default topology spreading counts together
+(plugins/helper/spread.go); budgets say which pods preemption should spare.
+"""
+
+import msgspec
+
+from clusterstate.objects.values.meta import ObjectMeta, prepare
+from clusterstate.objects.values.pod import LabelSelector
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A namespace; inter-pod affinity selects namespaces by label."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class MapSelectorSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A selector of exact labels; empty selects nothing."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A service and the labels of its pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MapSelectorSpec = MapSelectorSpec()
+
+
+class ReplicationController(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A replication controller and the labels of its pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MapSelectorSpec = MapSelectorSpec()
+
+
+class LabelSelectorSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A label selector; absent selects nothing."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A replica set and the selector of its pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LabelSelectorSpec = LabelSelectorSpec()
+
+
+class StatefulSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A stateful set and the selector of its pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LabelSelectorSpec = LabelSelectorSpec()
+
+
+class PodDisruptionBudgetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods may go now; ``disrupted_pods`` (name to time) are going and counted already."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] = {}
+
+
+class PodDisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A budget, the selector of its pods and what it allows."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LabelSelectorSpec = LabelSelectorSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+prepare(Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget)

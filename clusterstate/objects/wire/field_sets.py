@@ -1,0 +1,368 @@
+"""Field sets: which fields of an object a manager owns, in the format FieldsV1.
+
+A *field set* is a set of paths, a path a tuple of FieldsV1 elements: ``f:NAME`` a member,
+``k:{...}`` an item of a keyed list, ``v:...`` a value of a set, ``.`` the item itself. Lists have
+keys as in Kubernetes' structured merge (``x-kubernetes-list-map-keys``, v1.36).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.registry import inspected, wire_types
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.meta import Manifest
+
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+encode: Final = msgspec.json.Encoder(order="sorted").encode
+_decode: Final = msgspec.json.decode
+
+# Where the keys of a server-side apply differ from those of a strategic merge patch.
+_KEYS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("Container", "ports"): ("containerPort", "protocol"),
+    ("EphemeralContainer", "ports"): ("containerPort", "protocol"),
+    ("PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
+    ("ServiceSpec", "ports"): ("port", "protocol"),
+}
+_KEY_DEFAULTS: Final = {"protocol": "TCP"}
+SERVER_FIELDS: Final = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    }
+)
+"""Fields of ``metadata`` that have no owner."""
+
+ITEM: Final = "."
+_ELEMENTS: Final = ("f:", "k:", "v:", "i:")
+_ABSENT: Final = object()
+
+
+class _List(msgspec.Struct, frozen=True):
+    """How a list merges: by ``keys``, as a set when there are none.
+
+    ``item`` is the struct of its items, ``None`` where each is a whole.
+    """
+
+    keys: tuple[str, ...]
+    item: type | None
+
+
+@cache
+def _members(struct: type) -> Mapping[str, "type | _List | None"]:
+    """Return for each field of a wire type: a struct, how its list merges, or None for a whole.
+
+    Wholes are also the structs and maps that Kubernetes sets as one (``x-kubernetes-map-type``).
+    """
+    rules = wire_types.PATCH.get(struct.__name__, {})
+    found: dict[str, type | _List | None] = {}
+    for field in inspected.of_struct(struct).fields:
+        name = field.encode_name
+        key, strategy = rules.get(name, ("", ""))
+        types = (
+            field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else [field.type]
+        )
+        inner: type | _List | None = None
+        for candidate in types:
+            here = f"{struct.__name__}.{name}"
+            if here in wire_types.ATOMIC:
+                continue
+            if isinstance(candidate, msgspec.inspect.StructType):
+                is_whole = candidate.cls.__name__ in wire_types.ATOMIC
+                inner = None if is_whole and here not in wire_types.GRANULAR else candidate.cls
+            elif isinstance(candidate, msgspec.inspect.DictType):
+                inner = dict
+            elif isinstance(candidate, msgspec.inspect.ListType) and "merge" in strategy:
+                item = candidate.item_type
+                keys = _KEYS.get((struct.__name__, name), (key,) if key else ())
+                merges = (
+                    isinstance(item, msgspec.inspect.StructType)
+                    and item.cls.__name__ not in wire_types.ATOMIC
+                )
+                inner = _List(keys, item.cls if merges else None)  # type: ignore[attr-defined]
+        found[name] = inner
+    return found
+
+
+def _shape(struct: "type | _List | None", name: str) -> "type | _List | None":
+    """Return the shape of a member; members of free maps are wholes."""
+    if struct is None or struct is dict or isinstance(struct, _List):
+        return None
+    return _members(struct).get(name)
+
+
+def _item_element(item: Any, keys: tuple[str, ...]) -> str:
+    """Return the element of a list item: its keys, with their defaults."""
+    values = {
+        key: item.get(key, _KEY_DEFAULTS.get(key))
+        for key in keys
+        if item.get(key, _KEY_DEFAULTS.get(key)) is not None
+    }
+    return "k:" + encode(values).decode()
+
+
+def leaves(manifest: Manifest, kind: Kind, subresource: str = "") -> dict[Path, Any]:
+    """Return the fields that a manifest states, with their values; of items themselves, None.
+
+    The status belongs to the subresource ``status``, everything else to the object itself.
+    """
+    shape: type = kind.wire_type
+    found: dict[Path, Any] = {}
+    for name, whole in manifest.items():
+        if name in ("apiVersion", "kind") or (name == "status" and subresource != "status"):
+            continue
+        value = whole
+        if name == "metadata":
+            value = {k: v for k, v in whole.items() if k not in SERVER_FIELDS}
+            if not value:
+                continue
+        found.update(_leaves(value, _shape(shape, name), (f"f:{name}",)))
+    return found
+
+
+def fields_of(manifest: Manifest, kind: Kind, subresource: str = "") -> FieldSet:
+    """Return the fields that a manifest states."""
+    return frozenset(leaves(manifest, kind, subresource))
+
+
+def _leaves(value: Any, shape: "type | _List | None", path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(shape, _List) and isinstance(value, list) and value:
+        for item in value:
+            if not shape.keys:
+                yield (*path, "v:" + encode(item).decode()), item
+            elif isinstance(item, dict):
+                here = (*path, _item_element(item, shape.keys))
+                if shape.item is None:
+                    yield here, item
+                    continue
+                yield (*here, ITEM), None
+                for name, child in item.items():
+                    yield from _leaves(child, _shape(shape.item, name), (*here, f"f:{name}"))
+        return
+    if shape is not None and not isinstance(shape, _List) and isinstance(value, dict) and value:
+        for name, child in value.items():
+            yield from _leaves(child, _shape(shape, name), (*path, f"f:{name}"))
+        return
+    yield path, value
+
+
+def changed_fields(
+    old: Manifest, new: Manifest, kind: Kind, subresource: str = ""
+) -> tuple[FieldSet, FieldSet]:
+    """Return the fields that a write sets, added or with another value, and those it removes."""
+    before, after = leaves(old, kind, subresource), leaves(new, kind, subresource)
+    written = [path for path, value in after.items() if before.get(path, _ABSENT) != value]
+    return frozenset(written), frozenset(before.keys() - after.keys())
+
+
+def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return a field set as FieldsV1."""
+    tree: dict[str, Any] = {}
+    for path in sorted(paths):
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+    return tree
+
+
+def fitted(fields: FieldSet, kind: Kind) -> FieldSet:
+    """Return a field set as the kind has its fields: a path ends where a whole does.
+
+    Sets of former versions went into what is a whole today, such as label selectors.
+    """
+    return frozenset(path[: _whole_in(path, kind.wire_type)] for path in fields)
+
+
+def _whole_in(path: Path, struct: type) -> int | None:
+    """Return how many elements of a path name a whole; ``None`` if it ends at what merges."""
+    shape: type | _List | None = struct
+    for index, element in enumerate(path):
+        if isinstance(shape, _List):
+            if not element.startswith("k:"):
+                return None
+            shape = shape.item
+        elif element.startswith("f:"):
+            shape = _shape(shape, element[2:])
+        else:
+            return None
+        if shape is None:
+            return index + 1
+    return None
+
+
+def is_fields_v1(tree: object) -> bool:
+    """Return whether this is a FieldsV1: objects in objects, whose members are elements of paths.
+
+    Rule: structured-merge-diff ``fieldpath/serialize.go`` and ``serialize-pe.go``.
+    """
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            return False
+        for element, child in node.items():
+            if element != ITEM and element[:2] not in _ELEMENTS:
+                return False
+            waiting.append(child)
+    return True
+
+
+def from_fields_v1(tree: Any) -> FieldSet:
+    """Return the field set of a FieldsV1; what is not in that format counts as nothing."""
+
+    def walk(node: Any, path: Path) -> Iterator[Path]:
+        if not isinstance(node, dict) or not node:
+            if path:
+                yield path
+            return
+        for element, child in node.items():
+            if element == ITEM and path:
+                yield (*path, ITEM)
+            else:
+                yield from walk(child, (*path, element))
+
+    return frozenset(walk(tree, ())) if isinstance(tree, dict) else frozenset()
+
+
+def _said(text: str) -> Any:
+    """Return the JSON value in an element, None for what a client wrote that is none."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _find(value: Any, element: str) -> Any:
+    """Return the child that an element names, None when it is not there."""
+    kind, _, rest = element.partition(":")
+    if kind == "f":
+        return value.get(rest) if isinstance(value, dict) else None
+    if kind not in ("k", "v") or not isinstance(value, list):
+        return None
+    wanted = _said(rest)
+    if kind == "v":
+        return wanted if wanted in value else None
+    if not isinstance(wanted, dict):
+        return None
+    for item in value:
+        if isinstance(item, dict) and all(
+            item.get(key, _KEY_DEFAULTS.get(key)) == text for key, text in wanted.items()
+        ):
+            return item
+    return None
+
+
+def value_at(manifest: Manifest, path: Path) -> Any:
+    """Return the value of a field, None when it is not there."""
+    value: Any = manifest
+    for element in path:
+        if element == ITEM or value is None:
+            break
+        value = _find(value, element)
+    return value
+
+
+def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet, kind: Kind) -> None:
+    """Remove fields, in place, and what is left empty above them.
+
+    An item of a list goes as a whole, unless a manager owns a field in it that is in ``kept``; then
+    its keys stay, too. What was stated as an empty object stays if it has content of others now.
+    """
+    for path in sorted(paths, key=len):
+        if path[-1] == ITEM:
+            item = path[:-1]
+            if not any(one[: len(item)] == item for one in kept):
+                _remove(manifest, item)
+    for path in paths:
+        if path[-1] == ITEM or _is_key(path):
+            continue
+        value = value_at(manifest, path)
+        if not (isinstance(value, dict) and value) or _whole_in(path, kind.wire_type):
+            _remove(manifest, path)
+
+
+def _is_key(path: Path) -> bool:
+    """Return whether a field is one of the keys of its item."""
+    if len(path) < 2 or not path[-2].startswith("k:"):
+        return False
+    keys = _said(path[-2].removeprefix("k:"))
+    return isinstance(keys, dict) and path[-1].removeprefix("f:") in keys
+
+
+def _remove(manifest: Manifest, elements: Path) -> None:
+    """Remove what a path names, and parents that are left empty."""
+    trail: list[Any] = [manifest]
+    for element in elements[:-1]:
+        child = _find(trail[-1], element)
+        if child is None:
+            return
+        trail.append(child)
+    for depth in range(len(elements) - 1, -1, -1):
+        parent, element = trail[depth], elements[depth]
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            if isinstance(parent, dict):
+                parent.pop(rest, None)
+        elif isinstance(parent, list):
+            found = _find(parent, element)
+            if found is not None:
+                parent.remove(found)
+        if parent or depth <= 1:
+            return
+
+
+def merge(live: Manifest, said: Manifest, kind: Kind) -> Manifest:
+    """Return ``live`` with what a manager says, lists merged by their keys."""
+    merged: Manifest = _merge(live, said, kind.wire_type)
+    return merged
+
+
+def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
+    if isinstance(shape, _List) and isinstance(live, list) and isinstance(said, list):
+        merged = list(live)
+        for item in said:
+            if not shape.keys:
+                if item not in merged:
+                    merged.append(item)
+                continue
+            known = _find(merged, _item_element(item, shape.keys))
+            if known is None:
+                merged.append(item)
+            else:
+                merged[merged.index(known)] = _merge(known, item, shape.item)
+        return merged
+    mergeable = shape is not None and not isinstance(shape, _List)
+    if mergeable and isinstance(live, dict) and isinstance(said, dict):
+        result = dict(live)
+        for name, value in said.items():
+            result[name] = _merge(live[name], value, _shape(shape, name)) if name in live else value
+        return result
+    return said
+
+
+def shown(path: Path) -> str:
+    """Return a path as messages write it: ``.spec.containers[name="c"].image``."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            keys = _said(rest) or {}
+            joined = ",".join(f"{key}={encode(value).decode()}" for key, value in keys.items())
+            text += f"[{joined}]"
+        elif kind == "v":
+            text += f"[={rest}]"
+    return text

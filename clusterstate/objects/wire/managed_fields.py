@@ -1,0 +1,351 @@
+"""Who wrote which field: ``metadata.managedFields``, and server-side apply, which relies on it.
+
+Each entry names a manager, how it writes (``Apply``, or ``Update`` for all other writes) and the
+fields it owns. An update takes the fields that it changes away from their owners. Applying again
+removes what the manager no longer says, unless another manager owns it too; a field that another
+manager owns with another value is a conflict unless forced. So an apply respects what others wrote.
+
+Where no client applies, no client asks for field owners. Of kinds of which thousands are created in
+a second (``Kind.names_creators`` is false) entries begin with the first apply: all that is there by
+then belongs to the manager ``before-first-apply``, as in Kubernetes for objects that it did not
+track from their creation. A status has entries from its first apply on. What the service's own
+controllers write, they write on behalf of the field's owner.
+
+Rules: apimachinery ``pkg/util/managedfields``, v1.36.
+"""
+
+import copy
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import Conflict
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire.field_sets import (
+    ITEM,
+    SERVER_FIELDS,
+    FieldSet,
+    Path,
+    changed_fields,
+    fields_of,
+    fitted,
+    from_fields_v1,
+    is_fields_v1,
+    merge,
+    remove,
+    shown,
+    to_fields_v1,
+    value_at,
+)
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+MAX_UPDATERS: Final = 10
+"""Entries of updates that are kept apart; older ones become one, called ``ANCIENT``."""
+ANCIENT: Final = "ancient-changes"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+Entry = dict[str, Any]
+
+
+class Manager(msgspec.Struct, frozen=True):
+    """Who writes: a client's name for itself, and the subresource that it writes through."""
+
+    name: str
+    subresource: str = ""
+
+
+def _same(entry: Entry, manager: Manager, operation: str) -> bool:
+    return (
+        entry.get("manager") == manager.name
+        and entry.get("operation") == operation
+        and (entry.get("subresource") or "") == manager.subresource
+    )
+
+
+def _entry(manager: Manager, operation: str, kind: Kind, fields: FieldSet, now: datetime) -> Entry:
+    entry = {
+        "manager": manager.name,
+        "operation": operation,
+        "apiVersion": kind.api_version,
+        "time": format_time(now),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": to_fields_v1(fields),
+    }
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return entry
+
+
+def _fields(entry: Entry, kind: Kind) -> FieldSet:
+    """Return what an entry owns."""
+    return fitted(from_fields_v1(entry.get("fieldsV1")), kind)
+
+
+def _without(entry: Entry, fields: FieldSet, kind: Kind) -> Entry | None:
+    """Return an entry that owns none of these fields any more; None if it owns nothing."""
+    owned = _fields(entry, kind)
+    left = owned - fields
+    if left == owned:
+        return entry
+    if not any(path[-1] != ITEM for path in left):
+        return None
+    return {**entry, "fieldsV1": to_fields_v1(left)}
+
+
+def _in_order(entries: list[Entry]) -> list[Entry]:
+    """Return the entries of applies before those of updates, each by time and name."""
+    return sorted(
+        entries,
+        key=lambda one: (
+            one.get("operation") != APPLY,
+            str(one.get("time") or ""),
+            str(one.get("manager") or ""),
+        ),
+    )
+
+
+def _with(manifest: Manifest, entries: list[Entry]) -> Manifest:
+    """Return a manifest with these entries, None for none."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+    if entries:
+        metadata["managedFields"] = entries
+    return {**manifest, "metadata": metadata}
+
+
+def are_readable(entries: Sequence[Entry]) -> bool:
+    """Return whether all fields that a client's entries name can be read.
+
+    Others are not stored: searches in stored texts take a list in ``fieldsV1`` for the object's.
+    """
+    named = (one["fieldsV1"] for one in entries if one.get("fieldsV1") is not None)
+    return all(is_fields_v1(fields) for fields in named)
+
+
+# Updates --------------------------------------------------------------------------------------
+
+
+def claim(kind: Kind, manifest: Manifest, manager: str) -> None:
+    """Note in a manifest to be created, in place, who creates it; ``created`` completes that."""
+    if kind.names_creators:
+        manifest["metadata"]["managedFields"] = [{"manager": manager}]
+
+
+def created(kind: Kind, new: Manifest, now: datetime) -> Manifest:
+    """Return a new object, as it will be stored, whose creator owns all its fields if it claims."""
+    entries = new["metadata"].get("managedFields")
+    if not entries or len(entries) > 1 or entries[0].keys() != {"manager"}:
+        return new
+    manager = Manager(str(entries[0]["manager"]))
+    return _with(new, [_entry(manager, UPDATE, kind, fields_of(new, kind), now)])
+
+
+def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: datetime) -> Manifest:
+    """Return an object that was changed by no apply, with the entries that it has after that.
+
+    The fields that the write sets belong to ``manager`` alone; those that it removes have no owner.
+    A client that sends a list with an empty entry resets the entries; what it sends otherwise is
+    taken if it differs from what is stored and can be read.
+    """
+    stored: list[Entry] = old["metadata"].get("managedFields") or []
+    entries = _given(new["metadata"].get("managedFields"), stored)
+    if not entries or (
+        manager.subresource == "status"
+        and not any(one.get("subresource") == "status" for one in entries)
+    ):
+        return _with(new, entries)
+    place = "status" if manager.subresource == "status" else ""
+    written, removed = changed_fields(old, new, kind, place)
+    if not written and not removed:
+        return _with(new, entries)
+    kept: list[Entry] = []
+    own: Entry | None = None
+    for entry in entries:
+        if _same(entry, manager, UPDATE):
+            own = entry
+        elif (left := _without(entry, written | removed, kind)) is not None:
+            kept.append(left)
+    before = frozenset() if own is None else _fields(own, kind)
+    fields = (before - removed) | written
+    if own is not None and fields == before:
+        kept.append(own)
+    elif any(path[-1] != ITEM for path in fields):
+        kept.append(_entry(manager, UPDATE, kind, fields, now))
+    return _with(new, _in_order(_capped(kept)))
+
+
+def _given(given: Any, stored: list[Entry]) -> list[Entry]:
+    """Return the entries from which a write goes on: those stored, or those that a client sent."""
+    if given == [{}]:
+        return []
+    if not given or given == stored:
+        return stored
+    if all(is_fields_v1(one.get("fieldsV1")) and one.get("manager") for one in given):
+        return list(given)
+    return stored
+
+
+def _capped(entries: list[Entry]) -> list[Entry]:
+    """Return entries of which no more than ``MAX_UPDATERS`` are of updates."""
+    updates = _in_order([one for one in entries if one.get("operation") != APPLY])
+    surplus = len(updates) - MAX_UPDATERS
+    if surplus <= 0:
+        return entries
+    oldest, rest = updates[: surplus + 1], updates[surplus + 1 :]
+    fields: FieldSet = frozenset().union(*(from_fields_v1(one.get("fieldsV1")) for one in oldest))
+    ancient = {**oldest[-1], "manager": ANCIENT, "fieldsV1": to_fields_v1(fields)}
+    ancient.pop("subresource", None)
+    return [one for one in entries if one.get("operation") == APPLY] + [ancient, *rest]
+
+
+# Applies --------------------------------------------------------------------------------------
+
+
+def _of_subresource(kind: Kind, said: Manifest, subresource: str) -> Manifest:
+    """Return what an apply to a subresource may say; the rest has no effect, and so no owner.
+
+    Rule: ``GetResetFields`` and ``GetResetFieldsFilter`` of the strategies in pkg/registry, v1.36.
+    """
+    if subresource == "resize":
+        return _of_resize(said)
+    if subresource != "status":
+        return said
+    kept = kind.strategy.kept_by_status
+    metadata = {key: value for key, value in said["metadata"].items() if key not in kept}
+    of_object = ("apiVersion", "kind", "status")
+    return {key: said[key] for key in of_object if key in said} | {"metadata": metadata}
+
+
+def _of_resize(said: Manifest) -> Manifest:
+    """Return what an apply says of a pod's resources, and by which names containers are found."""
+    named, given = ("name", "namespace", "uid", "resourceVersion"), said["metadata"]
+    spec = said.get("spec") or {}
+    asked: Manifest = {"resources": spec["resources"]} if "resources" in spec else {}
+    for field in ("containers", "initContainers"):
+        if containers := spec.get(field):
+            asked[field] = [
+                {key: one[key] for key in ("name", "resources", "resizePolicy") if key in one}
+                for one in containers
+            ]
+    found: Manifest = {key: said[key] for key in ("apiVersion", "kind") if key in said}
+    found["metadata"] = {key: given[key] for key in named if key in given}
+    return found | ({"spec": asked} if asked else {})
+
+
+def apply(
+    kind: Kind,
+    live: Manifest | None,
+    said: Manifest,
+    manager: Manager,
+    *,
+    force: bool,
+    now: datetime,
+) -> Manifest:
+    """Return the object after ``manager`` has applied ``said`` to ``live`` (None: not there yet).
+
+    Raises:
+        Conflict: another manager owns a field with another value, and ``force`` is not set.
+    """
+    subresource = manager.subresource
+    said = _of_subresource(kind, said, subresource)
+    fields = fields_of(said, kind, subresource)
+    entries: list[Entry] = []
+    if live is not None:
+        entries = live["metadata"].get("managedFields") or []
+        if not entries:
+            all_there = fields_of(live, kind)
+            entries = [_entry(Manager(BEFORE_FIRST_APPLY), UPDATE, kind, all_there, now)]
+    stated = {
+        name: value for name, value in said.items() if name != "status" or subresource == "status"
+    }
+    stated["metadata"] = {
+        k: v
+        for k, v in said["metadata"].items()
+        if k not in SERVER_FIELDS or k in ("name", "namespace", "resourceVersion", "uid")
+    }
+    merged = said if live is None else merge(live, stated, kind)
+    own: Entry | None = None
+    conflicts: list[tuple[str, Path]] = []
+    elsewhere: set[Path] = set()
+    kept: list[Entry] = []
+    for entry in entries:
+        if _same(entry, manager, APPLY):
+            own = entry
+            continue
+        theirs = _fields(entry, kind)
+        clashing = frozenset(
+            path
+            for path in theirs & fields
+            if path[-1] != ITEM and live is not None and _differs(live, merged, path)
+        )
+        conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
+        left = _without(entry, clashing, kind) if clashing else entry
+        if left is not None:
+            elsewhere |= theirs - clashing
+            kept.append(left)
+    if conflicts and not force and not _were_applied_by_kubectl(kind, live, manager, conflicts):
+        raise _conflict(conflicts)
+
+    base: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
+    if live is not None:
+        base = copy.deepcopy(live)
+    before = frozenset() if own is None else _fields(own, kind)
+    remove(base, before - fields - elsewhere, fields | elsewhere, kind)
+    result = merge(base, stated, kind)
+    if own is None or before != fields:
+        own = _entry(manager, APPLY, kind, fields, now)
+    return _with(result, _in_order([own, *kept]))
+
+
+def _differs(live: Manifest, merged: Manifest, path: Path) -> bool:
+    return bool(value_at(live, path) != value_at(merged, path))
+
+
+def _were_applied_by_kubectl(
+    kind: Kind, live: Manifest | None, manager: Manager, conflicts: list[tuple[str, Path]]
+) -> bool:
+    """Return whether kubectl itself wrote these fields, by an apply on the client's side before.
+
+    Rule: ``lastAppliedManager``, apimachinery ``managedfields/internal/lastappliedmanager.go``.
+    """
+    if manager.name != "kubectl" or live is None:
+        return False
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if not text:
+        return False
+    try:
+        applied = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return False
+    return {path for _, path in conflicts} <= fields_of(_readable(applied), kind)
+
+
+def _readable(applied: dict[str, Any]) -> Manifest:
+    """Return what an annotation says was applied, without metadata that is no object."""
+    metadata = applied.get("metadata")
+    return {**applied, "metadata": metadata if isinstance(metadata, dict) else {}}
+
+
+def _conflict(conflicts: list[tuple[str, Path]]) -> Conflict:
+    """Return the error that makes kubectl print its advice."""
+    texts = [f'conflict with "{manager}": {shown(path)}' for manager, path in conflicts]
+    noun = "conflict" if len(texts) == 1 else "conflicts"
+    joined = texts[0] if len(texts) == 1 else ", ".join(texts)
+    return Conflict(
+        f"Apply failed with {len(texts)} {noun}: {joined}",
+        {
+            "causes": [
+                {
+                    "reason": "FieldManagerConflict",
+                    "message": f'conflict with "{manager}"',
+                    "field": shown(path),
+                }
+                for manager, path in conflicts
+            ]
+        },
+    )

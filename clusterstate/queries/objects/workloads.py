@@ -1,0 +1,172 @@
+"""Workloads of a namespace and their pods, as rows; the documents of rows apart.
+
+A document never changes, so a controller reads each once: it asks for rows, which are narrow and
+always current, and then for the documents that it does not know yet.
+
+Pods are found by their scheduling classes, which are read first. A pod may change its class between
+the two statements (a client gives it another label), and must not be passed over: the second
+statement finds what the log says of pods since the first as well, as of one moment. So the first
+one begins with a watermark (``mark``), and the second one is handed that mark.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.queries.objects.namespaces import changed_namespaces
+from clusterstate.queries.pods.stays import BOUND_AT
+from clusterstate.queries.pods.terminating import WITH_AGENT
+
+
+class ObjectRow(msgspec.Struct, frozen=True):
+    """The current version of an object."""
+
+    document_id: int
+    revision: int
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """A pod without its document. ``bound_at`` is ``None`` while it has no node."""
+
+    id: int
+    uid: str
+    name: str
+    class_id: int
+    document_id: int
+    phase: str
+    node_name: str
+    created_at: datetime
+    bound_at: datetime | None
+    is_leaving: bool
+
+
+def namespaces_with(kinds: Sequence[str]) -> list[str]:
+    """Return the namespaces with objects of any of these kinds. Queries once."""
+    parts = [f"SELECT t.namespace FROM {KINDS[kind].rows} t" for kind in kinds]
+    return [row[0] for row in sql.fetch(" UNION ".join(parts))] if parts else []
+
+
+def namespaces_of_pods_of(kind: str, cursor: int | None, mark: int) -> set[str]:
+    """Return the namespaces in which workloads of a kind changed, or may have, and left pods.
+
+    Those that the log names between two revisions; without a cursor those with scheduling classes
+    of such pods. Queries once or twice.
+    """
+    found = None if cursor is None else changed_namespaces(cursor, mark, (kind,))
+    if found is not None:
+        return set(found)
+    rows = sql.fetch(
+        "SELECT DISTINCT namespace FROM scheduling_class WHERE strpos(spec, %s) > 0",
+        (f'"kind":"{kind}"',),
+    )
+    return {row[0] for row in rows}
+
+
+def objects_in(kind: str, namespace: str) -> list[ObjectRow]:
+    """Return the objects of a kind in a namespace, by name. Queries once, by index."""
+    rows = sql.fetch(
+        f"SELECT t.document_id, t.revision FROM {KINDS[kind].rows} t WHERE t.namespace = %s"
+        " ORDER BY t.name",
+        (namespace,),
+    )
+    return [ObjectRow(*row) for row in rows]
+
+
+def nodes() -> list[ObjectRow]:
+    """Return all nodes. Queries once."""
+    rows = sql.fetch("SELECT document_id, revision FROM node")
+    return [ObjectRow(*row) for row in rows]
+
+
+def documents(ids: Collection[int]) -> dict[int, str]:
+    """Return the texts of documents, with slots, by id. Queries once."""
+    if not ids:
+        return {}
+    rows = sql.fetch("SELECT id, text FROM document WHERE id = ANY(%s)", (sql.Int8s(list(ids)),))
+    return {row[0]: row[1] for row in rows}
+
+
+def classes_in(namespace: str) -> tuple[int, list[int]]:
+    """Return a mark, and the scheduling classes that pods of a namespace have. Queries twice."""
+    mark = changes.watermark()
+    rows = sql.fetch("SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s", (namespace,))
+    return mark, [row[0] for row in rows]
+
+
+_PODS: Final = f"""
+SELECT p.id, p.uid::text, p.name, p.class_id, p.document_id, p.phase, p.node_name, p.created_at,
+       CASE WHEN p.node_name <> '' THEN {BOUND_AT} END, p.deletion_at IS NOT NULL
+FROM pod p WHERE p.namespace = %s
+"""
+_PODS_OF_CLASSES: Final = f"""
+{_PODS} AND p.class_id = ANY(%s)
+UNION ALL
+{_PODS} AND p.id = ANY({changes.PODS_SINCE}) AND NOT p.class_id = ANY(%s)
+ORDER BY 1
+"""
+
+
+def pods_of_classes(namespace: str, class_ids: Sequence[int], mark: int) -> list[PodRow]:
+    """Return the pods of a namespace that are of these classes, or changed since a mark, by id.
+
+    The classes were read after the mark. What changed may be of any class. Queries once.
+    """
+    classes = sql.Int8s(list(class_ids))
+    rows = sql.fetch(_PODS_OF_CLASSES, (namespace, classes, namespace, mark, classes))
+    return [PodRow(*row) for row in rows]
+
+
+def without_agent(node_names: Collection[str]) -> set[str]:
+    """Return the nodes that have no agent. Queries once."""
+    if not node_names:
+        return set()
+    rows = sql.fetch(
+        f"SELECT k.name FROM unnest(%s) AS k(name) WHERE k.name NOT IN ({WITH_AGENT})",
+        (sql.Texts(sorted(node_names)),),
+    )
+    return {row[0] for row in rows}
+
+
+def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:
+    """Return the texts of pods' documents by id, ``None`` for those without an address.
+
+    Queries once; what is ``None`` never leaves the server.
+    """
+    if not ids:
+        return {}
+    rows = sql.fetch(
+        "SELECT id, CASE WHEN strpos(text, '\"podIP\":') > 0 THEN text END"
+        " FROM document WHERE id = ANY(%s)",
+        (sql.Int8s(list(ids)),),
+    )
+    return dict(rows)
+
+
+def labels_of_classes_in(namespace: str) -> tuple[int, dict[int, str]]:
+    """Return a mark, and labels as JSON, by class, of the classes that a namespace's pods have.
+
+    Queries twice.
+    """
+    mark = changes.watermark()
+    rows = sql.fetch(
+        "SELECT c.id, c.labels::text FROM scheduling_class c"
+        " WHERE c.id IN (SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s)",
+        (namespace,),
+    )
+    return mark, dict(rows)
+
+
+def labels_of_classes(class_ids: Collection[int]) -> dict[int, str]:
+    """Return labels as JSON, by class, of these classes. Queries once if there are any."""
+    if not class_ids:
+        return {}
+    rows = sql.fetch(
+        "SELECT c.id, c.labels::text FROM scheduling_class c WHERE c.id = ANY(%s)",
+        (sql.Int8s(list(class_ids)),),
+    )
+    return dict(rows)

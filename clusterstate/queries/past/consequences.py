@@ -1,0 +1,151 @@
+"""What a controller's deletion followed from: back along owners to the change that a user made.
+
+A controller says its own name in the change log, and not what made it act. That is found in what it
+looks at: a ReplicaSet's pod goes because the ReplicaSet was changed, which the Deployment's
+controller did because somebody changed the Deployment; an orphan because its owner was deleted, a
+pod of a lost node because the node was, what is in a namespace because that was. So the last change
+of that object before the deletion is the cause: the one of its spec, or its own deletion. Where
+another controller made it, its cause is looked for in the same way.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.actor import CONTROLLERS, TAINT_EVICTION
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries import past
+from clusterstate.queries.past.trail import Step, trail_of
+
+_LONGEST: Final = 5
+"""So many causes are followed: CronJob, Job, pod, and two more."""
+_STEPS_BACK: Final = 100
+"""So many changes of an object are looked at for the one of its spec."""
+_OF_NODES: Final = frozenset({"pod-garbage-collector", "node-controller"})
+_DELETION: Final = f"""
+    SELECT max(revision) FROM change
+    WHERE verb = {changes.DELETED} AND kind = %s::smallint AND namespace = %s AND name = %s
+      AND revision <= %s::bigint
+"""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A change of an object that another one followed from."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    step: Step
+
+
+class _Subject(msgspec.Struct, frozen=True):
+    """An object that a controller looked at; ``uid`` is empty where it is not known."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+def causes_of(step: Step, kind: Kind, namespace: str, name: str) -> Iterator[Cause]:
+    """Yield what an object's deletion followed from, the nearest first; nothing of other changes.
+
+    Of what is not known any more nothing is told, and nothing behind it. Queries up to ten times
+    for each.
+    """
+    if not _is_leaving(step):
+        return
+    try:
+        for _ in range(_LONGEST):
+            controller = _controller(step)
+            if not controller:
+                return
+            subject = _looked_at(controller, kind, namespace, name, step.revision)
+            cause = None if subject is None else _last(subject, step.revision)
+            if cause is None:
+                return
+            yield cause
+            step, kind, namespace, name = cause.step, cause.kind, cause.namespace, cause.name
+    except Expired:
+        return
+
+
+def _is_leaving(step: Step) -> bool:
+    return step.verb == "DELETED" or "metadata.deletionTimestamp" in step.fields
+
+
+def _controller(step: Step) -> str:
+    """Return the short name of the controller that made a change, empty where none did.
+
+    A taint's eviction has a cause of its own kind (`queries.past.provenance`).
+    """
+    if step.actor == TAINT_EVICTION.name or not step.actor.startswith(CONTROLLERS):
+        return ""
+    return step.actor.removeprefix(CONTROLLERS)
+
+
+def _looked_at(
+    controller: str, kind: Kind, namespace: str, name: str, revision: int
+) -> _Subject | None:
+    """Return the object because of which a controller changed another one with a revision.
+
+    Raises:
+        Expired: what was changed is not known any more.
+    """
+    if controller == "namespace-controller":
+        return _Subject(KINDS["Namespace"], "", namespace) if namespace else None
+    body = past.find_at(kind, namespace, name, revision - 1)
+    if body is None:
+        return None
+    manifest: Manifest = msgspec.json.decode(body)
+    if controller in _OF_NODES:
+        node = (manifest.get("spec") or {}).get("nodeName")
+        return _Subject(KINDS["Node"], "", node) if node else None
+    return _owner(manifest, namespace)
+
+
+def _owner(manifest: Manifest, namespace: str) -> _Subject | None:
+    """Return the controller among an object's owners, or else the first owner."""
+    owners: list[dict[str, Any]] = manifest["metadata"].get("ownerReferences") or []
+    found = next((one for one in owners if one.get("controller")), next(iter(owners), None))
+    if found is None:
+        return None
+    kind = KINDS.get(found.get("kind", ""))
+    if kind is None or kind.api_version != found.get("apiVersion"):
+        return None
+    space = namespace if kind.namespaced else ""
+    return _Subject(kind, space, found.get("name", ""), found.get("uid", ""))
+
+
+def _last(subject: _Subject, revision: int) -> Cause | None:
+    """Return the last change of an object's spec, or its deletion, up to a revision.
+
+    Raises:
+        Expired: that is not known any more.
+    """
+    kind, namespace, name = subject.kind, subject.namespace, subject.name
+    before = 0
+    body = past.find_at(kind, namespace, name, revision)
+    if body is not None:
+        metadata = msgspec.json.decode(body)["metadata"]
+        if subject.uid in ("", metadata["uid"]):
+            before = int(metadata["resourceVersion"])
+    if not before:
+        row = sql.fetch_one(_DELETION, (kind.code, namespace, name, revision))
+        before = row[0] or 0 if row is not None else 0
+    for step in trail_of(kind, namespace, name, limit=_STEPS_BACK, before=before).steps:
+        if step.revision <= revision and _matters(step):
+            return Cause(kind, namespace, name, step)
+    return None
+
+
+def _matters(step: Step) -> bool:
+    return step.verb != "MODIFIED" or any(
+        field.startswith("spec") or field == "metadata.deletionTimestamp" for field in step.fields
+    )

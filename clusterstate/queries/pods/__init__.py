@@ -1,0 +1,242 @@
+"""Pods: as JSON by name or id, and as rows without their manifests."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from psycopg.types.range import Range
+
+from clusterstate.database import sql
+from clusterstate.objects.rules import pod_references
+from clusterstate.objects.values import document
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """A pod as the scheduler and the controllers see it, without its manifest."""
+
+    id: int
+    uid: str
+    namespace: str
+    name: str
+    class_id: int
+    revision: int
+    node_name: str
+    phase: str
+    priority: int
+    created_at: datetime
+    deletion_at: datetime | None
+
+
+POD_OVERLAY: Final = "t.node_name, t.scheduled_at, t.unschedulable, t.eviction"
+"""The columns of a pod ``t`` that ``overlay`` takes."""
+
+_TIMER = """
+       (SELECT (e.due_at, e.started_at, e.cause, e.taint_key, e.taint_effect)
+        FROM eviction_timer e WHERE e.pod_id = t.id ORDER BY e.due_at LIMIT 1)"""
+
+_GET_POD = f"""
+SELECT d.text, t.revision, {POD_OVERLAY}, {_TIMER}
+FROM pod t JOIN document d ON d.id = t.document_id
+WHERE t.namespace = %s AND t.name = %s
+"""
+
+
+def find_pod(namespace: str, name: str) -> bytes | None:
+    """Return a pod as JSON, or ``None``. Queries once."""
+    row = sql.fetch_one(_GET_POD, (namespace, name))
+    return None if row is None else _compose_now(*row)
+
+
+def annotations_of(ids: Sequence[int], name: str) -> dict[int, str]:
+    """Return an annotation's value by the ids of the pods that have it. Queries once."""
+    rows = sql.fetch(
+        "SELECT id, value FROM (SELECT t.id, replace(d.text, chr(1), '')::jsonb"
+        " -> 'metadata' -> 'annotations' ->> %s::text AS value"
+        " FROM pod t JOIN document d ON d.id = t.document_id WHERE t.id = ANY(%s)) f"
+        " WHERE value IS NOT NULL",
+        (name, sql.Int8s(list(ids))),
+    )
+    return dict(rows)
+
+
+_FIND_PODS = f"""
+SELECT k.position, d.text, t.revision, {POD_OVERLAY}, {_TIMER}
+FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position)
+JOIN pod t ON t.namespace = k.namespace AND t.name = k.name
+JOIN document d ON d.id = t.document_id
+"""
+
+
+def find_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
+    """Return pods by namespace and name as JSON, ``None`` for those that are not. Queries once."""
+    if not keys:
+        return []
+    if len(keys) == 1:
+        return [find_pod(*keys[0])]
+    found: list[bytes | None] = [None] * len(keys)
+    spaces, names = zip(*keys, strict=True)
+    for position, *row in sql.fetch(_FIND_PODS, (sql.Texts(spaces), sql.Texts(names))):
+        found[position - 1] = _compose_now(*row)
+    return found
+
+
+def _compose_now(
+    text: str,
+    revision: int,
+    node_name: str,
+    scheduled_at: datetime | None,
+    unschedulable: str | None,
+    eviction: Range[datetime] | None,
+    timer: tuple[Any, ...] | None,
+) -> bytes:
+    """Return a pod as it is now: with its eviction to come, which is no part of its version.
+
+    Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
+    changes no pod, so that no watch could report it.
+    """
+    slots = pod_overlay(node_name, scheduled_at, unschedulable, eviction)
+    if timer is not None:
+        slots = msgspec.structs.replace(slots, leaving=_leaving(*timer))
+    return document.compose(text, revision, slots)
+
+
+def _leaving(
+    due_at: datetime, started_at: datetime, cause: str, taint_key: str, taint_effect: str
+) -> str:
+    """Return the condition of a pod whose eviction timer runs, as JSON."""
+    why = f"taint {taint_key}:{taint_effect}" if taint_key else "node labels no longer match"
+    return _encoder.encode(
+        {
+            "type": document.LEAVING,
+            "status": "True",
+            "reason": cause[:1].upper() + cause[1:],
+            "message": f"leaves the node at {due_at.isoformat(timespec='milliseconds')}: {why}",
+            "lastTransitionTime": document.format_time(started_at),
+        }
+    ).decode()
+
+
+def pod_overlay(
+    node_name: str | None,
+    scheduled_at: datetime | None,
+    unschedulable: str | None,
+    eviction: Range[datetime] | None,
+) -> document.Overlay:
+    """Return the slots of a pod, of now or of a change in the log, from its columns."""
+    if not node_name and scheduled_at is None and unschedulable is None and eviction is None:
+        return document.EMPTY
+    evicted: document.Eviction | None = None
+    if eviction is not None:
+        assert eviction.lower is not None
+        assert eviction.upper is not None
+        evicted = document.Eviction(eviction.lower, eviction.upper)
+    return document.Overlay(
+        node_name=node_name or "",
+        scheduled_at=scheduled_at,
+        unschedulable=unschedulable,
+        eviction=evicted,
+    )
+
+
+def pods_gated_by(gate: str) -> list[tuple[int, str, str]]:
+    """Return id, namespace and name of waiting pods with a scheduling gate. Queries once."""
+    rows = sql.fetch(
+        "SELECT p.id, p.namespace, p.name FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE q.stage = 'gated' AND p.deletion_at IS NULL AND strpos(c.spec, %s) > 0"
+        " ORDER BY p.id",
+        (f'"{gate}"',),
+    )
+    return [(id_, namespace, name) for id_, namespace, name in rows]
+
+
+_POD_ROW = (
+    "SELECT id, uid::text, namespace, name, class_id, revision, node_name, phase, priority,"
+    " created_at, deletion_at FROM pod"
+)
+
+
+def pods_by_id(ids: Sequence[int]) -> dict[int, PodRow]:
+    """Return the pods with these ids that exist. Queries once."""
+    rows = sql.fetch(f"{_POD_ROW} WHERE id = ANY(%s)", (sql.Int8s(list(ids)),))
+    return {row[0]: PodRow(*row) for row in rows}
+
+
+def pods_on_node(node_name: str) -> list[PodRow]:
+    """Return the pods bound to a node, by id. Queries once, by index."""
+    rows = sql.fetch(
+        f"{_POD_ROW} WHERE node_name = %s AND node_name <> '' ORDER BY id", (node_name,)
+    )
+    return [PodRow(*row) for row in rows]
+
+
+def find_pod_id(namespace: str, name: str) -> int | None:
+    """Return the id of a pod, or ``None``. Queries once."""
+    row = sql.fetch_one("SELECT id FROM pod WHERE namespace = %s AND name = %s", (namespace, name))
+    return None if row is None else row[0]
+
+
+def find_pod_ids(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the ids of those pods (namespace, name) that exist. Queries once."""
+    if not places:
+        return {}
+    rows = sql.fetch(
+        "SELECT namespace, name, id FROM pod JOIN"
+        " unnest(%s::text[], %s::text[]) asked(namespace, name) USING (namespace, name)",
+        ([namespace for namespace, _ in places], [name for _, name in places]),
+    )
+    return {(namespace, name): pod_id for namespace, name, pod_id in rows}
+
+
+def claim_users(namespace: str) -> dict[str, int]:
+    """Return the PersistentVolumeClaims that pods on nodes use, with the last such pod of each.
+
+    A pod that is on no node cannot start any more with a claim that is being deleted. Queries twice
+    and reads the pods with claims, so that all claims of a namespace are asked for at once. Rule:
+    ``podUsesPVC``, pkg/controller/volume/pvcprotection/pvc_protection_controller.go, v1.36.
+    """
+    rows = sql.fetch(
+        "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
+        " WHERE p.namespace = %s AND p.node_name <> ''"
+        " AND d.text ~ '\"(claimName|ephemeral)\":'",
+        (namespace,),
+    )
+    return {
+        claim: pod_id
+        for pod_id, text in sorted(pod_manifests([row[0] for row in rows]).items())
+        for claim in pod_references.names(msgspec.json.decode(text), "persistentvolumeclaims")
+    }
+
+
+def present(ids: Collection[int]) -> set[int]:
+    """Return which of these pods are there. Queries once, and not for none."""
+    if not ids:
+        return set()
+    return {
+        row[0]
+        for row in sql.fetch("SELECT id FROM pod WHERE id = ANY(%s)", (sql.Int8s(list(ids)),))
+    }
+
+
+def pod_manifests(ids: Sequence[int]) -> dict[int, bytes]:
+    """Return pods as JSON by id. Queries once."""
+    rows = sql.fetch(
+        f"SELECT t.id, d.text, t.revision, {POD_OVERLAY}"
+        " FROM pod t JOIN document d ON d.id = t.document_id WHERE t.id = ANY(%s)",
+        (sql.Int8s(list(ids)),),
+    )
+    return {row[0]: document.compose(row[1], row[2], pod_overlay(*row[3:])) for row in rows}
+
+
+def node_of_pod(namespace: str, name: str) -> str | None:
+    """Return the node that a pod is bound to, empty where to none; ``None``: no such pod.
+
+    Queries once.
+    """
+    row = sql.fetch_one(
+        "SELECT node_name FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
+    )
+    return None if row is None else row[0]

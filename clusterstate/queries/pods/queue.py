@@ -1,0 +1,112 @@
+"""The scheduling queue: pods that are not bound."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from clusterstate.database import sql
+
+
+def load_arrivals(follower: str) -> list[int]:
+    """Return the pods that clients put on a node and that the node did not admit yet, oldest first.
+
+    These are the pods that came after the follower's cursor, created there or bound by a Binding,
+    and the pods whose node does not exist. Queries once; looks at all pods.
+    """
+    rows = sql.fetch(
+        # A web process of an earlier version writes no arrival_revision.
+        "SELECT p.id FROM pod p CROSS JOIN LATERAL (SELECT coalesce(p.arrival_revision,"
+        "        CASE WHEN p.bound_at = p.created_at THEN p.revision END) AS revision) a"
+        " WHERE a.revision IS NOT NULL AND p.phase = 'Pending'"
+        " AND p.deletion_at IS NULL AND p.node_name <> ''"
+        " AND (a.revision > coalesce("
+        "        (SELECT c.revision FROM controller_cursor c WHERE c.name = %s), 0)"
+        "      OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))"
+        " ORDER BY p.id",
+        (follower,),
+    )
+    return [row[0] for row in rows]
+
+
+def pending_counts() -> dict[str, int]:
+    """Return how many pods wait in each stage of the queue. Queries once."""
+    rows = sql.fetch("SELECT stage, count(*) FROM pending_pod GROUP BY stage")
+    return {row[0]: row[1] for row in rows}
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """How many waiting pods of a profile a plugin refused, and since when the first one waits."""
+
+    plugin: str
+    profile: str
+    count: int
+    since: datetime
+
+
+def refused_counts() -> list[Refused]:
+    """Return how many waiting pods each plugin refused. Queries once; looks at all that wait.
+
+    A pod counts for each plugin that refused it. Pods that have a node are no rows of the queue, so
+    that this grows with what is refused, not with the cluster; it is asked once for each scrape.
+    """
+    rows = sql.fetch(
+        "SELECT r.plugin, p.scheduler_name, count(*), min(q.since)"
+        " FROM pending_pod q JOIN pod p ON p.id = q.pod_id, unnest(q.rejected_by) AS r (plugin)"
+        " GROUP BY 1, 2"
+    )
+    return [Refused(*row) for row in rows]
+
+
+def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
+    """Return since when the oldest pod waits that none of the schedulers tried yet. Queries once.
+
+    ``None``: all were tried. A refusal counts from when it is written.
+    """
+    row = sql.fetch_one(
+        "SELECT min(q.since) FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " WHERE q.stage = 'active' AND q.attempts = 0 AND p.deletion_at IS NULL"
+        " AND p.scheduler_name = ANY(%s)",
+        (sql.Texts(list(schedulers)),),
+    )
+    return None if row is None else row[0]
+
+
+_WAITING = """
+    SELECT q.pod_id, p.class_id, p.revision, p.scheduler_name, p.nominated_node_name,
+           p.deletion_at IS NOT NULL, q.stage, q.attempts, q.early, q.not_before, q.since,
+           q.rejected_by, q.refused_revision, q.refused_under
+    FROM pending_pod q JOIN pod p ON p.id = q.pod_id
+"""
+
+
+class WaitingPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod's row in the queue, with what the queue must know of the pod (``models.PendingPod``).
+
+    ``leaves``: it has a deletion time.
+    """
+
+    id: int
+    class_id: int
+    revision: int
+    scheduler_name: str
+    nominated_node_name: str
+    leaves: bool
+    stage: str
+    attempts: int
+    early: int
+    not_before: datetime | None
+    since: datetime
+    rejected_by: list[str]
+    refused_revision: int
+    refused_under: int
+
+
+def load_waiting(ids: Sequence[int] | None = None) -> list[WaitingPod]:
+    """Return all waiting pods, or those of some ids that wait, in no order. Queries once."""
+    if ids is None:
+        return [WaitingPod(*row) for row in sql.fetch(_WAITING)]
+    if not ids:
+        return []
+    rows = sql.fetch(f"{_WAITING} WHERE q.pod_id = ANY(%s)", (sql.Int8s(ids),))
+    return [WaitingPod(*row) for row in rows]

@@ -1,0 +1,202 @@
+"""How long pods wait for a node, and waited, by what tells them apart; and who starves."""
+
+from bisect import bisect_right
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.database import sql
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.meta import Manifest
+
+_PART: Final = "replace(d.text, chr(1), '')::json #>> '{spec,%s}'"
+_WAITING_BY: Final = {
+    "namespace": "p.namespace",
+    "priority": "p.priority::text",
+    "profile": "p.scheduler_name",
+    "stage": "q.stage",
+    "reason": "r.plugin",
+    "priorityClass": _PART % "priorityClassName",
+    "runtimeClass": _PART % "runtimeClassName",
+}
+_PLACED_BY: Final = {key: _WAITING_BY[key] for key in ("namespace", "priority", "profile")}
+DIMENSIONS: Final = tuple(_WAITING_BY)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Waiting times of some pods, in seconds; ``value`` is what they have in common."""
+
+    value: str
+    pods: int
+    median: float
+    p95: float
+    longest: float
+    over_goal: int
+
+
+class Starved(msgspec.Struct, frozen=True):
+    """A pod that waits longer than the goal while later ones were served.
+
+    ``overtaken_by``: pods of no higher priority that came later and have a node.
+    """
+
+    namespace: str
+    name: str
+    priority: int
+    since: datetime
+    rejected_by: list[str]
+    overtaken_by: int
+
+
+_OVER_GOAL: Final = """
+    SELECT p.namespace, p.name, p.priority, q.since, q.rejected_by, p.scheduler_name
+    FROM pending_pod q JOIN pod p ON p.id = q.pod_id
+    WHERE p.deletion_at IS NULL AND q.stage NOT IN ('gated', 'inflight')
+      AND q.since < %s::timestamptz AND (%s = '' OR p.namespace = %s)
+    ORDER BY q.since, p.namespace, p.name LIMIT %s
+"""
+_CAME_LATER: Final = """
+    SELECT scheduler_name, priority, width_bucket(created_at, %s), count(*)
+    FROM pod
+    WHERE created_at >= %s::timestamptz AND bound_at >= %s::timestamptz
+      AND scheduled_at IS NOT NULL
+    GROUP BY 1, 2, 3
+"""
+_MICROSECOND: Final = timedelta(microseconds=1)
+_FIGURES = """
+count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY w.seconds),
+percentile_disc(0.95) WITHIN GROUP (ORDER BY w.seconds), max(w.seconds),
+count(*) FILTER (WHERE w.seconds > %s::float)
+"""
+
+
+def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "") -> list[Times]:
+    """Return how long pods have waited that wait now, those of the most pods first.
+
+    By ``reason`` a pod counts for each plugin that refused it last, and for the empty text where
+    none did. Queries once; looks at all that wait.
+
+    Args:
+        by: one of ``DIMENSIONS``.
+        now: the time to which it is counted.
+        goal: what is longer is over the goal.
+        namespace: only its pods; empty for all.
+    """
+    column = _WAITING_BY[by]
+    joined = ""
+    if by == "reason":
+        joined = "LEFT JOIN LATERAL unnest(q.rejected_by) AS r (plugin) ON true"
+    if by in ("priorityClass", "runtimeClass"):
+        joined = "JOIN document d ON d.id = p.document_id"
+    rows = sql.fetch(
+        f"SELECT w.value, {_FIGURES} FROM (SELECT coalesce({column}, '') AS value,"
+        " greatest(extract(epoch FROM %s::timestamptz - q.since), 0)::float AS seconds"
+        f" FROM pending_pod q JOIN pod p ON p.id = q.pod_id {joined}"
+        " WHERE p.deletion_at IS NULL AND (%s = '' OR p.namespace = %s)) w"
+        " GROUP BY w.value ORDER BY count(*) DESC, w.value",
+        (goal.total_seconds(), now, namespace, namespace),
+    )
+    return [Times(*row) for row in rows]
+
+
+def waited(
+    by: str, *, now: datetime, past: timedelta, goal: timedelta, namespace: str = ""
+) -> list[Times] | None:
+    """Return how long pods waited that were placed in the past so long, the most pods first.
+
+    From when they were created until they were bound. ``None``: ``by`` is not known of them.
+    Queries once; looks at all pods. Arguments as of ``waiting_now``.
+    """
+    column = _PLACED_BY.get(by)
+    if column is None:
+        return None
+    rows = sql.fetch(
+        f"SELECT w.value, {_FIGURES} FROM (SELECT {column} AS value,"
+        " greatest(extract(epoch FROM p.bound_at - p.created_at), 0)::float AS seconds"
+        " FROM pod p WHERE p.bound_at > %s::timestamptz AND p.scheduled_at IS NOT NULL"
+        " AND (%s = '' OR p.namespace = %s)) w"
+        " GROUP BY w.value ORDER BY count(*) DESC, w.value",
+        (goal.total_seconds(), now - past, namespace, namespace),
+    )
+    return [Times(*row) for row in rows]
+
+
+def starved(
+    *, now: datetime, goal: timedelta, namespace: str = "", limit: int = 100
+) -> list[Starved]:
+    """Return pods that wait longer than the goal and were overtaken, the oldest first.
+
+    Overtaken: a pod of the same profile and of no higher priority that was created later has been
+    bound. Pods behind gates wait by their own will and are left out. Queries twice; looks at the
+    oldest ``limit`` waiting pods, and once at all that came after the first of them.
+    """
+    rows = sql.fetch(_OVER_GOAL, (now - goal, namespace, namespace, limit))
+    if not rows:
+        return []
+    moments = [since for *_, since, _, _ in rows]
+    # A bucket has the pods that came after so many of the waiting ones, which are in order.
+    after = [since + _MICROSECOND for since in moments]
+    placed = sql.fetch(_CAME_LATER, (sql.Times(after), after[0], after[0]))
+    found = []
+    for space, name, priority, since, rejected_by, profile in rows:
+        place = bisect_right(moments, since)
+        overtaken_by = sum(
+            count
+            for scheduler, of, bucket, count in placed
+            if bucket >= place and of <= priority and scheduler == profile
+        )
+        if overtaken_by:
+            found.append(Starved(space, name, priority, since, rejected_by, overtaken_by))
+    return found
+
+
+def report(
+    by: str, *, now: datetime, past: timedelta, goal: timedelta, namespace: str = ""
+) -> Manifest:
+    """Return ``spec`` and ``status`` of a WaitingTimes. Queries three times."""
+    placed = waited(by, now=now, past=past, goal=goal, namespace=namespace)
+    status: dict[str, Any] = {
+        "waiting": _rows(waiting_now(by, now=now, goal=goal, namespace=namespace)),
+        "starved": [
+            _starved(one, now.timestamp())
+            for one in starved(now=now, goal=goal, namespace=namespace)
+        ],
+    }
+    if placed is not None:
+        status["placed"] = _rows(placed)
+    return {
+        "spec": {
+            "by": by,
+            "namespace": namespace,
+            "goalSeconds": int(goal.total_seconds()),
+            "pastSeconds": int(past.total_seconds()),
+        },
+        "status": status,
+    }
+
+
+def _rows(times: list[Times]) -> list[Manifest]:
+    return [
+        {
+            "value": one.value,
+            "pods": one.pods,
+            "medianSeconds": round(one.median, 3),
+            "p95Seconds": round(one.p95, 3),
+            "longestSeconds": round(one.longest, 3),
+            "overGoal": one.over_goal,
+        }
+        for one in times
+    ]
+
+
+def _starved(one: Starved, now: float) -> Manifest:
+    return {
+        "namespace": one.namespace,
+        "name": one.name,
+        "priority": one.priority,
+        "since": format_time(one.since),
+        "seconds": round(now - one.since.timestamp(), 3),
+        "rejectedBy": one.rejected_by,
+        "overtakenBy": one.overtaken_by,
+    }

@@ -1,0 +1,259 @@
+"""Reads for explanations: decisions, configurations, and pods as they were at a revision."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from clusterstate.change_log import lineage
+from clusterstate.database import sql
+from clusterstate.objects.values import document, ending
+from clusterstate.objects.values.errors import Expired
+
+_LATEST = timedelta(minutes=20)
+"""How long before a decision others may have been made whose pods were still being bound.
+
+Permit plugins may hold a pod for 15 minutes."""
+
+
+_MOST_BEFORE = 50_000
+"""More decisions than the scheduler ever has between deciding and binding."""
+
+
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """What was decided about a pod, as the table ``decision`` has it; ``body`` is packed."""
+
+    pod_id: int
+    at: datetime
+    class_id: int
+    snapshot_revision: int
+    profile: str
+    profile_revision: int
+    seed: int
+    draw: int
+    start: int
+    outcome: str
+    node_name: str
+    total: int
+    margin: int | None
+    ties: int
+    node_count: int
+    evaluated: int
+    feasible: int
+    message: str
+    body: bytes
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """Which decision it was: of which scheduler, in which of its lives, and which one of that."""
+
+    scheduler: int
+    epoch: int
+    number: int
+
+
+class Record(Decided, frozen=True, gc=False):
+    """A decision as stored, with what the pod was called.
+
+    ``body`` and the table of ``table_digest`` are packed (`scheduling.engine.reference.record`).
+    """
+
+    id: int
+    pod_uid: str
+    namespace: str
+    name: str
+    table_digest: bytes | None
+    scheduler: int
+    epoch: int
+    number: int
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A pod that had not finished, as it was. ``node_name`` is empty when it was on none.
+
+    ``preempted``: it was ending because the scheduler had made room.
+    """
+
+    pod_id: int
+    class_id: int
+    node_name: str
+    started_at: datetime | None
+    terminating: bool
+    nominated_node_name: str
+    preempted: bool = False
+
+
+class StoredConfiguration(msgspec.Struct, frozen=True):
+    """A version of the scheduler's configuration; ``document`` is JSON."""
+
+    revision: int
+    document: str
+    at: datetime
+    by: str
+
+
+_COLUMNS = ", ".join(
+    f"{name}::text" if name == "pod_uid" else name for name in Record.__struct_fields__
+)
+
+
+def of_pod(namespace: str, name: str, *, limit: int, until: datetime | None = None) -> list[Record]:
+    """Return the decisions about pods of this name until a moment, the latest first.
+
+    Queries once.
+    """
+    return _records(
+        f"SELECT {_COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
+        " AND (%s::timestamptz IS NULL OR at <= %s::timestamptz) ORDER BY id DESC LIMIT %s",
+        (namespace, name, until, until, limit),
+    )
+
+
+def find(decision_id: int) -> Record | None:
+    """Return a decision, or ``None``. Queries once."""
+    found = _records(f"SELECT {_COLUMNS} FROM decision WHERE id = %s::bigint", (decision_id,))
+    return found[0] if found else None
+
+
+def _records(statement: str, parameters: Sequence[Any]) -> list[Record]:
+    return [Record(*row) for row in sql.fetch(statement, parameters)]
+
+
+def table(digest: bytes) -> bytes | None:
+    """Return a packed full table, or ``None`` when it is gone. Queries once."""
+    row = sql.fetch_one("SELECT body FROM decision_table WHERE digest = %s", (digest,))
+    return None if row is None else bytes(row[0])
+
+
+def placed_before(record: Record) -> dict[int, str]:
+    """Return where pods were put shortly before a decision, by pod id. Queries once.
+
+    By the same scheduler: another one's decision is not known to this one before the pod is bound.
+    Not all of them were bound when the decision was made: the scheduler counts a pod from when it
+    has decided. One that began anew still counts pods that were reserved before, so epochs follow
+    each other here.
+    """
+    rows = sql.fetch(
+        """
+        SELECT DISTINCT ON (pod_id) pod_id, outcome, node_name FROM decision
+        WHERE id < %s::bigint AND id > %s::bigint
+          AND at > %s::timestamptz AND at <= %s::timestamptz
+          AND pod_id <> %s::bigint AND scheduler = %s::smallint
+          AND (epoch, number, id) < (%s::bigint, %s::bigint, %s::bigint)
+        ORDER BY pod_id, epoch DESC, number DESC, id DESC
+        """,
+        (
+            record.id,
+            record.id - _MOST_BEFORE,
+            record.at - _LATEST,
+            record.at,
+            record.pod_id,
+            record.scheduler,
+            record.epoch,
+            record.number,
+            record.id,
+        ),
+    )
+    return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
+
+
+_PLACEMENTS = f"""
+SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
+       p.nominated_node_name,
+       (SELECT d.text FROM document d WHERE d.id = p.document_id AND p.deletion_at IS NOT NULL
+          AND strpos(d.text, %s) > 0)
+FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
+UNION ALL
+SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
+       r.previous_scheduled_at,
+       r.previous_eviction IS NOT NULL OR {sql.IS_LEAVING},
+       coalesce(replace(d.text, chr(1), '')::json #>> '{{status,nominatedNodeName}}', ''),
+       CASE WHEN strpos(d.text, %s) > 0 THEN d.text END
+FROM (SELECT DISTINCT ON (object_id) * FROM change
+      WHERE revision > %s::bigint AND kind = 1 ORDER BY object_id, revision) r
+JOIN document d ON d.id = r.previous_document_id
+WHERE r.previous_revision IS NOT NULL
+  AND coalesce(r.previous_phase, '') NOT IN ('Succeeded', 'Failed')
+"""
+
+
+def placements_at(revision: int) -> list[Placement]:
+    """Return all unfinished pods as they were at ``revision``. Queries twice.
+
+    Raises:
+        Expired: the change log no longer reaches back so far.
+    """
+    word = f'"{ending.PREEMPTED}"'
+    rows = sql.fetch(_PLACEMENTS, (word, revision, word, revision))
+    kept_after = lineage.kept_after()
+    if kept_after > revision:
+        raise Expired(f"too old resource version: {revision} ({kept_after})")
+    return [Placement(*(*row[:6], bool(row[6] and row[4] and _made_room(row[6])))) for row in rows]
+
+
+def _made_room(text: str) -> bool:
+    return ending.is_preempted(document.conditions(text))
+
+
+# Configurations --------------------------------------------------------------------------------
+
+CONFIGURATIONS_KEPT = 100
+"""So many versions of the scheduler's configuration are kept, however old."""
+_CONFIGURATION = "SELECT revision, document, at, by FROM scheduler_configuration"
+
+
+def configuration(revision: int | None = None) -> StoredConfiguration | None:
+    """Return a stored configuration, the one in force by default; ``None`` when there is none.
+
+    Queries once.
+    """
+    if revision is None:
+        row = sql.fetch_one(f"{_CONFIGURATION} ORDER BY revision DESC LIMIT 1")
+    else:
+        row = sql.fetch_one(f"{_CONFIGURATION} WHERE revision = %s::bigint", (revision,))
+    return None if row is None else StoredConfiguration(*row)
+
+
+def configuration_at(moment: datetime) -> StoredConfiguration | None:
+    """Return the configuration that was in force at a moment, ``None`` where none was stored yet.
+
+    Queries twice.
+
+    Raises:
+        Expired: another one may have been, which was dropped.
+    """
+    row = sql.fetch_one(
+        f"{_CONFIGURATION} WHERE at <= %s::timestamptz ORDER BY revision DESC LIMIT 1", (moment,)
+    )
+    found = None if row is None else StoredConfiguration(*row)
+    following = 1 if found is None else found.revision + 1
+    row = sql.fetch_one(
+        "SELECT min(revision) FILTER (WHERE revision >= %s::bigint), max(revision)"
+        " FROM scheduler_configuration",
+        (following,),
+    )
+    assert row is not None
+    kept, last = row
+    # Dry runs leave out numbers as well, but none of the last ones was dropped.
+    if kept is not None and following < kept and following <= last - CONFIGURATIONS_KEPT:
+        raise Expired(f"the configuration of {moment:%Y-%m-%dT%H:%M:%SZ} is not kept any more")
+    return found
+
+
+def configurations(*, limit: int, before: int | None = None) -> list[StoredConfiguration]:
+    """Return stored configurations, the latest first. Queries once."""
+    rows = sql.fetch(
+        f"{_CONFIGURATION} WHERE revision < coalesce(%s::bigint, 1::bigint << 62)"
+        " ORDER BY revision DESC LIMIT %s::bigint",
+        (before, limit),
+    )
+    return [StoredConfiguration(*row) for row in rows]
+
+
+def configuration_revision() -> int:
+    """Return the revision of the configuration in force, 0 when none is stored. Queries once."""
+    row = sql.fetch_one("SELECT coalesce(max(revision), 0) FROM scheduler_configuration")
+    assert row is not None
+    found: int = row[0]
+    return found

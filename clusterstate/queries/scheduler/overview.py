@@ -1,0 +1,167 @@
+"""What a first page tells of a cluster: what waits, what leaves, what was decided last."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.database import sql
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import milli_value, value
+from clusterstate.queries.objects.events import EVENT_COLUMNS, EVENT_FROM, compose_event
+from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
+
+
+class WaitingGroup(msgspec.Struct, frozen=True):
+    """Waiting pods of one scheduling class in one stage: how many, one of them, since when, why."""
+
+    pods: int
+    namespace: str
+    name: str
+    stage: str
+    since: datetime
+    rejected_by: list[str]
+    message: str
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """A pod that will leave its node."""
+
+    namespace: str
+    name: str
+    node_name: str
+    due_at: datetime
+    cause: str
+    taint_key: str
+    blocked_by: str
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A decision, in short."""
+
+    id: int
+    at: datetime
+    namespace: str
+    name: str
+    outcome: str
+    node_name: str
+    evaluated: int
+    feasible: int
+
+
+_WAITING: Final = """
+SELECT g.pods, p.namespace, p.name, g.stage, g.since, q.rejected_by, q.message
+FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, q.stage, min(q.since) AS since
+      FROM pending_pod q JOIN pod p ON p.id = q.pod_id
+      GROUP BY p.class_id, q.stage) g
+JOIN pending_pod q ON q.pod_id = g.first JOIN pod p ON p.id = g.first
+ORDER BY g.pods DESC, g.first LIMIT %s::bigint
+"""
+
+
+def waiting(*, limit: int = 12) -> list[WaitingGroup]:
+    """Return the largest groups of waiting pods. Queries once; looks at all that wait."""
+    return [WaitingGroup(*row) for row in sql.fetch(_WAITING, (limit,))]
+
+
+def pending() -> int:
+    """Return how many pods wait. Queries once."""
+    row = sql.fetch_one("SELECT count(*) FROM pending_pod")
+    return 0 if row is None else row[0]
+
+
+def leaving(*, until: datetime, limit: int) -> list[Leaving]:
+    """Return the pods that leave first, up to a time. Queries once, by index."""
+    rows = sql.fetch(
+        "SELECT p.namespace, p.name, t.node_name, t.due_at, t.cause, t.taint_key, t.blocked_by"
+        " FROM eviction_timer t JOIN pod p ON p.id = t.pod_id"
+        " WHERE t.due_at <= %s::timestamptz AND p.deletion_at IS NULL"
+        " ORDER BY t.due_at, t.pod_id LIMIT %s::bigint",
+        (until, limit),
+    )
+    return [Leaving(*row) for row in rows]
+
+
+def decided(*, limit: int) -> list[Decided]:
+    """Return the last decisions. Queries once, by index."""
+    rows = sql.fetch(
+        "SELECT id, at, namespace, name, outcome, node_name, evaluated, feasible FROM decision"
+        " ORDER BY id DESC LIMIT %s::bigint",
+        (limit,),
+    )
+    return [Decided(*row) for row in rows]
+
+
+def pods_of_node(node_name: str, *, limit: int) -> list[Manifest]:
+    """Return the pods on a node, by namespace and name. Queries once, by index."""
+    rows = sql.fetch(
+        f"SELECT d.text, t.revision, {POD_OVERLAY}"
+        " FROM pod t JOIN document d ON d.id = t.document_id"
+        " WHERE t.node_name = %s AND t.node_name <> '' ORDER BY t.namespace, t.name"
+        " LIMIT %s::bigint",
+        (node_name, limit),
+    )
+    return [document.decode(row[0], row[1], pod_overlay(*row[2:])) for row in rows]
+
+
+def overhead_on(node_name: str) -> dict[str, int]:
+    """Return what of the requests on a node is overhead of RuntimeClasses. Queries once."""
+    total: Counter[str] = Counter()
+    rows = sql.fetch(
+        "SELECT c.spec, count(*) FROM pod p JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE p.node_name = %s AND p.node_name <> ''"
+        " AND p.phase NOT IN ('Succeeded', 'Failed') AND strpos(c.spec, '\"overhead\"') > 0"
+        " GROUP BY c.id, c.spec",
+        (node_name,),
+    )
+    for spec, count in rows:
+        overhead = (msgspec.json.decode(spec).get("spec") or {}).get("overhead") or {}
+        for resource, amount in overhead.items():
+            read = milli_value if resource == "cpu" else value
+            total[resource] += read(amount) * count
+    return dict(total)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Pods of one class that wait for the same reason; the names are a few of them."""
+
+    pods: int
+    class_id: int
+    namespace: str
+    name: str
+    names: list[str]
+    stage: str
+    since: datetime
+    attempts: int
+    rejected_by: list[str]
+    message: str
+    priority: int
+
+
+_GROUPS: Final = """
+SELECT g.pods, g.class_id, p.namespace, p.name, g.names, g.stage, g.since, g.attempts,
+       q.rejected_by, q.message, p.priority
+FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, p.class_id, q.stage, min(q.since) AS since,
+             max(q.attempts) AS attempts,
+             (array_agg(p.namespace || '/' || p.name ORDER BY q.pod_id))[1:5] AS names
+      FROM pending_pod q JOIN pod p ON p.id = q.pod_id GROUP BY p.class_id, q.stage) g
+JOIN pending_pod q ON q.pod_id = g.first JOIN pod p ON p.id = g.first
+ORDER BY g.pods DESC, g.first LIMIT %s::bigint
+"""
+
+
+def waiting_groups(*, limit: int) -> list[Group]:
+    """Return groups of waiting pods, the largest first. Queries once; looks at all that wait."""
+    return [Group(*row) for row in sql.fetch(_GROUPS, (limit,))]
+
+
+def events_of(kind: str, namespace: str, name: str, *, limit: int) -> list[Manifest]:
+    """Return the events about an object, the latest first. Queries once."""
+    rows = sql.fetch(
+        f"SELECT {EVENT_COLUMNS} FROM {EVENT_FROM} WHERE t.namespace = %s AND t.involved_name = %s"
+        " AND t.involved_kind = %s ORDER BY t.last_at DESC NULLS LAST LIMIT %s::bigint",
+        (namespace or "default", name, kind, limit),
+    )
+    return [msgspec.json.decode(compose_event(row)) for row in rows]

@@ -1,0 +1,140 @@
+"""Reading plans and how far their operations have come."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.database import sql
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+
+GROUP: Final = "stowage.dev"
+PLURAL: Final = "plans"
+PREVIEW: Final = "preview-"
+"""How the names of plans begin that a preview made: no person asked to keep these."""
+PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
+CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
+HEAD: Final = ("revision", "at", "summary", "warnings")
+"""The members of an outcome that answers without details have."""
+TO_DO, IS_DONE, HELD, HAS_FAILED, DROPPED = ".dhf-"
+
+
+class StoredPlan(msgspec.Struct, frozen=True):
+    """A plan's row; ``document``, ``outcome`` and ``steps`` are JSON text."""
+
+    id: int
+    name: str
+    document: str
+    outcome: str
+    state: str
+    steps: str
+    progress: str
+    failures: dict[str, str]
+    message: str
+    created_at: datetime
+    created_by: str
+    applied_at: datetime | None
+    applied_by: str
+    impersonator: str
+    retry_at: datetime | None
+    updated_at: datetime
+
+    def asked(self) -> Manifest:
+        """Return the document as it was posted."""
+        found: Manifest = msgspec.json.decode(self.document)
+        return found
+
+    def foretold(self) -> Manifest:
+        """Return the status that was foretold."""
+        found: Manifest = msgspec.json.decode(self.outcome)
+        return found
+
+    def to_do(self) -> list[dict[str, Any]]:
+        """Return the steps."""
+        found: list[dict[str, Any]] = msgspec.json.decode(self.steps)
+        return found
+
+
+COLUMNS: Final = (
+    "id, name, document, outcome, state, steps, progress, failures::text, message, created_at,"
+    " created_by, applied_at, applied_by, impersonator, retry_at, updated_at"
+)
+
+
+def stored(row: sql.Row) -> StoredPlan:
+    """Return a row of ``COLUMNS`` as a value."""
+    found = list(row)
+    found[7] = msgspec.json.decode(row[7])
+    return StoredPlan(*found)
+
+
+def find_plan(name: str) -> StoredPlan:
+    """Return a plan. Queries once.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = sql.fetch_one(f"SELECT {COLUMNS} FROM plan WHERE name = %s", (name,))
+    if row is None:
+        details = {"name": name, "group": GROUP, "kind": PLURAL}
+        raise NotFound(f'{PLURAL}.{GROUP} "{name}" not found', details)
+    return stored(row)
+
+
+def undo_of(plan_id: int) -> list[Manifest]:
+    """Return the changes that take back what an operation did to nodes, the last first.
+
+    As the nodes were when each step was done. Queries once.
+    """
+    rows = sql.fetch(
+        "SELECT changes FROM plan_undo WHERE plan_id = %s::bigint ORDER BY number DESC", (plan_id,)
+    )
+    return [change for row in rows for change in msgspec.json.decode(row[0], type=list[Manifest])]
+
+
+def is_there(namespace: str, name: str, uid: str) -> bool:
+    """Return whether a pod is the one of this uid, not another one of its name. Queries once."""
+    row = sql.fetch_one(
+        "SELECT uid::text FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
+    )
+    return row is not None and bool(row[0] == uid)
+
+
+def budget_revisions(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the revisions of disruption budgets by namespace and name; absent ones are left out.
+
+    Queries once.
+    """
+    rows = sql.fetch(
+        "SELECT t.namespace, t.name, t.revision FROM pod_disruption_budget t"
+        " JOIN unnest(%s, %s) k(namespace, name) ON (t.namespace, t.name) = (k.namespace, k.name)",
+        (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+def latest_plans(*, limit: int) -> list[StoredPlan]:
+    """Return plans, the latest first, without their steps and with the heads of their outcomes.
+
+    Previews that nobody applied are left out.
+    Queries once more for each plan: an outcome may be tens of megabytes, and is held alone.
+    """
+    columns = COLUMNS.replace("outcome", "'{}'").replace("steps", "'[]'")
+    rows = sql.fetch(
+        f"SELECT {columns} FROM plan WHERE state <> '{PLANNED}' OR NOT starts_with(name, %s)"
+        " ORDER BY created_at DESC, id DESC LIMIT %s",
+        (PREVIEW, limit),
+    )
+    found = [stored(row) for row in rows]
+    return [msgspec.structs.replace(plan, outcome=_head(plan.id)) for plan in found]
+
+
+def _head(plan_id: int) -> str:
+    """Return what lists tell of an outcome, as JSON text. Queries once."""
+    row = sql.fetch_one("SELECT outcome FROM plan WHERE id = %s::bigint", (plan_id,))
+    if row is None:
+        return "{}"
+    parts = msgspec.json.decode(row[0], type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({key: parts[key] for key in HEAD if key in parts}).decode()

@@ -1,0 +1,13 @@
+"""What became of the lines of the audit log."""
+
+from clusterstate.telemetry.metrics import families
+
+written = families.counter(
+    "stowage_audit_lines_total", "Lines of the audit log that were written, by where to.", "to"
+)
+dropped = families.counter(
+    "stowage_audit_lines_dropped_total",
+    "Lines of the audit log that were not written: no room to wait, a file that could not be"
+    " written, or an error.",
+    "of",
+)

@@ -1,0 +1,168 @@
+"""How many times slower than usual a process gets on, and whether a process of this machine runs.
+
+A process that gets a tenth of a processor is silent for ten times as long as one that has all it
+wants. From the database the two look alike: a session says nothing. So each process measures how
+slow it is, and the others wait for it as many times as long (``clusterstate.database.sessions``).
+
+A *factor* is a power of two from 1, as usual, to ``MOST``. It rises at once and falls slowly. A
+process with loops begins with a high one: it imports, compiles and loads, and so do the others.
+
+A process that was stopped (SIGSTOP) and continued is not slow: it used no processor meanwhile.
+"""
+
+import contextlib
+import hashlib
+import math
+import os
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+MOST: Final = 32
+AT_FIRST: Final = 16
+"""The factor of a process that has just begun."""
+_FALLS: Final = 0.8
+"""What a measured slowness falls to within one round of the usual length."""
+_HALF_LIFE_SECONDS: Final = 60.0
+"""After so long half of the patience is left that was asked for."""
+_USED_SHARE: Final = 0.01
+_USED_SECONDS: Final = 0.03
+"""A process that was not stopped used a processor for such a share of the time, or so long."""
+
+
+class Slowness:
+    """This process's factor, from rounds that would take ``usual`` seconds on an idle machine."""
+
+    def __init__(self, usual: float) -> None:
+        self._usual = usual
+        self._measured = 1.0
+        self.asked, self._asked_at = 1.0, 0.0
+
+    def begin(self) -> None:
+        """Take the process for slow until rounds were measured."""
+        self._measured = float(AT_FIRST)
+
+    def measure(self, took: float, used: float) -> None:
+        """Note a round: its seconds, and the seconds of processor that the process used in it."""
+        if not worked(took, used) and took > 2 * self._usual:
+            return  # it was stopped
+        self._measured = max(took / self._usual, self._measured * _FALLS)
+
+    def ask(self, factor: float, now: float) -> None:
+        """Ask for at least this factor from now on (monotonic); it halves every minute."""
+        if factor >= self._remembered(now):
+            self.asked, self._asked_at = min(factor, float(MOST)), now
+
+    def _remembered(self, now: float) -> float:
+        age = max(0.0, now - self._asked_at)
+        return self.asked * math.exp2(-age / _HALF_LIFE_SECONDS)
+
+    def factor(self, now: float) -> int:
+        """Return the factor at ``now`` (monotonic): the power of two that is not below it."""
+        exact = max(1.0, self._measured * 0.9, self._remembered(now))
+        return min(MOST, 1 << math.ceil(math.log2(exact)))
+
+
+def worked(took: float, used: float) -> bool:
+    """Return whether a process that used so much processor in so many seconds was running."""
+    return used >= min(_USED_SECONDS, _USED_SHARE * took)
+
+
+# --- processes of this machine ------------------------------------------------------------------
+
+
+@cache
+def machine() -> str:
+    """Return a short name of this machine, and of the container where pids are its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        numbers = os.readlink("/proc/self/ns/pid")
+    except OSError:  # no Linux: nothing is known of other processes
+        return ""
+    return hashlib.sha256(f"{boot} {numbers}".encode()).hexdigest()[:6]
+
+
+def sign() -> str:
+    """Return what tells this process from all others: its machine, its pid, and its beginning."""
+    return f"{machine()}.{os.getpid()}.{_began(os.getpid()) & 0xFFFFFF:x}"
+
+
+def _began(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[19]) if fields else time.time_ns()
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process's status from its state on; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+
+
+def seen(signed: str) -> tuple[str, int] | None:
+    """Return the state of the process with this ``sign``, and how much processor it has used.
+
+    The latter in ticks, of one that is stopped in nanoseconds. ``None``: it is not on this machine,
+    or is gone.
+    """
+    place, _, rest = signed.partition(".")
+    number, _, began = rest.partition(".")
+    if not place or place != machine() or not number.isdigit():
+        return None
+    fields = _stat(int(number))
+    if not fields or f"{int(fields[19]) & 0xFFFFFF:x}" != began:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return fields[0], (fields[0] in "Tt" and _nanoseconds(int(number))) or ticks
+
+
+def _nanoseconds(pid: int) -> int:
+    """Return the time that the threads of a process have run; 0 where the kernel does not count."""
+    total = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(file.read_text().split()[0])
+    return total
+
+
+class Own:
+    """What this process tells of itself; one for the process, and any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slowness = Slowness(1.0)
+        self.last = 1
+        """The factor as it was when it was asked for, or measured, last; costs nothing to read."""
+
+    def begin(self) -> None:
+        """Take this process for slow until rounds were measured (``Slowness.begin``)."""
+        with self._lock:
+            self._slowness.begin()
+            self.last = AT_FIRST
+
+    def measure(self, took: float, used: float) -> None:
+        """Note a round of the keeper's (``Slowness.measure``)."""
+        with self._lock:
+            self._slowness.measure(took, used)
+
+    def ask(self, factor: float) -> None:
+        """Ask for at least this factor, as who was ended while it worked."""
+        with self._lock:
+            self._slowness.ask(factor, time.monotonic())
+
+    def asked(self) -> float:
+        """Return the factor that was asked for last."""
+        with self._lock:
+            return self._slowness.asked
+
+    def factor(self) -> int:
+        """Return the present factor."""
+        with self._lock:
+            self.last = self._slowness.factor(time.monotonic())
+            return self.last
+
+
+own: Final = Own()

@@ -1,0 +1,147 @@
+"""Traces of pods for OpenTelemetry, from the request that creates a pod until it is bound.
+
+::
+
+    POST pods                      the request, a child of what its `traceparent` header names
+      create                       admission and the transaction that writes the pod
+      queue                        from then until the scheduler took the pod out of the queue
+      scheduling cycle             deciding, with the pods of the same batch
+      bind                         writing the node down
+
+Off unless STOWAGE_TRACES is set: then nothing is imported, and a request costs one look at a flag.
+The pod carries its trace in an annotation (``ANNOTATION``, as W3C trace context), which the
+scheduler reads only for pods that it has bound, when there is time for news. Spans go to where the
+OTEL_* variables say (OTLP over HTTP), and OTEL_TRACES_SAMPLER says which traces are kept.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.telemetry import blanking
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+ANNOTATION: Final = "stowage.dev/traceparent"
+KEY: Final = "stowage.span"
+"""Where the scope and the environment of a request hold its span."""
+
+_SECOND: Final = 1_000_000_000
+
+
+class _Tracing:
+    """What this process has, once it was started."""
+
+    provider: "TracerProvider | None" = None
+    tracer: "Tracer | None" = None
+
+
+_here = _Tracing()
+
+
+def is_on() -> bool:
+    """Return whether this process traces."""
+    return _here.tracer is not None
+
+
+def start() -> None:
+    """Begin to trace in this process, if the settings say so; again does nothing.
+
+    Raises:
+        ImproperlyConfigured: the packages are not installed.
+    """
+    if not settings.TRACES or _here.tracer is not None:
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            "STOWAGE_TRACES needs OpenTelemetry:"
+            " .venv/bin/python -m pip install --require-hashes -r requirements-otel.txt"
+        ) from error
+    named = Resource({"service.name": "stowage", "stowage.process": settings.PROCESS})
+    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    _here.provider, _here.tracer = provider, provider.get_tracer("stowage")
+
+
+def stop() -> None:
+    """Send what was traced, and end."""
+    provider, _here.provider, _here.tracer = _here.provider, None, None
+    if provider is not None:
+        provider.shutdown()
+
+
+def _parent(traceparent: str) -> Any:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
+
+
+def request(path: str, traceparent: str) -> "Span | None":
+    """Return the span of a request that creates a pod, None where nothing is traced."""
+    if _here.tracer is None:
+        return None
+    from opentelemetry.trace import SpanKind
+
+    span = _here.tracer.start_span(
+        "POST pods",
+        context=_parent(traceparent),
+        kind=SpanKind.SERVER,
+        attributes={"http.request.method": "POST", "url.path": blanking.text(path)},
+    )
+    return span if span.is_recording() else None
+
+
+def answered(span: "Span", code: int) -> None:
+    """End the span of a request."""
+    span.set_attribute("http.response.status_code", code)
+    span.end()
+
+
+def create(span: "Span", manifest: Manifest) -> "Span | None":
+    """Have the pod carry the trace of its request; return the span of its creation."""
+    if _here.tracer is None:
+        return None
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    context = set_span_in_context(span)
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, context=context)
+    metadata = manifest["metadata"]
+    metadata["annotations"] = {
+        **(metadata.get("annotations") or {}), ANNOTATION: carrier["traceparent"]
+    }  # fmt: skip
+    return _here.tracer.start_span("create", context=context)
+
+
+def scheduled(
+    traceparent: str,
+    *,
+    since: float,
+    popped_at: float,
+    decided_at: float,
+    bound_at: float,
+    attributes: dict[str, str | int],
+) -> None:
+    """Tell of a pod that was bound; the moments are seconds since the epoch."""
+    if _here.tracer is None:
+        return
+    context = _parent(traceparent)
+    for name, begin, end in (
+        ("queue", since, popped_at),
+        ("scheduling cycle", popped_at, decided_at),
+        ("bind", decided_at, bound_at),
+    ):
+        span = _here.tracer.start_span(
+            name, context=context, start_time=int(begin * _SECOND), attributes=attributes
+        )
+        span.end(int(max(begin, end) * _SECOND))

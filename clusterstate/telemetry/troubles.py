@@ -1,0 +1,77 @@
+"""Telling a trouble that lasts in few lines: when it begins, each minute, and when it is over.
+
+A loop that tries again twice a second would write a line for each try, and what it can say is the
+same each time: the database is away. In an hour that is thousands of lines from each thread of each
+process, on a disk that may be what is full.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from clusterstate.telemetry.logs import Logger
+
+QUIET_SECONDS: Final = 60.0
+"""Between two lines about the same trouble."""
+_REASONS: Final = 32
+"""Reasons that are remembered at a time; of more the oldest one is told once more."""
+
+
+class Trouble:
+    """Counts the failures of one piece of work; any number of threads may note them.
+
+    A trouble is *over* when the work goes on after two failures or more in a row. A single failure
+    needs no line about its end: an interruption that comes again and again is told once a minute,
+    too.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        """``now`` returns monotonic seconds."""
+        self._now = now
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+        self._in_a_row = 0
+
+    def note(self, reason: str) -> int:
+        """Note a failure; return how many of this reason a line is to tell of, 0: no line now."""
+        with self._lock:
+            now = self._now()
+            self._in_a_row += 1
+            count = self._untold.get(reason, 0) + 1
+            told = self._told.get(reason)
+            if told is not None and now - told < QUIET_SECONDS:
+                self._untold[reason] = count
+                return 0
+            self._told.pop(reason, None)
+            while len(self._told) >= _REASONS:
+                oldest = next(iter(self._told))
+                del self._told[oldest]
+                self._untold.pop(oldest, None)
+            self._told[reason] = now
+            self._untold.pop(reason, None)
+            return count
+
+    def over(self) -> int:
+        """Note that the work goes on; return how many failures a line is to tell of, 0: no line."""
+        with self._lock:
+            failures, self._in_a_row = self._in_a_row, 0
+            if failures < 2:
+                return 0
+            self._told.clear()
+            self._untold.clear()
+            return failures
+
+    def tell_end(self, logger: Logger, work: str) -> None:
+        """Note that the work of this name goes on, and log that if it failed more than once."""
+        if failures := self.over():
+            logger.info("goes_on", work=work, failures=failures)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of what an error says; its kind where it says nothing.
+
+    What PostgreSQL adds below names the statement, which differs from try to try.
+    """
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

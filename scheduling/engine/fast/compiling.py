@@ -1,0 +1,332 @@
+"""Classes of pods compiled: to a plan of the nodes, a program about other pods, and a request.
+
+A class that cannot be compiled goes the reference path: if a plugin looks at more than it can name
+(``framework.interface.Aspected``) or state (``framework.terms``), or if amounts, rules or groups
+are more than the loop has room for.
+"""
+
+import struct
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.fast.lane_profile import Profile
+from scheduling.engine.fast.lines import Lines
+from scheduling.engine.fast.plans import Plan, Plans
+from scheduling.engine.fast.programs import Program, Programs
+from scheduling.engine.fast.requests import Requests
+from scheduling.engine.fast.statements import FILTERING, Alike, Stated
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.arrays import Mask
+from scheduling.framework.interface import CycleState, Plugin
+from scheduling.framework.node_table import Rows
+from scheduling.framework.types import PodInfo
+
+_MOST_HELD: Final = 256
+_number: Final = struct.Struct("q")
+
+
+class Compiled:
+    """What a class came to. ``plan`` ``None``: the reference path decides for its pods.
+
+    ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
+
+    ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
+
+    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, cpu and memory
+    with defaults, amounts that must be free, their resource columns, what is accounted for by
+    column, and what NodeResourcesFit and balance score.
+    """
+
+    __slots__ = ("key", "peer_stamp", "pinned", "plan", "program", "stamp")
+
+    def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
+        self.stamp = stamp
+        self.peer_stamp = peer_stamp
+        self.plan: Plan | None = None
+        self.program: Program | None = None
+        self.pinned = False
+        self.key = b""
+
+    @property
+    def line_key(self) -> bytes:
+        """What names the line: of a class that has one of its own, the program as well."""
+        program = self.program
+        if program is None or not program.private:
+            return self.key
+        return self.key + program.number.to_bytes(8, "little")
+
+
+class _OfOneForm(NamedTuple):
+    """Classes that state alike terms, and their aspects and plan; see ``Programs.make``."""
+
+    alike: Alike
+    aspects: tuple[Hashable, ...]
+    plan: Plan
+    shut_first: bool
+
+
+class Compiler:
+    """Compiles the classes of one profile over one snapshot.
+
+    Args:
+        snapshot: the cluster.
+        profile: the profile.
+        plans: where plans are kept.
+        programs: where programs are kept.
+        lines: what the keys are for.
+        versions: what a compiled class holds for, as far as it is not its peer's.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: Profile,
+        plans: Plans,
+        programs: Programs,
+        lines: Lines,
+        versions: Callable[[], tuple[int, ...]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._profile = profile
+        self._plans = plans
+        self._programs = programs
+        self._versions = versions
+        self._requests = Requests(snapshot, profile, lines)
+        self._held: dict[Hashable, Mask] = {}
+        self.nodes_changed()
+
+    def nodes_changed(self) -> None:
+        """Forget which rows can hold what, and how many nodes there are."""
+        self._held.clear()
+        self.pin_plan = Plan(-1, None)
+        self.pin_plan.absent = self._snapshot.node_count - 1
+
+    def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled:
+        """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, profile = self._snapshot, self._profile
+        made = Compiled(stamp, snapshot.peer_stamp(info))
+        aspects = []
+        wanting: list[Plugin] = []
+        for plugin in profile.aspected:
+            aspect = plugin.aspect(info, snapshot)
+            if aspect is None:
+                if plugin.name not in profile.termed:
+                    return made
+                wanting.append(plugin)
+            aspects.append(aspect)
+        if profile.by_class:
+            aspects.append(info.digest)
+        request = self._requests.of(info, aspects)
+        if request is None:
+            return made
+        if info.node_affinity_key and snapshot.node_count > 1:
+            row = self._only_row(info, aspects, profile.in_order(wanting))
+            if row is not None:
+                made.pinned, made.plan = True, self.pin_plan
+                made.stamp = self._versions()
+                made.key = _number.pack(row) + request
+                return made
+        if not wanting:
+            made.plan = self._plans.of(info, tuple(aspects))
+        if made.plan is None:
+            stated = self._programs.state(info, profile.in_order(wanting))
+            if stated is None:
+                return made
+            plan = self._plans.of(info, tuple(aspects), stated.keys)
+            if plan is None or plan.keyed == 0:
+                return made
+            shut_first = profile.shuts_first(plan.shut, wanting)
+            if shut_first is None:
+                return made
+            made.program = self._programs.make(info, stated, plan, shut_first=shut_first)
+            if made.program is None:
+                return made
+            made.plan = plan
+        # Of making the plan some versions may have changed: what was found holds for them too.
+        made.stamp = self._versions()
+        made.key = _number.pack(made.plan.number) + request
+        return made
+
+    def compile_alike(
+        self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
+    ) -> Iterator[tuple[PodInfo, Compiled]]:
+        """Compile classes of which plugins say what they said of others, all together.
+
+        They differ from classes that were compiled before in amounts, in whose pods their terms
+        count, and in what no plugin looks at. Those of ``infos`` that do not are left out, and
+        compiled one by one.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, profile, plans = self._snapshot, self._profile, self._plans
+        # One node alone may be able to hold those that name nodes: to find out, each is looked at.
+        infos = [info for info in infos if not info.node_affinity_key]
+        if profile.by_class or not infos:
+            return
+        said = [[plugin.aspect(info, snapshot) for info in infos] for plugin in profile.aspected]
+        if stamp != self._versions():
+            return  # to look at classes made something known
+        alike: list[PodInfo] = []
+        aspects: list[tuple[Hashable, ...]] = []
+        numbers: list[int] = []
+        with_terms: list[tuple[PodInfo, Stated, Plan, bool]] = []
+        aspects_with_terms: list[tuple[Hashable, ...]] = []
+        of_one_form: dict[Hashable, _OfOneForm] = {}
+        for info, of in zip(infos, zip(*said, strict=True), strict=False):
+            if None in of:
+                wanting = self._wanting(of)
+                counted = self._programs.alike(info, wanting)
+                group = None if counted is None else of_one_form.get((of, counted[0]))
+                if group is not None and counted is not None:
+                    group.alike.infos.append(info)
+                    group.alike.counters.append(counted[1])
+                    continue
+                stated = self._stated_alike(info, of, wanting)
+                if stated is None:
+                    continue
+                if counted is not None:
+                    alone = Alike(stated=stated[1], infos=[info], counters=[counted[1]])
+                    of_one_form[of, counted[0]] = _OfOneForm(alone, of, *stated[2:])
+                    continue
+                with_terms.append(stated)
+                aspects_with_terms.append(of)
+                continue
+            plan = plans.known(of)
+            if plan is not None:
+                alike.append(info)
+                aspects.append(of)
+                numbers.append(plan.number)
+        programs: list[Program | None] = [None] * len(alike)
+        if stamp == self._versions():
+            alike += [info for info, _, _, _ in with_terms]
+            aspects += aspects_with_terms
+            numbers += [plan.number for _, _, plan, _ in with_terms]
+            programs += self._programs.make_alike(with_terms)
+            for group in of_one_form.values():
+                count = len(group.alike.infos)
+                alike += group.alike.infos
+                aspects += [group.aspects] * count
+                numbers += [group.plan.number] * count
+                programs += self._programs.make_of_one_form(
+                    group.alike, group.plan, shut_first=group.shut_first
+                )
+        plan_of = np.array(numbers, np.int64)
+        for places, requests in self._requests.of_many(alike, aspects):
+            written = np.concatenate((plan_of[places, None], requests), axis=1)
+            keys, width = written.tobytes(), written.itemsize * written.shape[1]
+            for at, place in enumerate(places):
+                info, program = alike[place], programs[place]
+                if program is None and None in aspects[place]:
+                    continue
+                made = Compiled(stamp, snapshot.peer_stamp(info))
+                made.plan, made.program = plans.plans[numbers[place]], program
+                made.key = keys[at * width : (at + 1) * width]
+                yield info, made
+
+    def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
+        """Return the plugins that look at more than an aspect can name."""
+        asked = zip(self._profile.aspected, aspects, strict=True)
+        return [plugin for plugin, aspect in asked if aspect is None]
+
+    def _stated_alike(
+        self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
+    ) -> tuple[PodInfo, Stated, Plan, bool] | None:
+        """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        profile = self._profile
+        if not all(plugin.name in profile.termed for plugin in wanting):
+            return None
+        stated = self._programs.state(info, profile.in_order(wanting))
+        if stated is None or stated.private:
+            return None
+        plan = self._plans.known(aspects, stated.keys)
+        if plan is None or plan.keyed == 0:
+            return None
+        shut_first = profile.shuts_first(plan.shut, wanting)
+        return None if shut_first is None else (info, stated, plan, shut_first)
+
+    def _only_row(
+        self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]
+    ) -> int | None:
+        """Return the row that alone can hold the class's pods, as far as rules of nodes say.
+
+        ``None`` where there are several or none, or where rules about other pods may reject it.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        row, holds = self._named_row(info, aspects)
+        if row is None:
+            state = CycleState()
+            begun = self._profile.framework.pre_filter(state, info, self._snapshot)
+            if not begun.status.ok or len(begun.rows) != 1:
+                return None
+            row, holds = int(begun.rows[0]), len(self._judge(state, info, begun.rows)) > 0
+        if not holds:
+            return None
+        if wanting:
+            stated = self._programs.state(info, wanting)
+            if stated is None or stated.counter is not None:
+                return None
+            if any(term.kind in FILTERING for term in stated.terms):
+                return None
+        return row
+
+    def _judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Rows:
+        """Return which of the rows filters that look at nodes alone leave."""
+        framework = self._profile.framework
+        left: Rows = framework.filter_some(
+            self._profile.static, state, info, self._snapshot, rows
+        ).feasible
+        return left
+
+    def _named_row(self, info: PodInfo, aspects: Sequence[Hashable]) -> tuple[int | None, bool]:
+        """Return the row of the node that a class names, and whether it can hold the pods.
+
+        ``None`` where it names none, or several. Pods that differ in this name alone, as those of a
+        DaemonSet do, are judged together, as one pod without it: on all rows, once.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        for place, plugin in self._profile.naming:
+            named = plugin.named_node(info)
+            row = None if named is None else self._snapshot.row_of(named[0])
+            if named is None or row is None:
+                continue
+            others = (place, named[1], *aspects[:place], *aspects[place + 1 :])
+            held = self._held.get(others)
+            if held is None:
+                if len(self._held) >= _MOST_HELD:
+                    self._held.clear()
+                held = self._held[others] = self._held_by(info, plugin.without_name(info))
+            if len(held):
+                return row, held.item(row)
+        return None, False
+
+    def _held_by(self, info: PodInfo, pod: Pod) -> Mask:
+        """Return which rows can hold a class as it is without a node's name, bool (rows,).
+
+        Empty where PreFilter rejects it.
+        """
+        snapshot, state = self._snapshot, CycleState()
+        rest = from_pod(pod, info.digest)
+        rest.index, rest.peer, rest.amounts = info.index, info.peer, info.amounts
+        begun = self._profile.framework.pre_filter(state, rest, snapshot)
+        if not begun.status.ok:
+            return np.zeros(0, np.bool_)
+        held = np.zeros(snapshot.capacity, np.bool_)
+        held[self._judge(state, rest, begun.rows)] = True
+        return held

@@ -1,0 +1,399 @@
+"""Runs of pods that share lines, decided in one compiled loop.
+
+What plugins say of nodes alone is kept per plan (``plans``). What is left are requests, compared
+and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under a plan
+(``lines``), followed from pod to pod by the rows that changed, or scored anew in a few
+microseconds. So a pod that is like no other costs no more than the arithmetic. What a class's rules
+about other pods come to is its program (``programs``); a class that only one node can hold has no
+line, its row is judged by itself.
+
+A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit,
+NodeResourcesBalancedAllocation) and on terms that a program covers. The requests of pods that are
+nominated to nodes are taken as used there, where they count for every pod of the run; a class whose
+filters count such pods by terms takes the reference path. ``decide`` stops before the first pod of
+another class, or that fits nowhere. Decisions and records are those of the reference
+path, ``engine.reference.cycle``.
+
+Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
+"""
+
+import itertools
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from scheduling.engine.compiled import arguments
+from scheduling.engine.compiled.layout import (
+    BLOCK,
+    FIELDS,
+    FINISHED,
+    MORE_GROUPS,
+    NOWHERE,
+    ONCE,
+    OTHER_GROUPS,
+    STALE,
+    TOGETHER,
+)
+from scheduling.engine.fast.compiling import Compiled, Compiler
+from scheduling.engine.fast.lane_profile import Profile
+from scheduling.engine.fast.lines import PARTS, SHORTEST, Lines, OfPlan
+from scheduling.engine.fast.looking_ahead import Ahead, LookAhead
+from scheduling.engine.fast.plans import Plan, Plans
+from scheduling.engine.fast.programs import Program, Programs
+from scheduling.engine.fast.run import Run
+from scheduling.engine.reference.cycle import Options, PodToPlace, draws
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.formulas import LEAST
+from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.terms import Strategy
+
+_LONGEST = ONCE
+_MOST_CHANGED = 8
+"""Where more than one in so many rows changed, to make all anew is not dearer."""
+_TRIES = 3
+_NO_RANK: Int32 = np.zeros(0, np.int32)
+_instances = itertools.count()
+
+_loops: ModuleType | None = None
+_scoring: Any = None
+_link: Any = None
+_on = False
+
+
+def is_kept() -> bool:
+    """Return whether the compiled loop is on disk.
+
+    Raises:
+        ImportError: Numba does not load here.
+    """
+    from scheduling.engine.compiled import caching, loop
+
+    return caching.is_kept(loop.decide)
+
+
+def warm() -> bool:
+    """Load the compiled loop, compiling it where it is not yet; return whether it is on.
+
+    Another thread may decide meanwhile: for it the loop is on when all of it is loaded.
+    """
+    global _loops, _scoring, _link, _on  # noqa: PLW0603
+    if not _on:
+        from scheduling.engine.compiled import caching, loop, scoring, shared
+
+        _loops, _scoring, _link = loop, scoring, shared.link
+        with caching.one_at_a_time(loop.decide):
+            _compile()
+        _on = True
+    return _on
+
+
+def enabled() -> bool:
+    """Whether the compiled loop is on."""
+    return _on
+
+
+class FastLane:
+    """What ``deciding.Decider`` keeps to decide runs of pods."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+        self._snapshot = snapshot
+        self._profile = Profile(framework)
+        self.usable = self._profile.usable
+        self._memo_key = ("compiled", next(_instances))
+        self._length = _LONGEST
+        self._running: list[Program] = []
+        self.nowhere = False
+        self._learned = False
+        self._stamp: tuple[int, ...] = ()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget everything."""
+        snapshot = self._snapshot
+        self._generation = next(_instances)
+        self._plans = Plans(snapshot, self._profile, self._rows_moved)
+        self._lines = Lines(snapshot, self._plans.rows, self._profile.more_scored)
+        self._programs = Programs(snapshot, self._profile.framework)
+        self._compiler = Compiler(
+            snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
+        )
+        self._ahead = LookAhead(
+            snapshot, self._plans, self._programs, self._lines, self._compiler, self._memo_key,
+            self._versions,
+        )  # fmt: skip
+        rows = self._plans.rows
+        self._fields: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
+        self._odd: Mask = np.zeros(rows, np.bool_)
+        self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
+        self._cursor = -1
+        self._rank: Int32 = _NO_RANK
+        self._stamp = self._now()
+
+    def _now(self) -> tuple[int, ...]:
+        snapshot = self._snapshot
+        return (snapshot.node_version, snapshot.capacity, snapshot.requested.shape[1])
+
+    def _follows_nodes(self) -> bool:
+        """Take over what changed of nodes, row by row; False where all must be made anew.
+
+        Of plugins of other packages nothing is taken over: what they look at in a pod may depend on
+        all nodes.
+        """
+        now, snapshot = self._now(), self._snapshot
+        if now == self._stamp:
+            return True
+        if now[1:] != self._stamp[1:] or snapshot.reads_whole_nodes:
+            return False
+        rows = snapshot.changed_since(self._stamp[0])
+        if rows is None or len(rows) > snapshot.capacity // _MOST_CHANGED:
+            return False
+        if not self._programs.nodes_changed(rows, self._plans.plans):
+            return False
+        self._plans.nodes_changed()
+        self._compiler.nodes_changed()
+        self._stamp = now
+        return True
+
+    def _rows_moved(self, plan: Plan, rows: Rows) -> None:
+        self._lines.move_rows(plan, rows)
+
+    def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
+        """Write what the loop reads of classes that got a line."""
+        if not made:
+            return
+        numbers, keys = [number for number, _ in made], [compiled.key for _, compiled in made]
+        self._lines.write(numbers, keys, self._of_plan)
+        for number, compiled in made:
+            if compiled.program is not None:
+                plan = self._plans.plans[self._lines.plan_of[number]]
+                self._group_rows(number, compiled.program, plan)
+
+    def _of_plan(self, number: int) -> OfPlan:
+        """Return what lines say of a plan, before the loop has found which groups have room."""
+        plan, profile = self._plans.plans[number], self._profile
+        return OfPlan(
+            mask=plan.mask,
+            base=self._plans.base(plan, plan.mask),
+            least=profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
+            balanced=profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
+        )
+
+    def _group_rows(self, number: int, program: Program, plan: Plan) -> None:
+        """Write the groups of a line's rows."""
+        lines, place = self._lines, number - ONCE + TOGETHER
+        lines.reserve_groups(self._programs.groups)
+        if program.private:
+            assert program.groups is not None
+            lines.group[place] = program.groups
+            lines.cursor[number] = self._snapshot.log_end
+            lines.anew[number] = True
+            program.groups, program.grouped = None, True
+        else:
+            lines.group[place] = plan.group
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    def decide(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> Run | None:
+        """Decide for pods from the ``first`` on and assume them, as many as can be.
+
+        ``nowhere`` tells afterwards whether there are none because the first fits on no node.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        for _ in range(_TRIES):
+            self._learned = False
+            found = self._decide(pods, first, options, draw, start)
+            if found is not None or not self._learned:
+                return found
+        return None
+
+    def _decide(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> Run | None:
+        """Decide as ``decide``; ``_learned``: it may be worth while to try once more."""
+        assert _loops is not None
+        self.nowhere = False
+        snapshot = self._snapshot
+        if self._plans.full or self._programs.full or not self._follows_nodes():
+            self._clear()
+        log, filled = snapshot.log_room(_LONGEST)
+        ahead = Ahead()
+        try:
+            self._ahead.look(pods, first, self._length, ahead)
+            self._write_lines(ahead.made)
+        except BaseException:  # hooks of other packages raise whatever they like
+            self._clear()  # lines were given out that nobody wrote
+            raise
+        if self._stamp != self._now() or ahead.stamp != self._versions():
+            self._learned = True  # to look at classes made something known
+            return None
+        count = len(ahead.keys)
+        if not count:
+            return None
+        profile = self._profile
+        found = Run(
+            snapshot,
+            profile.framework.scheduler_name,
+            profile.fit,
+            profile.fit_name,
+            seed=options.seed,
+            draw=draw,
+            start=start,
+            count=count,
+        )
+        self._rank = snapshot.name_rank() if options.tie_break == "first" else _NO_RANK
+        done = self._loop(found, ahead, log, filled)
+        if done == count:
+            self._length = min(2 * self._length, _LONGEST)
+        elif not self._learned:
+            self._length = max(2 * done, SHORTEST)
+        if not done:
+            return None
+        keys, who = ahead.keys[:done], ahead.who[:done]
+        infos = [ahead.infos[at] for at in who]
+        programs = [ahead.programs[at] for at in who]
+        plans, plan_of = self._plans.plans, self._lines.plan_of
+        chosen = [self._compiler.pin_plan if c < 0 else plans[plan_of.item(c)] for c in ahead.lines]
+        found.finish(keys, infos, [chosen[at] for at in who], programs)
+        snapshot.assume_run(keys, infos, found.figures[:, 0].copy(), _link)
+        self._programs.ran(self._running)
+        return found
+
+    def _versions(self) -> tuple[int, ...]:
+        """Return what a compiled class holds for: that of nodes first, which it may follow."""
+        snapshot = self._snapshot
+        return (snapshot.node_version, snapshot.peer_version, self._generation)
+
+    def _loop(self, found: Run, ahead: Ahead, log: Int32, filled: int) -> int:
+        """Run the compiled loop; return for how many pods it decided."""
+        assert _loops is not None
+        snapshot, lines, plans = self._snapshot, self._lines, self._plans
+        self._sync()
+        who = np.array(ahead.who, np.int32)
+        run = np.array(ahead.lines or [0], np.int32)[who]
+        high, low = draws(found.seed, found.draw, len(run))
+        results = arguments.Results(
+            found.figures, found.chosen, found.chosen_scores, found.kinds, found.masks,
+            found.refused, found.term_scores,
+        )  # fmt: skip
+        programs = (*self._prepared(ahead, who), self._pins(ahead, who))
+        if self._running:
+            lines.reserve_groups(self._programs.groups)
+        work = self._programs.room_to_work(lines.highest.shape[1])
+        done, why = 0, FINISHED
+        if snapshot.log_start:
+            # Cursors are positions in the log's array while the loop runs.
+            lines.cursor -= snapshot.log_start
+        try:
+            while True:
+                done, why, mask = _loops.decide(
+                    done, run, high, low, _columns(lines, arguments.Lines),
+                    _columns(plans, arguments.Plans), *self._nodes(), log, filled, results,
+                    *programs, work,
+                )  # fmt: skip
+                if why == MORE_GROUPS:
+                    continue
+                if why != OTHER_GROUPS:
+                    break
+                line = int(run[done])
+                plan = plans.plans[int(lines.plan_of[line])]
+                try:
+                    lines.base_of[line] = plans.base(plan, int(mask))
+                except PluginFailed:
+                    if not done:
+                        raise
+                    break  # pods before it are accounted for; the next run begins with the failure
+                lines.mask_of[line] = mask
+        finally:
+            if snapshot.log_start:
+                lines.cursor += snapshot.log_start
+        self._cursor = snapshot.log_end + done
+        self.nowhere = not done and why == NOWHERE
+        if why == STALE:
+            ahead.infos[ahead.who[done]].memo.pop(self._memo_key, None)
+            self._learned = True
+        return int(done)
+
+    def _prepared(self, ahead: Ahead, who: Int32) -> tuple[Any, Any, Any]:
+        """Return programs, terms and counts, up to date, as the loop takes them."""
+        self._running = [program for program in ahead.programs if program is not None]
+        numbers = [-1 if program is None else program.number for program in ahead.programs]
+        of_pod = np.array(numbers or [-1], np.int32)[who]
+        infos = ahead.infos
+        if not self._running:
+            infos, who = [], np.zeros_like(who)  # nothing counts that pods are placed
+        return self._programs.prepare(infos, self._running, of_pod, who)
+
+    def _pins(self, ahead: Ahead, who: Int32) -> Any:
+        """Return what the loop reads of pods that one node alone can hold."""
+        assert _loops is not None
+        of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
+        pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
+        of_class[pinned] = np.arange(len(pinned), dtype=np.int32)
+        width = self._lines.key_length
+        written = np.frombuffer(b"".join(ahead.pins), np.int64).reshape(len(pinned), width)
+        row, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
+        parts = (row[:, 0], amounts, columns, rest[:, : self._lines.width], nonzero)
+        of_pod = of_class[who]
+        return arguments.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
+
+    def _sync(self) -> None:
+        """Copy what scores need of the rows that changed."""
+        assert _loops is not None
+        snapshot = self._snapshot
+        touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
+        if touched is None or len(touched) > snapshot.capacity:
+            touched = np.arange(snapshot.capacity, dtype=np.int32)
+        self._cursor = snapshot.log_end
+        if len(touched):
+            _scoring.refresh_rows(touched, *self._nodes())
+
+    def _nodes(self) -> tuple[Any, Any, Any]:
+        """Return what scores need of nodes, the nodes, and what is nominated to them."""
+        assert _loops is not None
+        nominations = self._snapshot.nominations
+        return (
+            arguments.ScoreColumns(
+                self._fields,
+                self._odd,
+                self._odd_in,
+                self._profile.more_scored > 0,
+                self._profile.strategy.kind,
+                self._profile.strategy.table,
+                self._rank,
+            ),
+            _columns(self._snapshot, arguments.Nodes),
+            arguments.NominatedAmounts(nominations.requested, nominations.pods),
+        )
+
+
+def _columns(of: object, kind: Any) -> Any:
+    """Return the arrays that are called as the fields of a tuple of the loops'."""
+    return kind(*[getattr(of, name) for name in kind._fields])
+
+
+def _compile() -> None:
+    """Compile or load the loops for the arrays that they will get, by calls that do nothing."""
+    snapshot = Snapshot(capacity=4)
+    runs = FastLane.__new__(FastLane)
+    runs._snapshot = snapshot
+    runs._memo_key = ("", 0)
+    runs._profile = Profile.__new__(Profile)
+    runs._profile.framework = None
+    runs._profile.more_scored = 0
+    runs._profile.strategy = Strategy(LEAST, np.zeros(101, np.int64))
+    runs._clear()
+    runs._lines.reserve(1)
+    log, filled = snapshot.log_room(0)
+    run = Run(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
+    runs._loop(run, Ahead(), log, filled)
+    assert _loops is not None
+    _link(*[np.zeros(0, np.int32)] * 5)

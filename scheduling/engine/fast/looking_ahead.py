@@ -1,0 +1,269 @@
+"""Which of the next pods a run can take in, their classes compiled and their lines given out.
+
+A run ends before the first pod that the loop cannot decide for: one of a class that takes the
+reference path, one that nominated pods matter to in a way of their own, or one for whose line there
+is no room.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+from scheduling.engine.compiled.layout import ONCE
+from scheduling.engine.fast.compiling import Compiled, Compiler
+from scheduling.engine.fast.lines import Lines
+from scheduling.engine.fast.plans import Plans
+from scheduling.engine.fast.programs import Program, Programs
+from scheduling.engine.reference.cycle import PodToPlace
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.nominations import NO_PRIORITY
+from scheduling.framework.types import PodInfo
+
+
+class Ahead:
+    """The pods of a run, and their classes.
+
+    ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
+    ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
+    ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
+    ``compiled``: those new classes that are like others were compiled. ``stamp``: the versions at
+    which the look began.
+    """
+
+    __slots__ = (
+        "compiled", "infos", "keys", "lines", "made", "once", "pins", "programs", "stamp", "who",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.keys: list[Hashable] = []
+        self.who: list[int] = []
+        self.infos: list[PodInfo] = []
+        self.lines: list[int] = []
+        self.programs: list[Program | None] = []
+        self.pins: list[bytes] = []
+        self.made: list[tuple[int, Compiled]] = []
+        self.once = 0
+        self.compiled = False
+        self.stamp: tuple[int, ...] = ()
+
+
+class LookAhead:
+    """Looks ahead for the fast lane of one profile over one snapshot.
+
+    Args:
+        snapshot: the cluster.
+        plans: the profile's.
+        programs: the profile's.
+        lines: the profile's.
+        compiler: of classes.
+        memo_key: under which a class keeps what it came to.
+        versions: what a compiled class holds for: that of nodes first, which it may follow.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plans: Plans,
+        programs: Programs,
+        lines: Lines,
+        compiler: Compiler,
+        memo_key: Hashable,
+        versions: Callable[[], tuple[int, ...]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._plans = plans
+        self._programs = programs
+        self._lines = lines
+        self._compiler = compiler
+        self._memo_key = memo_key
+        self._versions = versions
+        # The versions at which classes were looked at together, and their peers' stamps by index.
+        self._asked: tuple[tuple[int, ...], dict[int, int]] = (), {}
+        self._nominated_at = -1
+        self._nominated: list[PodInfo] = []
+
+    def look(self, pods: Sequence[PodToPlace], first: int, most: int, ahead: Ahead) -> None:
+        """Note up to ``most`` pods from the ``first`` on that a run can take in, and their classes.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, keys, who = self._snapshot, ahead.keys, ahead.who
+        lowest = snapshot.nominations.lowest_priority
+        stamp = ahead.stamp = self._versions()
+        place_of: dict[int, int] = {}
+        held: set[int] = set()
+        last = min(first + most, len(pods))
+        for number in range(first, last):
+            pod = pods[number]
+            info = pod.info
+            # Nominated pods count for pods of no higher priority: here all of them or none.
+            if pod.nominated_node or (
+                lowest < NO_PRIORITY
+                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
+            ):
+                return
+            place = place_of.get(id(info), -1)
+            if place < 0:
+                compiled = self._compiled(info, stamp)
+                if not self._take_in(info, compiled, stamp, held, ahead):
+                    return
+                place = place_of[id(info)] = len(ahead.infos) - 1
+                if compiled is None and not ahead.compiled:
+                    ahead.compiled = True
+                    self._compile_alike([pods[at].info for at in range(number, last)], stamp)
+            elif 0 <= ahead.lines[place] < ONCE:
+                kept = info.memo[self._memo_key]
+                assert isinstance(kept, Compiled)
+                line = self._line(kept, held, ahead.made)
+                if line < 0:
+                    return
+                ahead.lines[place] = line  # of the pod before as well
+            keys.append(pod.key)
+            who.append(place)
+
+    def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
+        """Return what a class came to, ``None`` where it must be compiled.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        compiled = info.memo.get(self._memo_key)
+        if (
+            not isinstance(compiled, Compiled)
+            or compiled.peer_stamp != self._snapshot.peer_stamp(info)
+            or (compiled.stamp != stamp and not self._follows(compiled, stamp))
+        ):
+            return None
+        return compiled
+
+    def _follows(self, compiled: Compiled, stamp: tuple[int, ...]) -> bool:
+        """Bring what a class came to up to date if it is out of date because of nodes alone."""
+        if compiled.plan is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
+            return False
+        program = compiled.program
+        plan = self._plans.current(compiled.plan)
+        if plan is None or (program is not None and not program.form.holds):
+            return False
+        compiled.plan, compiled.stamp = plan, stamp
+        return True
+
+    def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
+        """Compile together the classes of a run that are not, as far as they are like others.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        if self._asked[0] != stamp:
+            self._asked = stamp, {}
+        asked = self._asked[1]  # once: runs that end early would look at all that follow each time
+        of_peer = self._snapshot.peer_stamp
+        new = [info for info in dict.fromkeys(infos) if asked.get(info.index) != of_peer(info)]
+        new = [info for info in new if self._compiled(info, stamp) is None]
+        if len(new) > 1:
+            asked.update((info.index, of_peer(info)) for info in new)
+            for info, compiled in self._compiler.compile_alike(new, stamp):
+                info.memo[self._memo_key] = compiled
+
+    def _take_in(
+        self,
+        info: PodInfo,
+        compiled: Compiled | None,
+        stamp: tuple[int, ...],
+        held: set[int],
+        ahead: Ahead,
+    ) -> bool:
+        """Note a class that is new to a run; False: the run ends before its pods.
+
+        ``compiled``: what ``_compiled`` says of it.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        memo_key = self._memo_key
+        if compiled is None:
+            compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
+            if compiled.stamp != stamp:
+                return False  # to look at it made something known: the next run sees it
+        if compiled.plan is None:
+            return False
+        line = -1
+        if compiled.pinned:
+            ahead.pins.append(compiled.key)
+        else:
+            if compiled.program is not None:
+                programs = self._programs
+                if not programs.holds(compiled.program) or not programs.sync(compiled.program):
+                    compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
+                    if compiled.stamp != stamp or compiled.plan is None:
+                        return False
+            program = compiled.program
+            if program is not None and self._counts_nominated(program):
+                return False
+            if program is not None and program.private and not self._has_groups(compiled):
+                compiled.plan = None
+                return False
+            if program is not None or self._lines.keeps(compiled.key):
+                line = self._line(compiled, held, ahead.made)
+            if line < 0:
+                if program is not None:
+                    return False
+                line = ahead.once
+                ahead.once += 1
+                ahead.made.append((line, compiled))
+        ahead.infos.append(info)
+        ahead.lines.append(line)
+        ahead.programs.append(compiled.program)
+        return True
+
+    def _counts_nominated(self, program: Program) -> bool:
+        """Return whether a filter of the class counts a pod that is nominated to some node.
+
+        Such a pod counts on its own node alone, and only while that node is judged
+        (RunFilterPluginsWithNominatedPods), which no group of rows can say. Scores do not count it.
+        """
+        snapshot = self._snapshot
+        if snapshot.nominations.lowest_priority == NO_PRIORITY or not program.filtered_by:
+            return False
+        if self._nominated_at != snapshot.nomination_version:
+            self._nominated_at = snapshot.nomination_version
+            nominated = snapshot.nominations.of_node.values()
+            by_peer = {info.peer: info for there in nominated for info in there.values()}
+            self._nominated = list(by_peer.values())
+        filtered_by = {id(counter) for counter in program.filtered_by}
+        return any(
+            id(counter) in filtered_by
+            for info in self._nominated
+            for counter, _ in snapshot.counted_by(info)
+        )
+
+    def _line(
+        self,
+        compiled: Compiled,
+        held: set[int],
+        made: list[tuple[int, Compiled]],
+    ) -> int:
+        """Return the line of a class, -1 when the run holds all.
+
+        ``held``: the lines that are kept and that the run holds. Noted in ``made`` if it is new.
+        """
+        number, is_new = self._lines.give(compiled.line_key, held)
+        if number < 0:
+            return -1
+        if is_new or (compiled.program is not None and compiled.program.groups is not None):
+            made.append((number, compiled))
+        held.add(number)
+        return number
+
+    def _has_groups(self, compiled: Compiled) -> bool:
+        """See to it that the rows of a line that is a class's own are grouped; False: no room."""
+        program = compiled.program
+        assert program is not None
+        assert compiled.plan is not None
+        number = self._lines.of_key.get(compiled.line_key, -1)
+        if (
+            number < 0
+            or not program.grouped
+            or self._lines.cursor[number] < self._snapshot.log_start
+        ):
+            program.grouped = False
+            program.groups = self._programs.group_rows(program, compiled.plan)
+        return program.grouped or program.groups is not None

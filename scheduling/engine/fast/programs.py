@@ -1,0 +1,576 @@
+"""The rules of classes that look at other pods, as numbers for the compiled loop.
+
+A *program* is what ``engine.fast.fast_lane`` needs beside a line to decide for such a class: its
+count terms (``framework.terms.Term``) and which plugins score by them. Lines stay shared by all
+classes that request the same; a program adds, per *group* of rows (``plans.Plan``: rows that are
+alike in topology and in what plugins say of nodes), what the terms say there, and it lists its
+*exceptions*: rows that hold pods which a term counts by row, as terms about hostnames do. So
+nothing of a program is as long as the node table, and a thousand Deployments behind Services cost
+little more than one.
+
+Some programs are *private*: they have a line of their own, on which rows move from group to group
+as the counts on them change. So it is for classes with many exceptions, and for
+those whose rules say something of rows that hold no pod as well: required affinity and hard
+constraints by row, counts by row that only some nodes take part in, host ports.
+
+Not covered, and left to the reference path: more rules, counts by row, scores or groups of rows
+than there is room for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.compiled import arguments, layout
+from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
+from scheduling.engine.fast.counter_columns import CounterColumns
+from scheduling.engine.fast.plans import Plan
+from scheduling.engine.fast.program_forms import Form, Forms
+from scheduling.engine.fast.statements import FEW_WATCHES, FILTERING, Alike, Stated, Statements
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int16, Int32, Int64, Mask, first_places, numbered_together
+from scheduling.framework.interface import Plugin
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Status
+from scheduling.framework.tables import Counter
+from scheduling.framework.terms import Kind
+from scheduling.framework.types import PodInfo
+
+_FEW: Final = 48
+_FEW_PRIVATE: Final = 64
+"""While so few classes have lines of their own, others have room for ``_FEW`` exceptions."""
+_MOST_WATCHES: Final = 8
+_MOST_GROUPS: Final = 1024
+_SPARE: Final = 32
+"""So many groups more than there are now a run must have room for."""
+_MOST: Final = 32_768
+_FIRST: Final = 1024
+"""For so many programs there is room at first: memory that is not touched costs nothing."""
+_BYTES: Final = 256 * 2**20
+_NOWHERE: Final = np.zeros(0, np.intp)
+_CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
+"""Kinds that ask of a count only whether it is above 0."""
+_SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
+    "exceptions": (np.int32, ()),
+    "row": (np.int32, (EXCEPTIONS,)),
+    "plan": (np.int64, (DYNAMIC, 3)),
+    "raw": (np.int64, (DYNAMIC, "bases")),
+    "shut": (np.int32, ("bases",)),
+    "full": (np.bool_, ()),
+    "room": (np.int32, ()),
+    "private": (np.bool_, ()),
+    "watch": (np.int64, ("watches", 2)),
+    "taken": (np.int32, ()),
+    "members": (np.int32, ("groups",)),
+    "form": (np.int64, (layout.FORM,)),
+    "rules": (np.int64, ("rules", layout.RULE)),
+    "place": (np.int32, ("rules", "bases")),
+    "values": (np.int64, ("groups", "watches")),
+    "base": (np.int32, ("groups",)),
+    "size": (np.int32, ("groups",)),
+}
+"""The arrays of programs, without the first dimension, which is the program."""
+
+
+class Program(msgspec.Struct, kw_only=True, eq=False):
+    """A class's place in the arrays, and what is needed beside numbers.
+
+    ``sources``: by plugin that scores, as ``Plan.lines``, but -1, -2 ... for the first, second ...
+    plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
+    -1 when they must be made again. ``private``: it has a line of its own, whose rows move between
+    groups as counts by row change. ``grouped``: the groups that stand in the line are those of this
+    program; ``groups`` int16 (rows,): those that are to be written there. ``taken``: what is said
+    of rows that a counter rules out before NodeResourcesFit is asked.
+    """
+
+    number: int
+    info: PodInfo
+    form: Form
+    names: tuple[str, ...]
+    sources: list[int]
+    refusals: list[Status]
+    counters: tuple[int, ...]
+    watches: list[Counter]
+    seen: int
+    asked_again: list[Counter]
+    """Counters that decide whether a plugin skips its score."""
+    asked_at: int
+    filtered_by: list[Counter]
+    """Counters that filters look at; those of scores are not among them."""
+    scoring: dict[str, Plugin]
+    private: bool
+    taken: Status
+    grouped: bool = False
+    groups: Int16 | None = None
+
+
+class _Written(msgspec.Struct, kw_only=True, eq=False):
+    """What the arrays are to say of a class: ``form``, and the numbers of its counters.
+
+    ``watches``: of a private one, the counters by row, ``watched``: how many are watched.
+    ``watch_of``: which of them each term looks at, -1 for none.
+    """
+
+    form: Form
+    counters: list[int]
+    watch_of: list[int]
+    watches: list[tuple[int, bool]]
+    watched: int
+    taken: int
+    private: bool
+
+
+class Programs:
+    """The programs of one profile over one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework | None) -> None:
+        self._snapshot = snapshot
+        self._statements = Statements(snapshot, framework)
+        self.state, self.alike = self._statements.state, self._statements.alike
+        self._forms = Forms(snapshot, framework, self._statements)
+        self.counters = CounterColumns(snapshot)
+        self._programs: list[Program] = []
+        self._number_of: dict[int, int] = {}
+        self._private_count = 0
+        # How often nodes with pods changed: whether something is counted by label may be otherwise.
+        self._moves = 0
+        self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
+        self._arrays: dict[str, Any] = {}
+        self._allocate(0)
+
+    @property
+    def groups(self) -> int:
+        """How many groups, excepted rows among them, there is room for in each program."""
+        return self._sizes["groups"]
+
+    def room_to_work(self, blocks: int) -> arguments.Work:
+        """Return what the loop needs to judge and score units; ``blocks``: of rows."""
+        return arguments.room_to_work(
+            units=self._sizes["groups"], rules=self._sizes["rules"],
+            values=self.counters.most_values, blocks=blocks,
+        )  # fmt: skip
+
+    def _allocate(self, count: int) -> None:
+        """Make room for ``count`` programs of the present sizes, keeping those there are."""
+        made = {}
+        for name, (kind, shape) in _SHAPES.items():
+            lengths = [self._sizes[of] if isinstance(of, str) else of for of in shape]
+            made[name] = np.zeros((count, *lengths), kind)
+            before = self._arrays.get(name)
+            if before is not None:
+                before = before[: len(self._programs)]  # what is beyond was never touched
+                made[name][tuple(slice(0, length) for length in before.shape)] = before
+        self._arrays = made
+
+    def _reserve(self, **sizes: int) -> None:
+        """Make dimensions at least so large."""
+        wider = {name: size for name, size in sizes.items() if size > self._sizes[name]}
+        if wider:
+            self._sizes.update({n: max(s, 2 * self._sizes[n]) for n, s in wider.items()})
+            self._allocate(len(self._arrays["full"]))
+
+    # --- compiling -------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether the arrays hold as much as they may: all programs must be made again."""
+        return (
+            len(self._programs) >= _MOST
+            or sum([array.nbytes for array in self._arrays.values()]) >= _BYTES
+        )
+
+    def make(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, shut_first: bool
+    ) -> Program | None:
+        """Write a class's program; ``None`` where there is no room.
+
+        ``shut_first``: what shuts groups of the plan is asked before the terms.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        self._follow_versions()
+        if not stated.private:
+            program = self._make(info, stated, plan, private=False, shut_first=shut_first)
+            if program is None or self.sync(program):
+                return program
+        return self._make(info, stated, plan, private=True, shut_first=shut_first)
+
+    def make_alike(
+        self, classes: Sequence[tuple[PodInfo, Stated, Plan, bool]]
+    ) -> list[Program | None]:
+        """Write the programs of classes of which none needs a line of its own, together.
+
+        Classes are as ``make`` takes them. ``None``: of such a one ``make`` has to say whether it
+        has a program.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        self._follow_versions()
+        made: list[Program | None] = [None] * len(classes)
+        of_form: dict[int, list[tuple[int, _Written]]] = {}
+        for at, (info, stated, plan, shut_first) in enumerate(classes):
+            written = self._to_write(info, stated, plan, private=False, shut_first=shut_first)
+            if written is not None:
+                of_form.setdefault(id(written.form), []).append((at, written))
+        for alike in of_form.values():
+            numbers = [self._place(classes[at][0]) for at, _ in alike]
+            place, first = alike[0]
+            counters = np.array([written.counters for _, written in alike], np.int64)
+            self._write(np.array(numbers), first, counters, classes[place][2])
+            for number, (at, written) in zip(numbers, alike, strict=True):
+                info, stated, _, _ = classes[at]
+                program = self._program(number, info, stated, written)
+                made[at] = program if self.sync(program) else None
+        return made
+
+    def make_of_one_form(
+        self, alike: Alike, plan: Plan, *, shut_first: bool
+    ) -> list[Program | None]:
+        """Write the programs of classes that state the same but for their counters.
+
+        Plan and ``shut_first`` are theirs as ``make`` takes them, and ``make`` has to say of which
+        ones that are ``None`` whether they have a program.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        self._follow_versions()
+        stated, infos = alike.stated, alike.infos
+        made: list[Program | None] = [None] * len(infos)
+        if stated.private or any(term.kind is not Kind.SOFT for term in stated.terms):
+            return made
+        copies = np.zeros((len(infos), len(stated.terms)), np.int64)
+        by_value = [at for at, watch in enumerate(stated.watch_of) if watch < 0]
+        for at in by_value:
+            numbers_of_copies = self.counters.of_terms_alike(stated.terms[at], alike.counters)
+            if numbers_of_copies is None:
+                return made
+            copies[:, at] = numbers_of_copies
+        form = self._forms.of(infos[0], stated, plan, stated.watch_of, shut_first=shut_first)
+        if form is None:
+            return made
+        numbers = [self._place(info) for info in infos]
+        written = _Written(
+            form=form, counters=[], watch_of=stated.watch_of, watches=[],
+            watched=len(stated.watches), taken=-1, private=False,
+        )  # fmt: skip
+        self._write(np.array(numbers), written, copies, plan)
+        self._arrays["room"][numbers] = self._exceptions_kept()
+        used = copies[:, by_value].tolist()
+        for at, (info, counter) in enumerate(zip(infos, alike.counters, strict=True)):
+            program = self._programs[numbers[at]] = Program(
+                number=numbers[at],
+                info=info,
+                form=form,
+                names=form.names,
+                sources=form.sources,
+                refusals=form.refusals,
+                counters=tuple(dict.fromkeys(used[at])),
+                watches=[counter] if stated.watches else [],
+                seen=-1 if counter.changes else 0,  # exceptions are where it counts something
+                asked_again=[],
+                asked_at=0,
+                filtered_by=[],
+                scoring=stated.scoring,
+                private=False,
+                taken=stated.taken,
+            )
+            if program.seen == 0 or self.sync(program):
+                made[at] = program
+        return made
+
+    def _exceptions_kept(self) -> int:
+        """Return for how many exceptions there is room in a program without a line of its own."""
+        return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
+
+    def _follow_versions(self) -> None:
+        if self.counters.version != self._snapshot.peer_version:
+            self.counters.clear()
+
+    def _make(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+    ) -> Program | None:
+        written = self._to_write(info, stated, plan, private=private, shut_first=shut_first)
+        if written is None:
+            return None
+        number = self._place(info)
+        self._write(number, written, np.array(written.counters, np.int64), plan)
+        return self._program(number, info, stated, written)
+
+    def _to_write(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+    ) -> "_Written | None":
+        """Return what the arrays are to say of a class, ``None``: there is no room."""
+        counters = [
+            self.counters.of_term(term) if watch < 0 or private else 0
+            for term, watch in zip(stated.terms, stated.watch_of, strict=True)
+        ]
+        taken = -1
+        if stated.counter is not None:
+            taken = self.counters.of_counter(stated.counter)
+            if taken < 0:
+                return None
+        if -1 in counters:
+            return None
+        watches: dict[tuple[int, bool], int] = {}
+        watch_of = stated.watch_of
+        if private:
+            watch_of = watch_of.copy()
+            for at, (term, counter) in enumerate(zip(stated.terms, counters, strict=True)):
+                if watch_of[at] >= 0:
+                    watch = (counter, term.kind in _CLIPPED)
+                    watch_of[at] = watches.setdefault(watch, len(watches))
+            if len(watches) > _MOST_WATCHES:
+                return None
+        form = self._forms.of(info, stated, plan, watch_of, shut_first=shut_first)
+        if form is None:
+            return None
+        return _Written(
+            form=form, counters=counters, watch_of=watch_of, taken=taken, private=private,
+            watches=list(watches), watched=len(watches) if private else len(stated.watches),
+        )  # fmt: skip
+
+    def _write(self, number: int | Int64, written: "_Written", counters: Int64, plan: Plan) -> None:
+        """Write a class's numbers, or those of many of one form and plan.
+
+        Args:
+            number: of the program, or of each.
+            written: what they have in common, all but the counters.
+            counters: int64 (rules,), or (programs, rules).
+            plan: theirs.
+        """
+        form, bases, rules = written.form, plan.keyed, counters.shape[-1]
+        self._reserve(
+            bases=bases, groups=bases + EXCEPTIONS, rules=rules, watches=len(written.watches)
+        )
+        arrays = self._arrays
+        arrays["form"][number] = form.form
+        arrays["form"][number, layout.WATCHES] = written.watched
+        if rules:
+            arrays["rules"][number, :rules] = form.rules
+            arrays["rules"][number, :rules, layout.COUNTER] = counters
+            arrays["place"][number, :rules, :bases] = form.place
+        if form.scored:
+            arrays["plan"][number, : form.scored] = form.plan
+            arrays["raw"][number, : form.scored, :bases] = form.raw
+        arrays["shut"][number, :bases] = plan.shut_groups
+        arrays["values"][number, :bases] = 0  # those of excepted rows are set with these
+        arrays["base"][number, :bases] = form.base
+        arrays["exceptions"][number] = 0
+        arrays["full"][number] = False
+        arrays["taken"][number] = written.taken
+        were_private = int(np.count_nonzero(arrays["private"][number]))
+        self._private_count += written.private * np.size(number) - were_private
+        arrays["private"][number] = written.private
+        if written.watches:
+            arrays["watch"][number, : len(written.watches)] = written.watches
+
+    def _program(self, number: int, info: PodInfo, stated: Stated, written: "_Written") -> Program:
+        """Note a program that was written."""
+        form, private = written.form, written.private
+        asked_again = [
+            term.table.counter
+            for term in stated.terms
+            if term.kind in (Kind.SCORED, Kind.UNTOUCHED)
+        ]
+        filtered_by = [t.table.counter for t in stated.terms if t.kind in FILTERING]
+        if stated.counter is not None:
+            filtered_by.append(stated.counter)
+        used = [
+            counter
+            for counter, watch in zip(written.counters, written.watch_of, strict=True)
+            if private or watch < 0
+        ]
+        if written.taken >= 0:
+            used.append(written.taken)
+        program = self._programs[number] = Program(
+            number=number,
+            info=info,
+            form=form,
+            names=form.names,
+            sources=form.sources,
+            refusals=form.refusals,
+            counters=tuple(dict.fromkeys(used)),
+            watches=[] if private else stated.watches,
+            seen=-1,
+            asked_again=asked_again,
+            asked_at=self._moves + _changes(asked_again),
+            filtered_by=filtered_by,
+            scoring=stated.scoring,
+            private=private,
+            taken=stated.taken,
+        )
+        return program
+
+    def group_rows(self, program: Program, plan: Plan) -> Int16 | None:
+        """Return the group of each row for a program with a line of its own, int16 (rows,).
+
+        ``None`` where there are more groups than there is room for.
+        """
+        self.counters.follow(program.counters)
+        counted, number = self.counters.arrays, program.number
+        rows = np.flatnonzero(plan.base != LOW)
+        watches = int(self._arrays["form"][number, layout.WATCHES])
+        values = np.zeros((watches, len(rows)), np.int64)
+        for at, (counter, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
+            offset, place = counted.counters[counter, [layout.OFFSET, layout.PLACES]]
+            found = np.where(counted.where[place, rows] >= 0, counted.counts[offset + rows], 0)
+            values[at] = found > 0 if clipped else found
+        base = plan.group[rows].astype(np.int64)
+        group_of, groups = numbered_together((base, *values), len(rows))
+        if groups + _SPARE > _MOST_GROUPS:
+            return None
+        member = first_places(group_of, groups)
+        self._reserve(groups=groups + _SPARE)
+        arrays = self._arrays
+        arrays["form"][number, layout.GROUPS] = groups
+        arrays["base"][number, :groups] = plan.group[rows[member]]
+        arrays["values"][number] = 0
+        arrays["values"][number, :groups, :watches] = values[:, member].T
+        arrays["members"][number] = 0
+        arrays["members"][number, :groups] = np.bincount(group_of, minlength=groups)
+        arrays["full"][number] = False
+        group: Int16 = np.zeros(len(plan.group), np.int16)
+        group[rows] = group_of
+        return group
+
+    def _place(self, info: PodInfo) -> int:
+        number = self._number_of.get(info.index)
+        if number is None:
+            number = self._number_of[info.index] = len(self._programs)
+            if number >= len(self._arrays["full"]):
+                self._allocate(max(_FIRST, 2 * number))
+            self._programs.append(None)  # type: ignore[arg-type]
+        return number
+
+    # --- following -------------------------------------------------------------------------------
+
+    def nodes_changed(self, rows: Sequence[int], plans: Sequence[Plan]) -> bool:
+        """Take over what changed of nodes; False: all programs must be made again.
+
+        A program whose ``form`` does not hold any more must be made again in any case.
+
+        Args:
+            rows: the rows of the nodes that changed.
+            plans: the plans by number.
+        """
+        if not self.counters.nodes_changed(rows):
+            return False
+        self._forms.nodes_changed(plans)
+        self._moves += bool(self._snapshot.pod_count[rows].any())
+        return True
+
+    def holds(self, program: Program) -> bool:
+        """Return whether a program still says which plugins score; it does while none is made."""
+        if not program.asked_again:
+            return True
+        now = self._moves + _changes(program.asked_again)
+        if now == program.asked_at:
+            return True
+        scoring = {name for name in program.scoring if self._statements.is_affinity(name)}
+        if self._statements.affinities_scoring(program.info) != scoring:
+            return False
+        program.asked_at = now
+        return True
+
+    def sync(self, program: Program) -> bool:
+        """Make a program's exceptions again if counters changed; False: there are too many."""
+        now = _changes(program.watches)
+        if program.seen == now or program.private:
+            return True
+        program.seen = -1
+        arrays, number = self._arrays, program.number
+        busy = [counter.busy() for counter in program.watches] if now else []
+        if not busy:
+            rows = _NOWHERE
+        elif len(busy) == 1:
+            rows = busy[0][0]
+        else:
+            rows = np.unique(np.concatenate([_NOWHERE, *[there for there, _ in busy]]))
+        room = arrays["room"][number] = self._exceptions_kept()
+        if 6 * len(rows) > 5 * room:
+            return False  # a run must find room for more
+        if len(rows):
+            groups = int(arrays["form"][number, layout.GROUPS])
+            arrays["row"][number, : len(rows)] = rows
+            values = arrays["values"][number, groups : groups + len(rows)]
+            for watch, (there, weights) in enumerate(busy):
+                values[:, watch] = 0
+                values[np.searchsorted(rows, there), watch] = weights
+        arrays["exceptions"][number] = len(rows)
+        arrays["full"][number] = False
+        program.seen = now
+        return True
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def prepare(
+        self, infos: Sequence[PodInfo], programs: Sequence[Program], of_pod: Int32, who: Int32,
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
+        """Return programs, terms and counts as the loop takes them.
+
+        Args:
+            infos: the classes of the run.
+            programs: those of them that have one.
+            of_pod: the program of each pod, -1 for none.
+            who: the place of each pod's class in ``infos``.
+        """
+        self.counters.prepare({number for one in programs for number in one.counters}, infos)
+        arrays = self._arrays
+        first, last, of_program, of_watch, weights = self._marks(infos, programs)
+        programs_ = arguments.Programs(
+            of_pod=of_pod,
+            who=who,
+            first_mark=first,
+            last_mark=last,
+            mark_program=of_program,
+            mark_watch=of_watch,
+            mark_weight=weights,
+            **{name: arrays[name] for name in arguments.Programs._fields if name in arrays},
+        )
+        counted = self.counters.arrays
+        terms = arguments.Terms(
+            counters=counted.counters,
+            counts=counted.counts,
+            **{name: arrays[name] for name in arguments.Terms._fields if name in arrays},
+        )
+        return programs_, terms, counted
+
+    def _marks(
+        self, infos: Sequence[PodInfo], programs: Sequence[Program]
+    ) -> tuple[Int64, Int64, Int32, Int32, Int64]:
+        """Return who marks which watch of which program."""
+        watchers: dict[int, list[tuple[int, int]]] = {}
+        for program in programs:
+            for watch, counter in enumerate(program.watches):
+                watchers.setdefault(id(counter), []).append((program.number, watch))
+        first = np.zeros(max(len(infos), 1), np.int64)
+        last = np.zeros(max(len(infos), 1), np.int64)
+        found: list[tuple[int, int, int]] = []
+        if watchers:
+            for number, info in enumerate(infos):
+                first[number] = len(found)
+                for counter, weight in self._snapshot.counted_by(info):
+                    for program_number, watch in watchers.get(id(counter), ()):
+                        found.append((program_number, watch, weight))
+                last[number] = len(found)
+        table = np.array(found, np.int64).reshape(-1, 3)
+        return (
+            first, last, table[:, 0].astype(np.int32), table[:, 1].astype(np.int32),
+            np.ascontiguousarray(table[:, 2]),
+        )  # fmt: skip
+
+    def ran(self, programs: Sequence[Program]) -> None:
+        """Note that the loop followed what it placed, and the snapshot's counters as well."""
+        self.counters.ran({counter for program in programs for counter in program.counters})
+        full: Mask = self._arrays["full"]
+        for program in programs:
+            program.seen = -1 if full[program.number] else _changes(program.watches)
+
+
+def _changes(counters: Sequence[Counter]) -> int:
+    return sum([counter.changes for counter in counters])

@@ -1,0 +1,299 @@
+"""The decisions of a run as columns, written out on demand.
+
+A decision that nobody looks at is a few numbers in arrays. ``Run`` is a sequence of ``Decision``
+all the same; who handles many of them takes the columns: keys and node names to bind, ``bodies`` to
+record.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.compiled.layout import DYNAMIC, KINDS, REFUSALS, TAKEN
+from scheduling.engine.fast.plans import Plan
+from scheduling.engine.fast.programs import Program
+from scheduling.engine.reference import decision
+from scheduling.engine.reference.decision import (
+    BEST_KEPT,
+    SCHEDULED,
+    BestScores,
+    Decision,
+    Rejection,
+    in_order,
+)
+from scheduling.engine.reference.record import LARGEST_BODY, encode_body, pack, pack_rejections
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int32, Int64, UInt64
+from scheduling.framework.status import Status
+from scheduling.framework.terms import RequestFilter
+from scheduling.framework.types import PodInfo
+
+Scores = list[int | list[int]]
+"""By plugin: what it gave the best nodes, or one number where it gave them all the same."""
+
+
+class Run(decision.Run):
+    """The decisions of a run.
+
+    ``figures`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,
+    feasible rows, and how many of ``kinds`` (pods, kinds, 2) are in use: rejections by
+    NodeResourcesFit, as bits and number of nodes. ``chosen`` int32 (pods, 10): rows of the best
+    nodes; ``chosen_scores`` int32 (pods, 2, 10): what NodeResourcesFit and balance gave them,
+    weighted; ``term_scores`` int32 (pods, plugins, 10): what plugins gave them that score by group.
+    ``masks``: the groups that had feasible rows. ``refused`` int32 (pods, reasons): nodes that
+    rules about pods rejected. ``keys`` and ``infos``: the pods and their classes.
+
+    Node names are looked up in the snapshot: a run must be read, or ``named``, before nodes go.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        scheduler_name: str,
+        fit: RequestFilter | None,
+        fit_name: str,
+        *,
+        seed: int,
+        draw: int,
+        start: int,
+        count: int,
+    ) -> None:
+        self.seed = seed
+        self.draw = draw
+        self.scheduler_name = scheduler_name
+        self.revision = snapshot.revision
+        self.node_count = snapshot.node_count
+        self._snapshot = snapshot
+        self._names = snapshot.names
+        self._start = start
+        self.keys: list[Hashable] = []
+        self.infos: list[PodInfo] = []
+        self.plans: list[Plan] = []
+        self.figures: Int32 = np.zeros((count, 7), np.int32)
+        self.chosen: Int32 = np.zeros((count, BEST_KEPT), np.int32)
+        self.chosen_scores: Int32 = np.zeros((count, 2, BEST_KEPT), np.int32)
+        self.kinds: Int32 = np.zeros((count, KINDS, 2), np.int32)
+        self.masks: UInt64 = np.zeros(count, np.uint64)
+        self.refused: Int32 = np.zeros((count, REFUSALS), np.int32)
+        self.term_scores: Int32 = np.zeros((count, DYNAMIC, BEST_KEPT), np.int32)
+        self.programs: Sequence[Program | None] = ()
+        self._fit = fit
+        self._fit_name = fit_name
+        self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
+
+    def finish(
+        self,
+        keys: list[Hashable],
+        infos: list[PodInfo],
+        plans: list[Plan],
+        programs: Sequence[Program | None],
+    ) -> None:
+        """Note the pods that the run decided about, and cut the columns to a line for each."""
+        count = len(keys)
+        self.keys, self.infos, self.plans, self.programs = keys, infos, plans, programs
+        columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
+        for name in columns:
+            setattr(self, name, getattr(self, name)[:count])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return [self._decision(at) for at in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        return self._decision(number % len(self))
+
+    def __iter__(self) -> Iterator[Decision]:
+        return map(self._decision, range(len(self)))
+
+    # --- one decision ----------------------------------------------------------------------------
+
+    def _plugins(self, number: int) -> tuple[str, ...]:
+        program = self.programs[number]
+        return self.plans[number].names if program is None else program.names
+
+    def _scores(self) -> Callable[[int, list[int]], Scores]:
+        scores = self.chosen_scores.tolist()
+        fixed = self._fixed_columns()
+        most = max([-min([*p.sources, 0]) for p in self.programs if p is not None], default=0)
+        dynamic = self.term_scores[:, :most].tolist()
+
+        def of(number: int, rows: list[int]) -> Scores:
+            plan, own, count = self.plans[number], scores[number], len(rows)
+            program = self.programs[number]
+            columns: Scores = []
+            at_group: Scores | None = None
+            for line in plan.lines if program is None else program.sources:
+                if line >= 2:
+                    columns.append(fixed[id(plan)][line - 2][number][:count])
+                elif line >= 0:
+                    columns.append(own[line][:count])
+                elif program is not None:
+                    columns.append(_alike(dynamic[number][-1 - line][:count]))
+                else:
+                    if at_group is None:
+                        at_group = self._by_group(number, plan, rows)
+                    columns.append(at_group.pop(0))
+            return columns
+
+        return of
+
+    def _fixed_columns(self) -> dict[int, list[list[list[int]]]]:
+        """Return what plugins that score nodes alone gave the chosen rows, by plan."""
+        return {
+            identity: [column[self.chosen].tolist() for column in plan.fixed]
+            for identity, plan in {id(plan): plan for plan in self.plans}.items()
+        }
+
+    def _by_group(self, number: int, plan: Plan, rows: list[int]) -> Scores:
+        """Return what the normalised scores are on rows: one number where it is the same."""
+        _, grouped, active = plan.by_groups[int(self.masks[number])]
+        if len(active) == 1:
+            return [int(scores[0]) for scores in grouped]
+        place = {group: at for at, group in enumerate(active.tolist())}
+        places = [place[group] for group in plan.group[rows].tolist()]
+        return [[values[at] for at in places] for values in (g.tolist() for g in grouped)]
+
+    def _best(self, number: int, rows: Int32, names: tuple[str, ...]) -> BestScores:
+        plan = self.plans[number]
+        scores: Int32 = self.chosen_scores[number, :, : len(rows)]
+        if plan.fixed:
+            scores = np.concatenate((scores, [column[rows] for column in plan.fixed]))
+        program = self.programs[number]
+        if program is not None:
+            dynamic = self.term_scores[number, :, : len(rows)]
+            first = len(scores)
+            lines = [line if line >= 0 else first - 1 - line for line in program.sources]
+            return BestScores(names, np.concatenate((scores, dynamic)), lines)
+        _, grouped, active = plan.by_groups[int(self.masks[number])]
+        return BestScores(
+            names,
+            scores,
+            plan.lines,
+            grouped,
+            np.searchsorted(active, plan.group[rows]) if len(active) > 1 else None,
+        )
+
+    def rejections(self, number: int) -> tuple[Rejection, ...]:
+        """Return why other nodes were rejected."""
+        plan, kinds = self.plans[number], int(self.figures[number, -1])
+        program = self.programs[number]
+        if program is not None:
+            key: Hashable = (
+                plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]),
+                self.refused[number].tobytes(),
+            )  # fmt: skip
+        elif not kinds:
+            key = plan.number
+        else:
+            key = (plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
+        known = self._rejections.get(key)
+        if known is None:
+            # Different bits may give the same reasons.
+            counts: dict[Status, int] = {}
+            for bits, nodes in self.kinds[number, :kinds].tolist():
+                if bits == TAKEN:
+                    assert program is not None
+                    status = program.taken
+                else:
+                    assert self._fit is not None
+                    rejection = self._fit.request_rejection(
+                        self.infos[number], self._snapshot, bits
+                    )
+                    status = Status(*rejection, self._fit_name)
+                counts[status] = counts.get(status, 0) + nodes
+            if program is not None:
+                of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
+                counts.update({status: nodes for status, nodes in of_terms if nodes})
+            of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
+            known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
+        return known
+
+    # --- columns ---------------------------------------------------------------------------------
+
+    @cached_property
+    def evaluated(self) -> Int64:
+        """How many nodes were judged for each pod, int64 (pods,)."""
+        return np.array([self.node_count - plan.absent for plan in self.plans], np.int64)
+
+    @cached_property
+    def next_starts(self) -> Int64:
+        """Where the search of each pod's successor begins, int64 (pods,)."""
+        found: Int64 = (self._start + np.cumsum(self.evaluated)) % self.node_count
+        return found
+
+    @property
+    def next_start(self) -> int:
+        """Where the search of the pod after these begins."""
+        return int(self.next_starts[-1])
+
+    def node_names(self) -> list[str]:
+        """Return the node that was chosen for each pod."""
+        names = self._names
+        return [names[row] for row in self.figures[:, 0].tolist()]
+
+    def named(self) -> Self:
+        """Keep the names that the nodes have now."""
+        self._names = self._snapshot.names.copy()
+        return self
+
+    def bodies(self) -> list[bytes]:
+        """Return what ``record.pack`` makes of each decision."""
+        found = []
+        names, chosen = self._names, self.chosen.tolist()
+        scores = self._scores()
+        packed: dict[int, msgspec.Raw] = {}
+        for number, (_, _, _, margin, count, _, _) in enumerate(self.figures.tolist()):
+            rejections = self.rejections(number)
+            rejected = packed.get(id(rejections))
+            if rejected is None:
+                rejected = packed[id(rejections)] = pack_rejections(rejections)
+            if margin < 0:
+                found.append(encode_body((), (), (), rejected))
+                continue
+            rows = chosen[number][:count]
+            best = [names[row] for row in rows]
+            body = encode_body(self._plugins(number), best, scores(number, rows), rejected)
+            found.append(body if len(body) <= LARGEST_BODY else pack(self[number]))
+        return found
+
+    # --- writing out -----------------------------------------------------------------------------
+
+    def _decision(self, number: int) -> Decision:
+        names = self._names
+        row, total, ties, margin, count, feasible, _ = self.figures[number].tolist()
+        best: BestScores | None = None
+        if margin >= 0:
+            rows = self.chosen[number, :count]
+            best = self._best(number, rows, tuple([names[at] for at in rows.tolist()]))
+        return Decision(
+            key=self.keys[number],
+            class_digest=self.infos[number].digest,
+            outcome=SCHEDULED,
+            node_name=names[row],
+            row=row,
+            total=total,
+            margin=None if best is None else margin,
+            ties=ties,
+            node_count=self.node_count,
+            evaluated=int(self.evaluated[number]),
+            feasible=feasible,
+            plugins=() if best is None else self._plugins(number),
+            best_scores=best,
+            rejections=self.rejections(number),
+            seed=self.seed,
+            draw=self.draw + number,
+            next_start=int(self.next_starts[number]),
+            snapshot_revision=self.revision,
+            profile=self.scheduler_name,
+        )
+
+
+def _alike(scores: list[int]) -> int | list[int]:
+    """Return one number where all scores are equal."""
+    return scores[0] if scores.count(scores[0]) == len(scores) else scores

@@ -1,0 +1,173 @@
+"""Who is woken by what happens in a cluster: the one place that tells a queue of it.
+
+Whoever keeps a queue of pending pods beside a snapshot is a ``Waking``: the mirror of the scheduler
+that works, which hears of changes from the log; the same mirror when it begins, which reads again
+what happened since a refusal; a cluster in virtual time, which decides for itself. Each states what
+a node or a pod was before and is now, and nothing else, so that a plan wakes whom the live queue
+wakes. The plugins that rejected a waiting pod then look closer (``framework.events``).
+
+A pod that waits holds room, too, while it is nominated: pods of no higher priority are judged as if
+it were on that node. Where it ceases to be, by another nomination, by none or by its deletion, they
+are woken as if a pod had left, and so is the pod itself; where it is bound, they are not. Rules:
+eventhandlers.go, v1.36 (``hasNominatedNodeNameChanged``, ``getLEPriorityPreCheck``).
+"""
+
+from collections.abc import Collection, Hashable
+
+import msgspec
+
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from scheduling.engine.queue.pending import PendingPod
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.events import (
+    NOTHING,
+    Action,
+    ClusterEvent,
+    Resource,
+    diff_node,
+    diff_pod,
+)
+from scheduling.framework.types import AffinityTerm
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod stands that is there, as far as others may wait for it.
+
+    ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is to have; it may be
+    left out of a pod that is on a node.
+    """
+
+    pod: Pod
+    on_node: bool = False
+    nominated: str = ""
+
+
+class Waking:
+    """A queue beside a snapshot, and what happens to the one by what happens in the other."""
+
+    snapshot: Snapshot
+    queue: PriorityQueue
+
+    def node_changed(self, old: Node | None, new: Node | None, now: float) -> None:
+        """Wake whom a node helps that came, changed, or went."""
+        if len(self.queue):
+            self._wake(self.event_of_node(old, new), now)
+
+    def pod_changed(
+        self,
+        before: Standing | None,
+        after: Standing | None,
+        now: float,
+        *,
+        but_not: Collection[int] = (),
+        seen: bool = False,
+    ) -> None:
+        """Wake whom a pod helps that came, went, or is not what it was.
+
+        Args:
+            before: what it was, ``None`` if it was not there.
+            after: what it is, ``None`` if it is gone, or going and on no node.
+            now: the time.
+            but_not: pods that caused it themselves.
+            seen: the scheduler did it itself (``PriorityQueue.move_on_event``).
+        """
+        if len(self.queue):
+            self._wake(self.event_of_pod(before, after), now, but_not=but_not, seen=seen)
+
+    def something_changed(self, resource: Resource, action: Action, now: float) -> None:
+        """Wake whom it may help that a namespace, or anything else, is not as it was."""
+        if len(self.queue):
+            self._wake(ClusterEvent(resource=resource, action=action), now)
+
+    def _wake(
+        self,
+        event: ClusterEvent | None,
+        now: float,
+        *,
+        but_not: Collection[int] = (),
+        seen: bool = False,
+    ) -> None:
+        if event is not None:
+            self.queue.move_on_event(event, now, but_not=but_not, seen=seen)
+
+    # --- what it means ---------------------------------------------------------------------------
+
+    def event_of_node(self, old: Node | None, new: Node | None) -> ClusterEvent | None:
+        """Return what it means that a node came, changed or went; ``None``: nothing."""
+        if new is None:
+            action = Action.DELETE
+        else:
+            action = Action.ADD if old is None else diff_node(old, new)
+        if not action:
+            return None
+        return ClusterEvent(
+            resource=Resource.NODE, action=action, old=old, new=new,
+            repelling=self._repelling(old, new) if action & Action.UPDATE_NODE_LABEL else None,
+        )  # fmt: skip
+
+    def _repelling(self, old: Node | None, new: Node | None) -> tuple[AffinityTerm, ...]:
+        """Return the anti-affinity of placed pods by keys whose value a node has no longer."""
+        if old is None or new is None:
+            return ()
+        labels = new.metadata.labels
+        left = [key for key, value in old.metadata.labels.items() if labels.get(key) != value]
+        return tuple(self.snapshot.anti_affinity_by(left))
+
+    def event_of_pod(self, before: Standing | None, after: Standing | None) -> ClusterEvent | None:
+        """Return what it means to others that a pod came, changed or went; ``None``: nothing."""
+        was_on = before is not None and before.on_node
+        is_on = after is not None and after.on_node
+        old = None if before is None else before.pod
+        new = None if after is None else after.pod
+        action, at_most = NOTHING, None
+        if was_on and not is_on:
+            action = Action.DELETE
+        elif is_on and not was_on:
+            action = Action.ADD
+        elif was_on and old is not None and new is not None and old is not new:
+            action = diff_pod(old, new)
+        elif before is not None and _ends(before.nominated, after):
+            # It was on no node; whoever was kept off one for it may find room there now.
+            action, at_most = Action.DELETE, before.pod.spec.priority or 0
+        if not action:
+            return None
+        subject = new or old
+        assert subject is not None
+        labels = self.snapshot.labels_of_namespace(subject.metadata.namespace)
+        return ClusterEvent(
+            resource=Resource.ASSIGNED_POD,
+            action=action,
+            old=None if action == Action.ADD else old,
+            new=None if action == Action.DELETE else new,
+            namespace_labels=None if labels is None else dict(labels),
+            at_most_priority=at_most,
+        )
+
+    def event_of_itself(self, old: PendingPod, new: PendingPod) -> ClusterEvent | None:
+        """Return what changed about a waiting pod; ``None``: nothing that plugins are asked of."""
+        if old.class_id == new.class_id:
+            return None
+        action = diff_pod(old.spec, new.spec)
+        if not action:
+            return None
+        return ClusterEvent(
+            resource=Resource.PENDING_POD, action=action, old=old.spec, new=new.spec
+        )
+
+    def standing(self, key: Hashable) -> Standing | None:
+        """Return where a pod stands by the snapshot; ``None``: it holds no room anywhere."""
+        record = self.snapshot.pod(key)
+        if record is not None:
+            return Standing(pod=record.info.pod, on_node=True)
+        node_name = self.snapshot.nominated_node_of(key)
+        if not node_name:
+            return None
+        info = self.snapshot.nominations.of_node[node_name][key]
+        return Standing(pod=info.pod, nominated=node_name)
+
+
+def _ends(nominated: str, after: Standing | None) -> bool:
+    """Return whether a pod that waited is no longer nominated for this node, empty for none."""
+    return bool(nominated) and (after is None or after.nominated != nominated)

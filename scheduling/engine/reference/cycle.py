@@ -1,0 +1,527 @@
+"""The scheduling cycle: a pod and a snapshot in, a decision out. No clock, no hidden chance.
+
+``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
+for many in order and assumes each decision, so that the next pod sees it (R150). This is the
+reference path: every plugin is asked about every node. ``engine.deciding`` gives the same
+decisions, most of them by the fast lane, and is asked first where the caller has one.
+
+Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
+decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
+that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.preemption.row_program import RowPrograms
+from scheduling.engine.reference.decision import (
+    ERROR,
+    SCHEDULED,
+    UNSCHEDULABLE,
+    Decision,
+    Decisions,
+    best_scores,
+    count_rejections,
+    full_table,
+)
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.interface import CycleState
+from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import Filtered, PluginFailed, PreFiltered, ScoreTable
+from scheduling.framework.runtime import Framework
+from scheduling.framework.sampling import feasible_nodes_to_find, next_start
+from scheduling.framework.status import Code, Status
+from scheduling.framework.types import (
+    NO_NODES,
+    Diagnosis,
+    FitError,
+    NodeStatuses,
+    Nomination,
+    PodInfo,
+)
+
+TieBreak = Literal["random", "first"]
+"""``first``: the lexicographically first name among the best, for tests and comparisons."""
+
+_MASK = 2**64 - 1
+
+
+class PodToPlace(msgspec.Struct, frozen=True):
+    """A pending pod: identity, class, and where room was made for it by preemption, if at all."""
+
+    key: Hashable
+    info: PodInfo
+    nominated_node: str = ""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to decide.
+
+    ``full``: with the table of every node by every plugin. ``preempt``: whether PostFilter runs
+    when nothing fits. ``candidates``: whether a nomination tells all nodes where room could be
+    made, not only the chosen one.
+    """
+
+    seed: int = 0
+    tie_break: TieBreak = "random"
+    full: bool = False
+    preempt: bool = True
+    candidates: bool = False
+
+
+def mix(seed: int, number: int) -> int:
+    """Return a 64-bit number in which every bit depends on every bit of seed and number.
+
+    splitmix64: close seeds give unrelated streams, which plain xorshift does not.
+    """
+    z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def draw_below(seed: int, number: int, count: int) -> int:
+    """Return a number below ``count``, uniform over seeds (bias below 2**-40 for any cluster)."""
+    return (mix(seed, number) * count) >> 64
+
+
+def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
+    """Return ``mix`` of consecutive numbers as upper and lower 32 bits, int64 (count,)."""
+    numbers = np.arange(count, dtype=np.uint64) + np.uint64((first + 1) & _MASK)
+    z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & _MASK)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(32)).astype(np.int64), (z & np.uint64(2**32 - 1)).astype(np.int64)
+
+
+def schedule_pod(
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    options: Options = Options(),  # noqa: B008
+    *,
+    draw: int = 0,
+    start: int = 0,
+    state: CycleState | None = None,
+    programs: RowPrograms | None = None,
+) -> Decision:
+    """Return where the pod goes, or why nowhere; the snapshot stays as it is.
+
+    Args:
+        snapshot: the cluster.
+        framework: the profile that the pod asks for.
+        pod: the pod; ``info`` comes from ``snapshot.intern``.
+        options: seed, tie break and detail.
+        draw: number of the decision under the seed.
+        start: index in the node order where the search begins, when not all nodes are looked at.
+        state: from ``new_state``, for a caller that goes on with it to Reserve and Permit.
+        programs: of this snapshot and framework; they answer Filter while pods are nominated.
+    """
+    return _Cycle(snapshot, framework, pod, options, draw, start, state, programs).run()
+
+
+def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
+    """Return the notes with which a pod's cycle begins."""
+    state = CycleState(
+        pod_key=pod.key, nominated_node=pod.nominated_node, seed=mix(options.seed, draw)
+    )
+    state.tells_candidates = options.candidates
+    return state
+
+
+class Shortcut(Protocol):
+    """Something that may know the decision already; see ``engine.deciding.Decider``."""
+
+    def refused(
+        self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
+    ) -> Decision | None:
+        """Return the refusal that follows from one of the same class, ``None`` if none is known.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        ...
+
+    def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
+        """Note a decision, before the snapshot follows it."""
+        ...
+
+    def decide(
+        self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
+    ) -> Decision:
+        """Return the decision of the reference path.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        ...
+
+    def decide_run(
+        self,
+        pods: Sequence[PodToPlace],
+        first: int,
+        options: Options,
+        *,
+        draw: int = 0,
+        start: int = 0,
+    ) -> Sequence[Decision]:
+        """Decide for pods from the ``first`` on and assume them; return their decisions, if any.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        ...
+
+
+def schedule_batch(
+    snapshot: Snapshot,
+    framework: Framework,
+    pods: Iterable[PodToPlace],
+    options: Options = Options(),  # noqa: B008
+    *,
+    start: int = 0,
+    draw: int = 0,
+    decider: Shortcut | None = None,
+    stop: Callable[[Decision], bool] | None = None,
+) -> Decisions:
+    """Return a decision for each pod in order; placed pods are assumed, nominations noted.
+
+    Args:
+        snapshot: the cluster; it follows the decisions.
+        framework: the profile that all of the pods ask for.
+        pods: in the order in which they are decided.
+        options: seed, tie break and detail.
+        start: where in the node order the search begins, when not all nodes are looked at.
+        draw: number of the first decision under the seed.
+        decider: of this snapshot and framework; without one every pod takes the reference path.
+        stop: asked of each decision that places nothing: whether the batch ends with it.
+    """
+    decisions = Decisions()
+    waiting = list(pods)
+    if framework.preparing:
+        framework.prepare([pod.info for pod in waiting], snapshot)
+    while len(decisions) < len(waiting):
+        number = draw + len(decisions)
+        pod = waiting[len(decisions)]
+        decision: Decision | None = None
+        if decider is not None:
+            try:
+                decision = decider.refused(pod, options, draw=number, start=start)
+                if decision is not None:
+                    start = decision.next_start
+                    assume_or_nominate(snapshot, pod, decision)
+                    decisions.append(decision)
+                    if stop is not None and stop(decision):
+                        break
+                    continue
+                run = decider.decide_run(waiting, len(decisions), options, draw=number, start=start)
+                if run:
+                    decisions.extend(run)
+                    start = decisions.next_start
+                    continue
+                decision = decider.decide(pod, options, draw=number, start=start)
+            except PluginFailed:
+                decision = None  # fails in the same way on the reference path, which records it
+            except Exception:
+                if not framework.third_party:
+                    raise
+                # A third party's hook for the fast lane raised; the reference path calls none.
+                decider = None
+        if decision is None:
+            decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
+        if decider is not None:
+            decider.keep(pod, options, decision, start=start)
+        start = decision.next_start
+        assume_or_nominate(snapshot, pod, decision)
+        decisions.append(decision)
+        if stop is not None and stop(decision):
+            break
+    return decisions
+
+
+def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
+    """Carry a decision into the snapshot: assume a placed pod, note or end nominations.
+
+    Pods that are decided after this one find its room claimed and who was displaced gone from it;
+    one of lower priority that claims room on the same node then keeps that.
+    """
+    if decision.row >= 0:
+        snapshot.assume(pod.key, pod.info, decision.row)
+    elif decision.nomination is not None:
+        for key in decision.displaced:
+            snapshot.unnominate(key)
+        if decision.nomination.node_name:
+            snapshot.nominate(pod.key, pod.info, decision.nomination.node_name)
+        else:
+            snapshot.unnominate(pod.key)
+
+
+def explain_unplaced(
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    options: Options,
+    filtered: Filtered,
+    *,
+    draw: int,
+    start: int,
+    begun: tuple[CycleState, PreFiltered] | None = None,
+) -> Decision:
+    """Return the decision about a pod that fits nowhere, given what Filter says of every node.
+
+    PostFilter runs here, and PreFilter where ``begun`` does not say what it left. ``filtered``
+    covers all rows that PreFilter leaves.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    state, left = begun or (None, None)
+    cycle = _Cycle(snapshot, framework, pod, options, draw, start, state)
+    if left is None:
+        left = framework.pre_filter(cycle.state, pod.info, snapshot)
+    cycle.next_start = next_start(start, len(filtered.rows), snapshot.node_count)
+    return cycle.unplaced(left, filtered)
+
+
+class _Cycle:
+    """One pod's way through the extension points up to the choice of a node."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        framework: Framework,
+        pod: PodToPlace,
+        options: Options,
+        draw: int,
+        start: int,
+        state: CycleState | None = None,
+        programs: RowPrograms | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.framework = framework
+        self.pod = pod
+        self.info = pod.info
+        self.options = options
+        self.draw = draw
+        self.start = start
+        self.next_start = start
+        self.state = state or new_state(pod, options, draw)
+        self.programs = programs
+        if programs is not None:
+            self.state.victim_search = programs
+
+    def run(self) -> Decision:
+        if not self.snapshot.node_count:
+            status = Status(Code.UNSCHEDULABLE, (NO_NODES,))
+            return self._decision(
+                outcome=UNSCHEDULABLE, message=NO_NODES, status=status, nomination=Nomination()
+            )
+        try:
+            return self._run()
+        except PluginFailed as failure:
+            status = failure.status
+            return self._decision(
+                outcome=ERROR,
+                message=status.message,
+                status=status,
+                rejected_by=(status.plugin,) if status.plugin else (),
+                nomination=Nomination(),
+            )
+
+    def _run(self) -> Decision:
+        begun = self.framework.pre_filter(self.state, self.info, self.snapshot)
+        if not begun.status.ok:
+            return self.unplaced(begun, None)
+        filtered = self._nominated(begun) or self._filter(begun.rows)
+        feasible = filtered.feasible
+        if not len(feasible):
+            return self.unplaced(begun, filtered)
+        scores: ScoreTable | None = None
+        if len(feasible) > 1:
+            self.framework.pre_score(self.state, self.info, self.snapshot, feasible)
+            scores = self.framework.score(self.state, self.info, self.snapshot, feasible)
+        return self._placed(begun, filtered, scores)
+
+    def _nominated(self, begun: PreFiltered) -> Filtered | None:
+        """Judge the nominated node alone; it wins without comparison when it is feasible."""
+        if not self.pod.nominated_node:
+            return None
+        row = self.snapshot.row_of(self.pod.nominated_node)
+        if row is None or row not in begun.rows:
+            return None
+        rows = np.array([row], np.intp)
+        filtered = self.framework.filter(self.state, self.info, self.snapshot, rows)
+        return filtered if len(filtered.feasible) else None
+
+    def _filter(self, rows: Rows) -> Filtered:
+        """Judge nodes, all or until enough are feasible (R171, R177)."""
+        profile = self.framework.profile
+        wanted = (
+            min(1, len(rows))
+            if self.framework.finds_one
+            else feasible_nodes_to_find(
+                len(rows),
+                profile.percentage_of_nodes_to_score,
+                floor=profile.min_feasible_nodes_to_find,
+            )
+        )
+        total = self.snapshot.node_count
+        if wanted >= len(rows):
+            self.next_start = next_start(self.start, len(rows), total)
+            return self._outside(self._judge(rows))
+        order = self.snapshot.ordered_rows()
+        if len(rows) != total:
+            order = order[np.isin(order, rows)]
+        order = np.roll(order, -(self.start % len(order)))
+        filtered = self._judge(order)
+        cut = enough(filtered.verdict == 0, wanted)
+        self.next_start = next_start(self.start, cut, total)
+        return self._outside(Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses))
+
+    def _outside(self, filtered: Filtered) -> Filtered:
+        """Ask extenders about the nodes that were found, and about no others."""
+        return self.framework.ask_extenders(self.state, self.info, self.snapshot, filtered)
+
+    def _judge(self, rows: Rows) -> Filtered:
+        """Return what the filters say of rows, without extenders."""
+        if self.programs is not None and self.snapshot.has_any_nomination:
+            filtered = self.programs.judge(self.state, self.info, rows)
+            if filtered is not None:
+                return filtered
+        return self.framework.filter_inside(self.state, self.info, self.snapshot, rows)
+
+    def _placed(
+        self, begun: PreFiltered, filtered: Filtered, scores: ScoreTable | None
+    ) -> Decision:
+        feasible = filtered.feasible
+        options = self.options
+        winner, ties, margin, total = 0, 1, None, 0
+        tied = np.zeros(1, np.intp)
+        if scores is not None:
+            total = int(scores.total.max())
+            tied = np.flatnonzero(scores.total == total)
+            ties = len(tied)
+            if options.tie_break == "first":
+                winner = int(tied[self.snapshot.name_rank()[feasible[tied]].argmin()])
+            else:
+                winner = int(tied[draw_below(options.seed, self.draw, ties)])
+            margin = 0 if ties > 1 else total - int(np.partition(scores.total, -2)[-2])
+        row = int(feasible[winner])
+        return self._decision(
+            outcome=SCHEDULED,
+            node_name=self.snapshot.node_name(row),
+            row=row,
+            total=total,
+            margin=margin,
+            ties=ties,
+            evaluated=len(filtered.rows),
+            feasible=len(feasible),
+            plugins=() if scores is None else scores.plugins,
+            best_scores=(
+                None if scores is None else best_scores(self.snapshot, scores, tied, winner)
+            ),
+            rejections=count_rejections(filtered),
+            full=(
+                full_table(self.snapshot, filtered, begun.absent, scores) if options.full else None
+            ),
+        )
+
+    def unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
+        """Return the decision about a pod that fits nowhere, and run PostFilter.
+
+        Where a PostFilter plugin fails, the pod is refused all the same and keeps its nomination;
+        the message tells of it. Without such plugins a nomination ends. Rule: ``schedulingCycle``,
+        schedule_one.go, v1.36.
+        """
+        diagnosis = diagnose(self.snapshot, begun, filtered)
+        nomination = None if self.framework.post_filter_plugins else Nomination()
+        if self.framework.post_filter_plugins and self.options.preempt:
+            if self.state.victim_search is None:
+                self.state.victim_search = RowPrograms(self.snapshot, self.framework)
+            try:
+                nomination, status = self.framework.post_filter(
+                    self.state, self.info, self.snapshot, diagnosis
+                )
+            except PluginFailed as failure:
+                status = failure.status
+            diagnosis.post_filter_message = status.message
+        displaced: tuple[Hashable, ...] = ()
+        if nomination is not None and not all(one.terminating for one in nomination.victims):
+            below = self.snapshot.nominated_below(nomination.node_name, self.info.priority)
+            displaced = tuple(below)
+        rejections = () if filtered is None else count_rejections(filtered)
+        fit_error = FitError(node_count=self.snapshot.node_count, diagnosis=diagnosis)
+        message = fit_error.message()
+        return self._decision(
+            outcome=UNSCHEDULABLE,
+            message=message,
+            evaluated=0 if filtered is None else len(filtered.rows),
+            rejections=rejections,
+            rejected_by=diagnosis.rejected_by,
+            pending_by=diagnosis.pending_by,
+            judged=filtered,
+            absent=begun.absent,
+            nomination=nomination,
+            displaced=displaced,
+            status=Status(Code.UNSCHEDULABLE, (message,)),
+            full=(
+                full_table(self.snapshot, filtered, begun.absent, None)
+                if self.options.full
+                else None
+            ),
+        )
+
+    def _decision(self, **fields: object) -> Decision:
+        return Decision(
+            key=self.pod.key,
+            class_digest=self.info.digest,
+            node_count=self.snapshot.node_count,
+            seed=self.options.seed,
+            draw=self.draw,
+            next_start=self.next_start,
+            snapshot_revision=self.snapshot.revision,
+            profile=self.framework.scheduler_name,
+            **fields,  # type: ignore[arg-type]
+        )
+
+
+def enough(feasible: Mask, wanted: int) -> int:
+    """Return how many nodes were looked at when ``wanted`` feasible ones were found, or all."""
+    found = np.flatnonzero(feasible)
+    wanted = max(wanted, 1)
+    return len(feasible) if len(found) < wanted else int(found[wanted - 1]) + 1
+
+
+def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:
+    """Return the reasons in the form that PostFilter plugins and FitError read.
+
+    Plugins that named nodes count among those that rejected the pod, even where another one rejects
+    it on these nodes: it may help that they name others. Rule: ``findNodesThatFitPod``,
+    schedule_one.go, v1.36.
+    """
+    plugins = set(begun.narrowed_by)
+    if filtered is None:
+        status = begun.status
+        if status.plugin:
+            plugins.add(status.plugin)
+        return Diagnosis(
+            absent=status,
+            pre_filter_message=status.message,
+            rejected_by=tuple(sorted(plugins)),
+        )
+    statuses = filtered.statuses
+    rows, verdict = filtered.rows, filtered.verdict
+    plugins |= {status.plugin for status in statuses[1:]}
+    counts = filtered.counts
+    return Diagnosis(
+        node_to_status=NodeStatuses(rows, verdict, statuses, snapshot.names),
+        counts=tuple((s, count) for s, count in zip(statuses, counts, strict=True) if count),
+        absent=begun.absent,
+        rejected_by=tuple(sorted(plugins)),
+        pending_by=tuple(sorted({s.plugin for s in statuses[1:] if s.code is Code.PENDING})),
+    )

@@ -1,0 +1,198 @@
+"""Refusals that still hold: a class is diagnosed once for a state of the cluster.
+
+To say why a pod fits nowhere costs milliseconds, and most refused pods have a thousand sisters. A
+refusal that names no node is a function of the class and of the snapshot, so it is kept with a
+stamp of what it was read from, and a sister at the same stamp gets the same answer without a look.
+
+Two stamps, the second only where it is proved to be enough:
+
+* *strict*: nothing in the snapshot moved: no row was touched, no version counted up.
+* *loose*: the verdict of no row moved. The diagnosis of the class (``row_program``) follows the
+  touched rows, and counts when the first rejection of a row becomes another one. It is enough if
+  filters of single rows reject every node, no pod is nominated anywhere, and PostFilter cannot
+  help whatever pods there are: preemption is off for the pod, or has no candidate, or no pod of
+  lower priority is on a node.
+
+Not kept: what names a node or victims, errors, the refusal of a pod that is nominated itself, full
+tables, and anything of a profile in which a plugin has a say that does not state what it reads.
+"""
+
+from collections import OrderedDict
+
+import msgspec
+
+from scheduling.engine.preemption.filter_program import Diagnosed
+from scheduling.engine.preemption.row_program import RowPrograms
+from scheduling.engine.reference.cycle import Options, PodToPlace
+from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import Cacheable
+from scheduling.framework.runtime import Framework
+from scheduling.framework.sampling import next_start
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
+
+_NEVER = "Never"
+_Stamp = tuple[int, ...]
+
+
+class _Kept(msgspec.Struct, gc=False):
+    """A refusal and what it holds for; ``judged`` and ``moves`` are ``None`` and 0 if only strict.
+
+    ``versions`` are those of the loose stamp; ``needs_no_lower``: it holds only as long as no pod
+    of lower priority is on a node.
+    """
+
+    decision: Decision
+    preempt: bool
+    strict: _Stamp
+    versions: _Stamp = ()
+    judged: Diagnosed | None = None
+    moves: int = 0
+    needs_no_lower: bool = False
+
+
+class Refusals:
+    """The refusals of one profile over one snapshot, the least recently used forgotten."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework, programs: RowPrograms) -> None:
+        self._snapshot = snapshot
+        self._programs = programs
+        self.usable = _usable(framework)
+        self._sampling = not framework.looks_at_all
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, info: PodInfo) -> bool:
+        return info.index in self._kept
+
+    def find(self, pod: PodToPlace, options: Options, *, draw: int, start: int) -> Decision | None:
+        """Return the refusal of a pod whose class was refused at this state, ``None`` if unknown.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        kept = self._kept.get(pod.info.index)
+        if kept is None:
+            return None
+        decision = kept.decision
+        if (
+            pod.nominated_node
+            or options.full
+            or kept.preempt != options.preempt
+            or decision.class_digest != pod.info.digest
+        ):
+            return None
+        strict = self._strict(pod.info, start)
+        if kept.strict != strict:
+            if not self._holds_loosely(kept, pod.info):
+                del self._kept[pod.info.index]
+                return None
+            kept.strict = strict
+        self._kept.move_to_end(pod.info.index)
+        snapshot = self._snapshot
+        return msgspec.structs.replace(
+            decision,
+            key=pod.key,
+            seed=options.seed,
+            draw=draw,
+            next_start=next_start(start, decision.evaluated, snapshot.node_count),
+            snapshot_revision=snapshot.revision,
+        )
+
+    def keep(
+        self,
+        pod: PodToPlace,
+        options: Options,
+        decision: Decision,
+        *,
+        start: int,
+        most: int,
+    ) -> None:
+        """Note a decision that was just made, before the snapshot follows it.
+
+        Args:
+            pod: what it is about.
+            options: how it was made.
+            decision: of any outcome; only refusals that hold for sisters are kept.
+            start: where the search began.
+            most: how many classes to keep.
+        """
+        nomination = decision.nomination
+        if (
+            not self.usable
+            or decision.outcome != UNSCHEDULABLE
+            or decision.full is not None
+            or not decision.node_count
+            or pod.nominated_node
+            or (nomination is not None and (nomination.node_name or nomination.victims))
+        ):
+            if decision.scheduled:
+                self._kept.pop(pod.info.index, None)
+            return
+        kept = _Kept(decision, options.preempt, self._strict(pod.info, start))
+        judged = None if self._sampling else self._programs.following(pod.info)
+        if judged is not None:
+            kept.needs_no_lower = (
+                options.preempt
+                and nomination is not None
+                and pod.info.preemption_policy != _NEVER
+                and _has_candidates(decision)
+            )
+            if not kept.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
+                kept.judged, kept.moves = judged, judged.moves
+                kept.versions = self._versions(pod.info)
+        self._kept[pod.info.index] = kept
+        self._kept.move_to_end(pod.info.index)
+        while len(self._kept) > most:
+            self._kept.popitem(last=False)
+
+    def _holds_loosely(self, kept: _Kept, info: PodInfo) -> bool:
+        snapshot = self._snapshot
+        if (
+            kept.judged is None
+            or kept.versions != self._versions(info)
+            or (kept.needs_no_lower and snapshot.has_pods_below(info.priority))
+        ):
+            return False
+        now = self._programs.following(info)
+        return now is kept.judged and now.moves == kept.moves
+
+    def _versions(self, info: PodInfo) -> _Stamp:
+        snapshot = self._snapshot
+        return (
+            snapshot.node_version,
+            snapshot.peer_stamp(info),
+            snapshot.peer_version,
+        )
+
+    def _strict(self, info: PodInfo, start: int) -> _Stamp:
+        snapshot = self._snapshot
+        return (
+            snapshot.log_end,
+            snapshot.nomination_version,
+            snapshot.budget_version,
+            *self._versions(info),
+            start if self._sampling else 0,
+        )
+
+
+def _usable(framework: Framework) -> bool:
+    """Whether a refusal depends on nothing but class and snapshot."""
+    if any(plugin.name in framework.third_party for plugin in framework.pre_filter_plugins):
+        return False
+    if any(plugin.name in framework.third_party for plugin in framework.post_filter_plugins):
+        return False
+    return all(
+        isinstance(plugin, Cacheable)
+        for plugin in framework.filter_plugins
+        if plugin.name in framework.third_party
+    )
+
+
+def _has_candidates(decision: Decision) -> bool:
+    """Whether removing pods might help on some node, as Filter and PreFilter say."""
+    judged = () if decision.judged is None else decision.judged.statuses
+    return any(status.code is Code.UNSCHEDULABLE for status in (*judged, decision.absent))

@@ -1,0 +1,81 @@
+"""A copy of a snapshot that may be changed freely: for what-if, beside the one that is kept warm.
+
+Columns are copied, nodes and everything frozen are shared; classes get objects of their own, since
+plugins note on them what holds for one snapshot; counters and label columns are made again on
+demand. Measured: 15 ms at 5,000 nodes and 50,000 pods, 0.15 s at 50,000 and a million.
+"""
+
+import copy
+from typing import Any, Final
+
+import numpy as np
+
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.interning import Interner
+from scheduling.engine.snapshot.nominations import Nominations
+from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_table import VolumeTable
+
+_SHARED: Final = (int, float, bool, str, bytes, type(None))
+_MADE_AGAIN: Final = frozenset(
+    {"_columns", "_counters", "_peers", "_image_columns", "_nominated_rows", "_nominated_stamp"}
+)
+
+
+def copy_snapshot(snapshot: Snapshot) -> Snapshot:
+    """Return an equal snapshot; neither sees what happens to the other afterwards.
+
+    Raises:
+        TypeError: the snapshot has an attribute of a kind that is not known here.
+    """
+    classes = {id(info): _copy_class(info) for info in snapshot.classes}
+    made = Snapshot.__new__(Snapshot)
+    for name, value in vars(snapshot).items():
+        if name not in _MADE_AGAIN:
+            setattr(made, name, _copied(name, value, classes))
+    made.taint_sets = made._taints.values
+    made._columns, made._counters, made._image_columns = {}, {}, {}
+    made._nominated_rows, made._nominated_stamp = {}, (-1, -1)
+    made._peers = snapshot._peers.copy(classes, made.namespace_labels)
+    return made
+
+
+def _copy_class(info: PodInfo) -> PodInfo:
+    made = copy.copy(info)
+    made.memo = {}
+    made._required = {}
+    return made
+
+
+def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
+    if isinstance(value, _SHARED):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if isinstance(value, PodInfo):
+        return classes.get(id(value)) or _copy_class(value)
+    if isinstance(value, dict):
+        if not value or not _has_inner(next(iter(value.values()))):
+            return value.copy()
+        return {key: _copied(name, inner, classes) for key, inner in value.items()}
+    if isinstance(value, list):
+        if not value or not _has_inner(value[0]):
+            return value.copy()
+        return [_copied(name, inner, classes) for inner in value]
+    if isinstance(value, set):
+        return value.copy()
+    if isinstance(value, VolumeTable):
+        return value.copy()
+    if isinstance(value, Nominations):
+        return value.copied(classes)
+    if isinstance(value, Interner):
+        made: Interner[Any] = Interner()
+        made.values = value.values.copy()
+        made._numbers = value._numbers.copy()
+        return made
+    raise TypeError(f"{name}: do not know how to copy {type(value).__name__}")
+
+
+def _has_inner(value: Any) -> bool:
+    """Return whether values like this one change in place, so that each needs a copy."""
+    return isinstance(value, PodInfo | dict | list | set | np.ndarray)

@@ -1,0 +1,197 @@
+"""How pods look to each other, and who counts whom.
+
+A *peer* is one way in which pods look to others: namespace, labels, affinity terms, host ports;
+classes that differ in nothing of that share one. Counters weigh peers, and terms mean peers. Both
+are filed under an *anchor*, something that every pod they mean must have: a label, a namespace, a
+host port. So a new peer meets only the terms and counters that can mean it, and a new term only
+the peers that it can mean; nothing here takes longer because there are more classes.
+
+``stamps`` counts, for each peer, what became known that others' terms say about it, and changes of
+the services and controllers that may select it: what is kept about a class holds as long as its
+peer's stamp stays.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from clusterstate.objects.values.labels import Selector
+from scheduling.framework.reach import Anchor, anchors, anchors_of, term_anchors
+from scheduling.framework.tables import Counter
+from scheduling.framework.types import AffinityTerm, NamespaceLabels, PodInfo
+
+
+class _Terms:
+    """Terms of one kind that known peers carry: who carries them, and where they are filed."""
+
+    def __init__(self) -> None:
+        self.carriers: dict[AffinityTerm, list[int]] = {}
+        self.at: dict[Anchor, dict[AffinityTerm, None]] = {}
+        self.by_key: dict[str, list[AffinityTerm]] = {}
+
+    def about(self, info: PodInfo, namespace_labels: NamespaceLabels) -> Iterator[AffinityTerm]:
+        if not self.at:
+            return
+        seen: set[AffinityTerm] = set()
+        for anchor in anchors_of(info):
+            for term in self.at.get(anchor, ()):
+                if term not in seen and term.means(info, namespace_labels):
+                    seen.add(term)
+                    yield term
+
+
+class Peers:
+    """All peers of a snapshot, the counters that weigh them and the terms that they carry.
+
+    ``pods``: of each peer the number of pods on known nodes. ``weights``: of each peer the counters
+    in which it has a weight, with the weight.
+    """
+
+    def __init__(self, namespace_labels: NamespaceLabels) -> None:
+        self.infos: list[PodInfo] = []
+        self.stamps: list[int] = []
+        self.pods: list[int] = []
+        self.weights: list[list[tuple[Counter, int]]] = []
+        self._namespace_labels = namespace_labels
+        self._number_of: dict[bytes, int] = {}
+        self._at: dict[Anchor, list[int]] = {}
+        self._anti = _Terms()
+        self._scored = _Terms()
+        self._counters_at: dict[Anchor, list[Counter]] = {}
+        self._counters_about: dict[int, list[Counter]] = {}
+        self._counters_of_all: list[Counter] = []
+
+    def copy(self, classes: Mapping[int, PodInfo], namespace_labels: NamespaceLabels) -> "Peers":
+        """Return equal peers without counters; ``classes``: the copies by identity."""
+        made = Peers(namespace_labels)
+        for info in self.infos:
+            made.intern(classes[id(info)])
+        made.pods = self.pods.copy()
+        return made
+
+    # --- peers -----------------------------------------------------------------------------------
+
+    def intern(self, info: PodInfo) -> int:
+        """Return the peer's number; a new one is met with the terms and counters that mean it."""
+        number = self._number_of.get(info.peer_key)
+        if number is not None:
+            return number
+        number = self._number_of[info.peer_key] = len(self.infos)
+        self.infos.append(info)
+        self.stamps.append(0)
+        self.pods.append(0)
+        mine = list(anchors_of(info))
+        for anchor in mine:
+            self._at.setdefault(anchor, []).append(number)
+        concerned = {id(counter): counter for counter in self._counters_of_all}
+        for anchor in mine:
+            for counter in self._counters_at.get(anchor, ()):
+                concerned[id(counter)] = counter
+        for known, terms in (
+            (self._anti, info.anti_affinity),
+            (self._scored, info.affinity),
+            (self._scored, info.preferred_affinity),
+            (self._scored, info.preferred_anti_affinity),
+        ):
+            for term in dict.fromkeys(terms):
+                carriers = known.carriers.get(term)
+                if carriers is None:
+                    carriers = known.carriers[term] = []
+                    known.by_key.setdefault(term.topology_key, []).append(term)
+                    for anchor in term_anchors(term):
+                        known.at.setdefault(anchor, {})[term] = None
+                    for meant in self._meant_by(term):
+                        self.stamps[meant] += 1
+                if number not in carriers[-1:]:
+                    carriers.append(number)
+                if self._counters_about:
+                    for meant in self._meant_by(term):
+                        for counter in self._counters_about.get(meant, ()):
+                            concerned[id(counter)] = counter
+        weighed = [(counter, counter.weigh(info)) for counter in concerned.values()]
+        self.weights.append([(counter, weight) for counter, weight in weighed if weight])
+        return number
+
+    def _meant_by(self, term: AffinityTerm) -> Iterator[int]:
+        seen: set[int] = set()
+        for anchor in term_anchors(term):
+            for number in self._at.get(anchor, ()):
+                if number not in seen and term.means(self.infos[number], self._namespace_labels):
+                    seen.add(number)
+                    yield number
+
+    def selected_by(self, namespace: str, selector: Selector) -> Iterator[int]:
+        """Return the peers in a namespace that a selector means."""
+        seen: set[int] = set()
+        for anchor in anchors(selector, (namespace,)):
+            for number in self._at.get(anchor, ()):
+                if number not in seen and selector.matches(self.infos[number].labels):
+                    seen.add(number)
+                    yield number
+
+    def renew(self, numbers: Iterable[int]) -> None:
+        """Make what is kept about classes of these peers obsolete."""
+        for number in numbers:
+            self.stamps[number] += 1
+
+    # --- terms -----------------------------------------------------------------------------------
+
+    def has_term_about(self, info: PodInfo) -> bool:
+        """Return whether any known peer carries a term that means pods of this class."""
+        if not (self._anti.at or self._scored.at):
+            return False
+        labels = self._namespace_labels
+        return any(True for of in (self._anti, self._scored) for _ in of.about(info, labels))
+
+    def anti_affinity_keys(self, info: PodInfo) -> list[str]:
+        """Return topology keys of known required anti-affinity terms about pods of this class."""
+        return self._keys(self._anti, info)
+
+    def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
+        """Return the required anti-affinity terms of placed pods by one of these topology keys."""
+        for key in keys:
+            for term in self._anti.by_key.get(key, ()):
+                if any(self.pods[number] for number in self._anti.carriers[term]):
+                    yield term
+
+    def scored_affinity_keys(self, info: PodInfo) -> list[str]:
+        """Return topology keys of known required affinity and preferred terms about the class."""
+        return self._keys(self._scored, info)
+
+    def _keys(self, of: _Terms, info: PodInfo) -> list[str]:
+        about = of.about(info, self._namespace_labels)
+        return list(dict.fromkeys(term.topology_key for term in about))
+
+    # --- counters --------------------------------------------------------------------------------
+
+    def count(self, counter: Counter) -> dict[int, int]:
+        """File a new counter. Return the peers that it weighs, with their weights."""
+        reach = counter.reach
+        numbers: Iterable[int]
+        if reach is None:
+            self._counters_of_all.append(counter)
+            numbers = range(len(self.infos))
+        else:
+            found: dict[int, None] = {}
+            for anchor in reach.anchors:
+                self._counters_at.setdefault(anchor, []).append(counter)
+                found.update(dict.fromkeys(self._at.get(anchor, ())))
+            about = reach.terms_about
+            if about is not None:
+                self._counters_about.setdefault(about.peer, []).append(counter)
+                for of in (self._anti, self._scored):
+                    for term in of.about(about, self._namespace_labels):
+                        found.update(dict.fromkeys(of.carriers[term]))
+            numbers = found
+        weights: dict[int, int] = {}
+        for number in numbers:
+            weight = counter.weigh(self.infos[number])
+            if weight:
+                weights[number] = weight
+                self.weights[number].append((counter, weight))
+        return weights
+
+    def forget_counters(self) -> None:
+        """Drop all counters."""
+        self.weights = [[] for _ in self.infos]
+        self._counters_at.clear()
+        self._counters_about.clear()
+        self._counters_of_all.clear()

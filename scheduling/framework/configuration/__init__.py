@@ -1,0 +1,191 @@
+"""The scheduler's configuration as a value: profiles, their plugins, weights and arguments.
+
+``framework.configuration.documents`` reads the value from a ``KubeSchedulerConfiguration``
+document; the live cycle and the simulations run with it. Plugins for devices are known by name,
+have no effect, and are named in a warning.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from scheduling.framework.configuration.plugin_args import (
+    Args,
+    DefaultPreemptionArgs,
+    InterPodAffinityArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    NodeVolumeLimitsArgs,
+    PodTopologySpreadArgs,
+    PrioritySortArgs,
+    VolumeBindingArgs,
+)
+
+GROUP = "kubescheduler.config.k8s.io"
+KIND = "KubeSchedulerConfiguration"
+API_VERSION = f"{GROUP}/v1"
+DEFAULT_SCHEDULER = "default-scheduler"
+
+EXTENSION_POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+"""The extension points in the order in which a pod meets them."""
+
+
+class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loader must know of a plugin: where it may act, and the type of its arguments.
+
+    ``args_type`` is a msgspec Struct (camelCase names by its own ``rename``) or None: any object.
+    ``problem`` says why a plugin that is installed cannot be used.
+    """
+
+    points: frozenset[str]
+    args_type: type[msgspec.Struct] | None = None
+    problem: str = ""
+
+
+class PluginUse(msgspec.Struct, frozen=True):
+    """A plugin at an extension point; ``weight`` counts at the point ``score`` only."""
+
+    name: str
+    weight: int = 1
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to schedule, chosen by a pod's ``spec.schedulerName``.
+
+    ``points`` holds the effective plugins by extension point, in order; ``args`` the arguments of
+    every effective plugin that takes any. ``percentage_of_nodes_to_score`` is already resolved
+    against the global one: 1-100, or 0 for the adaptive formula.
+    """
+
+    scheduler_name: str = DEFAULT_SCHEDULER
+    percentage_of_nodes_to_score: int = 100
+    min_feasible_nodes_to_find: int = 50
+    points: dict[str, tuple[PluginUse, ...]] = {}
+    args: dict[str, Args] = {}
+
+    def plugins(self, point: str) -> tuple[PluginUse, ...]:
+        """Return the plugins to run at ``point``, in order."""
+        return self.points.get(point, ())
+
+    def names(self, point: str) -> tuple[str, ...]:
+        """Return the names of the plugins to run at ``point``, in order."""
+        return tuple(use.name for use in self.points.get(point, ()))
+
+    def weights(self) -> dict[str, int]:
+        """Return the weight of each score plugin, in order."""
+        return {use.name: use.weight for use in self.points.get("score", ())}
+
+    def all_plugins(self) -> tuple[str, ...]:
+        """Return each effective plugin once, in the order of its first extension point."""
+        found = {use.name: None for p in EXTENSION_POINTS for use in self.points.get(p, ())}
+        return tuple(found)
+
+
+class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole configuration. ``document`` is its v1 form, ``warnings`` is advice for people."""
+
+    API_VERSION: ClassVar[str] = API_VERSION
+
+    profiles: tuple[Profile, ...]
+    parallelism: int = 16
+    percentage_of_nodes_to_score: int = 100
+    min_feasible_nodes_to_find: int = 50
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    pod_max_in_unschedulable_pods_seconds: int = 300
+    document: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+
+    def profile(self, scheduler_name: str) -> Profile | None:
+        """Return the profile that a pod with this ``schedulerName`` uses; None leaves it alone."""
+        for profile in self.profiles:
+            if profile.scheduler_name == scheduler_name:
+                return profile
+        return None
+
+
+def _info(*points: str, args: type[msgspec.Struct] | None = None) -> PluginInfo:
+    return PluginInfo(points=frozenset(points), args_type=args)
+
+
+BUILT_IN: dict[str, PluginInfo] = {
+    "SchedulingGates": _info("preEnqueue"),
+    "PrioritySort": _info("queueSort", args=PrioritySortArgs),
+    "NodeUnschedulable": _info("filter"),
+    "NodeName": _info("filter"),
+    "TaintToleration": _info("filter", "preScore", "score"),
+    "NodeAffinity": _info("preFilter", "filter", "preScore", "score", args=NodeAffinityArgs),
+    "NodePorts": _info("preFilter", "filter"),
+    "NodeResourcesFit": _info(
+        "preFilter", "filter", "preScore", "score", args=NodeResourcesFitArgs
+    ),
+    "VolumeRestrictions": _info("preFilter", "filter"),
+    "NodeVolumeLimits": _info("preFilter", "filter", args=NodeVolumeLimitsArgs),
+    "VolumeBinding": _info(
+        "preFilter",
+        "filter",
+        "preScore",
+        "score",
+        "reserve",
+        "preBind",
+        args=VolumeBindingArgs,
+    ),
+    "VolumeZone": _info("preFilter", "filter"),
+    "PodTopologySpread": _info(
+        "preFilter", "filter", "preScore", "score", args=PodTopologySpreadArgs
+    ),
+    "InterPodAffinity": _info(
+        "preFilter", "filter", "preScore", "score", args=InterPodAffinityArgs
+    ),
+    "DefaultPreemption": _info("postFilter", args=DefaultPreemptionArgs),
+    "NodeResourcesBalancedAllocation": _info(
+        "preScore", "score", args=NodeResourcesBalancedAllocationArgs
+    ),
+    "ImageLocality": _info("score"),
+    "DefaultBinder": _info("bind"),
+}
+"""The plugins of this package, in the order of Kubernetes' default set."""
+
+OFF_BY_DEFAULT: frozenset[str] = frozenset(
+    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
+)
+"""Plugins of this package that act only where a profile names them."""
+
+_WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+}
+"""Weights in the default set; the others weigh 1."""
+
+DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
+    PluginUse(name, _WEIGHTS.get(name, 1)) for name in BUILT_IN if name not in OFF_BY_DEFAULT
+)
+"""Kubernetes' default plugins and weights (default_plugins.go, v1.36), no devices."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "DynamicResources",
+        "NodeDeclaredFeatures",
+        "GangScheduling",
+        "DeferredPodScheduling",
+    }
+)
+"""Kubernetes' plugins for things that this service does not have."""
+
+REMOVED = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
