@@ -15,7 +15,7 @@ def to_watch(kind_name: str, namespace: str) -> Attributes:
 
 
 def rights_for(types: frozenset[str], kinds: Sequence[str], namespace: str) -> list[Attributes]:
-    """Return the rights for types of ``queries.people.notices``; ``kinds`` are those of ``change``."""
+    """Return the rights for types of notices; ``kinds`` are those of ``change``."""
     pods = {"Pod"} if not OF_PODS.isdisjoint(types) else set()
     named = sorted(pods | (set(kinds) if CHANGE in types else set()))
     own = [f"{one}s" for one in sorted(types & OF_EVENTS.keys())]

@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf form, in both directions; ``objects.wire.protobuf`` has the encoding.
+"""Bodies in Kubernetes' protobuf form, in both directions (``objects.wire.protobuf``).
 
 From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415, as do Go
 programs. Answers are made as JSON, as they are stored, and written in protobuf at the very end for

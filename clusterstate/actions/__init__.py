@@ -6,22 +6,18 @@ announces them after the commit.
 
 ::
 
-    objects, writing       an object of any kind: ``objects`` is called, a ``Writer`` writes
-    pods                   pods: created, bound, refused, deleted
-    certificates, events, nodes, quota_writer, roles, services    writers of single kinds
-    object_meta, stored, stored_rows                              what writers share
-    deletion, collection, namespaces                              how things are deleted
-    transactions, deadlocks, partitions                           how tables are written
-
-    scheduler_configuration, canaries, decisions, seals, reservations    what the scheduler keeps
-    evictions, eviction_warnings, brakes, paces    who must leave, and what holds that back
-    node_heartbeats, usage what nodes' agents report
-    quotas, jobs, plans, webhooks                  what is counted, carried out, told
-    controller_state, aside, progress, metrics     what loops and controllers keep of themselves
-
-    past, history          the change log is packed, then trimmed; ``past`` is what ``?at=`` reads
-    audit_log, archives, housekeeping              what is kept of requests; copies; leftovers
-    bootstrap, default_roles                       what every cluster has
-    users, people, codes, tokens, account_tokens, agent_tokens, signing_keys
-                           who signs in, and with what
+    objects       create, update and delete an object of any kind: what REST and the admin call
+    writing       the ``Writer`` behind it, and what all writers share
+    kinds         writers of single kinds; pods have a room of their own
+    pods          pods: created, bound, refused, deleted
+    evictions     eviction timers: set, moved, fired
+    brakes        what holds evictions back
+    plans         plans: stored, applied, carried out
+    scheduler     what the scheduler keeps: configuration, canaries, decisions, reservations
+    cluster       changes of many objects, and what every cluster has from the start
+    people        who signs in, and with what
+    agents        what the agents of nodes report
+    webhooks      subscriptions to events
+    loops         what loops and controllers keep of themselves
+    past          the change log packed and trimmed; backup, audit log, housekeeping
 """

@@ -7,7 +7,7 @@ it asks of a `Context`, which the actions provide. It never writes.
 ``chain.admit`` is its one main function. The order is that of Kubernetes' API server (v1.36)::
 
     strip nulls, -> API defaults -> mutating plugins -> validation -> validating plugins
-    write amounts   defaults.py     runtime_class.py    validation/   node_restriction.py ...
+    write amounts   defaults.py     plugins/            validation/   plugins/
 
 * *Defaults* (``defaults.py``) fill in what the API promises to fill in.
 * *Plugins* are one module each, with the name and the rule of Kubernetes' admission plugin of that
@@ -19,6 +19,16 @@ it asks of a `Context`, which the actions provide. It never writes.
 The actions call ``admit`` for every write: REST, admin, scheduler and simulations share one answer.
 Ordinary pods are the hot path, so the rules work on the decoded JSON directly, look at a field only
 where it is present, and remember the verdict on names, labels and quantities they have seen.
+
+::
+
+    chain                        ``admit``: the order of everything
+    request                      what is asked: the request, who asks, what may be looked up
+    defaults, stored_defaults    API defaults of pods and core kinds; of all other kinds
+    rounding                     amounts are stored in whole thousandths
+    plugins                      admission plugins, one module each
+    validation                   what is wrong with an object
+    warnings                     what is accepted and will not do what its author may expect
 """
 
 from clusterstate.admission.chain import Admitted, admit

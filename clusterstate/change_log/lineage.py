@@ -6,7 +6,7 @@ given out again. A follower that was given such a number as "everything up to he
 would never hear of what happens there later. So the row ``history`` keeps a *ceiling*::
 
     reserve    ceiling = last + a block, committed durably         (each half a million revisions)
-    follow     no follower is given more than min(watermark, ceiling)    (`clusterstate.change_log.changes`)
+    follow     no follower is given more than min(watermark, ceiling)    (`changes`)
     crash      the numbers are closed until ``establish`` has moved the sequence above the ceiling
 
 The numbers are closed by a crash itself: ``revisions_marker`` is an UNLOGGED table, which crash

@@ -62,7 +62,7 @@ PREPARATION: Final = (_TAG << 48) + 18
 
 
 def cycle(shard: int) -> int:
-    """Return the key of the session in which a scheduler works (`clusterstate.processes.shards`)."""
+    """Return the key of the session in which a scheduler works (`processes.shards`)."""
     return (_TAG << 48) + (shard << 32) + 3
 
 

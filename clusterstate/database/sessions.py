@@ -373,7 +373,7 @@ _round = _Round()
 
 
 class Memory(Protocol):
-    """What of a process outlives it (``actions.loops.progress``); each method queries once at most."""
+    """What of a process outlives it (``loops.progress``); each method queries once at most."""
 
     def recall(self) -> float:
         """Return the factor that was asked for."""

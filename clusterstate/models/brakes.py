@@ -37,7 +37,7 @@ class Brake(models.Model):
 
 
 class BrakeApproval(models.Model):
-    """A person's approval that pods of a zone, namespace or owner leave (``objects.values.causes``).
+    """A person's approval that pods of a zone, namespace or owner leave.
 
     Pods that leave for it name it in the change log, which is why it outlives its brake.
     """

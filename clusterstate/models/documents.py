@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Document(models.Model):
-    """One version of one object: canonical JSON with slots (`clusterstate.objects.values.document`)."""
+    """One version of one object: canonical JSON with slots (`objects.values.document`)."""
 
     text = models.TextField()
 

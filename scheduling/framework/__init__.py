@@ -5,13 +5,12 @@
     formulas   arithmetic of requests       vectors     judgements over rows that plugins share
     interface  extension points, locality   terms       rules stated in numbers for the fast lane
     runtime    running plugins: filter_point, binding_points, per_node, answers, outcomes
-    configuration, plugin_args                       profiles as values; default plugins and weights
-    documents, plugin_sets, configuration_advice     a document becomes such a value
-    reading, legacy                                  typed reading; documents of older versions
+    configuration                                    profiles as values, read from documents
     events, sampling                                 what wakes pods; how many nodes are looked at
     reach, footprints                                whom a counter means; what a bind relies on
+    volume_table, volume_binder                      claims and volumes; what they mean for nodes
     handles, v1                                      what plugins may look at and may import
-    extenders, extender_protocol, http_calls         HTTP services that take part in decisions
+    extender_protocol, http_calls                    HTTP services that take part in decisions
     arrays                                           names of the core's array types
 
 ``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by

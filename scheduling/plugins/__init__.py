@@ -13,6 +13,8 @@ both. Plugins import no other plugin and nothing of the engine; what they share 
                                                what the node alone says
     node_ports, node_resources_fit, node_resources_balanced_allocation
                                                what is free on the node
+    volume_binding, volume_zone, volume_restrictions, node_volume_limits
+                                               what the pod's volumes allow
     inter_pod_affinity, pod_topology_spread    what other pods say
     default_preemption, default_binder         who would have to leave; how a pod is bound
     http_extender      the extenders of a profile, as one plugin

@@ -221,7 +221,7 @@ def carry_out_plans(loop: Loop) -> None:
 
 
 def pack_and_seal(loop: Loop) -> None:
-    """Seal decisions into the hash chain (``actions.scheduler.seals``), and pack the past (``actions.past``).
+    """Seal decisions into the hash chain (``scheduler.seals``), and pack the past.
 
     Nothing waits for either, so the thread has a low priority and takes a fifth of one processor at
     most. A failure of one does not stop the other.

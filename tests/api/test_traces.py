@@ -147,7 +147,8 @@ def test_without_the_setting_nothing_is_traced(server: Server) -> None:
 def test_without_the_setting_nothing_is_imported() -> None:
     code = (
         "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'clusterstate.settings';"
-        " import django; django.setup(); from clusterstate.telemetry import tracing; tracing.start();"
+        " import django; django.setup();"
+        " from clusterstate.telemetry import tracing; tracing.start();"
         " sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -25,7 +25,7 @@ def test_nothing_else_is(text):
 
 
 OTHERS = {
-    "clusterstate/admission/validation/core/formats.py": "the module ipaddress judges prefix lengths",
+    "clusterstate/admission/validation/core/formats.py": "ipaddress judges prefix lengths",
     "clusterstate/health/heartbeats.py": "numbers of processes",
     "clusterstate/local/reach.py": "numbers of processes",
     "clusterstate/objects/values/document.py": "documents that the service wrote",

@@ -21,7 +21,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
 from tests.conformance.cluster_cases import differences, read_pod
-from tests.conformance.runner import folders, missing
+from tests.conformance.runner import files, folders, missing
 from tests.strategies import EXAMPLES
 
 AREAS = (
@@ -45,7 +45,7 @@ def recorded() -> dict[str, list[Any]]:
         kind: [] for kind in ("pods", "nodes", "pdbs", "services", "replicaSets", "namespaces")
     }
     for area in AREAS:
-        for path in sorted(one for each in folders() for one in each.glob(f"{area}.*jsonl")):
+        for path in files(folders()).get(area, []):
             for line in path.read_text().splitlines()[::3]:
                 case = json.loads(line)
                 for kind in ("pods", "nodes", "pdbs", "services", "replicaSets"):

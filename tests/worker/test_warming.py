@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROCESS = """
 import sys
 import structlog
-from scheduling.engine.fast import fast_lane; from scheduling.engine.preemption import row_program
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.preemption import row_program
 from scheduling.worker import warming
 from tests.engine.test_runs import facts_of, small_case
 

@@ -5,6 +5,9 @@ client or a plan asks for is judged when it is asked (``admit``), and refused li
 budget, so that ``kubectl drain`` tries again until somebody approved. What was asked for is kept
 for a minute: it counts while the loop looks, so a brake stands as long as anybody still asks. So is
 what timers evicted (``note_evicted``), or pods that are gone at once would never count together.
+
+
+``paces`` limits the rate of evictions in each zone.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What a write does to nodes: the taints that come along (`objects.rules.node_taints`), and their rows.
+"""What a write does to nodes: the taints that come along (`rules.node_taints`), and their rows.
 
 Taints that speak for ``spec.unschedulable`` and for conditions come and go in the write that
 changes these, so that no reader sees a cordoned node without its taint, and a bind that was decided

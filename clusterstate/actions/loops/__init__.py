@@ -1,1 +1,9 @@
-"""."""
+"""What loops and controllers keep of themselves.
+
+::
+
+    controller_state    a controller's cursor in the change log, and a small document
+    progress            how far each loop has come
+    aside               objects that make a follower fail, set aside
+    metrics             totals of all processes, and gauges of each
+"""

@@ -1,4 +1,4 @@
-"""Adding what this process counted to the totals (``clusterstate.telemetry.metrics``), and its gauges."""
+"""Adds what this process counted to the totals (``telemetry.metrics``), and its gauges."""
 
 import os
 import socket

@@ -16,6 +16,14 @@ hide among the many that did not.
 The past ends at a partition's border: `trim` drops whole partitions, and then nothing before the
 last chunk of the last one is known. Where keeping the past is switched off, all of it is dropped
 before the log is trimmed (`forget`): a version that ended in a gap would be missing before it, too.
+
+
+::
+
+    history         trims changes, events and documents
+    archives        backup and restore
+    audit_log       the table of audited requests
+    housekeeping    rows that nothing else drops
 """
 
 import time

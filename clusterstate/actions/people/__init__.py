@@ -1,4 +1,12 @@
-"""People whom a provider of identities knows: their rows, and the groups that it puts them in."""
+"""People whom a provider of identities knows: their rows, and the groups that it puts them in.
+
+::
+
+    users, codes                   people who sign in; one-time codes as a second factor
+    tokens                         bearer tokens of the API
+    account_tokens, agent_tokens   tokens of service accounts; those that a node's agent may make
+    signing_keys                   the keys that sign them
+"""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,1 +1,9 @@
-"""."""
+"""What the scheduler keeps.
+
+::
+
+    scheduler_configuration    every version of the configuration; the last one is in force
+    canaries                   configurations on trial
+    decisions, seals           decision records; the chain of digests over them
+    reservations               pods that have a node and are not bound yet
+"""

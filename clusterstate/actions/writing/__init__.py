@@ -4,6 +4,18 @@
 statements of their own, or together with other rows, have a subclass in the module of these
 statements (`actions.objects` lists them). What a write does to a manifest alone is said by the
 kind's strategy (`objects.registry.strategies`).
+
+
+::
+
+    object_meta       what the server does to metadata before it is stored
+    stored            what actions return and lock
+    stored_rows       the statements for rows of most kinds
+    deletion          what is common to deleting one object and many
+    quotas            charging quotas, and counting them again
+    transactions      dry runs, names that are taken
+    deadlocks         running a batch again after a deadlock
+    partitions        partitions of the tables that grow with time
 """
 
 from collections.abc import Callable, Sequence

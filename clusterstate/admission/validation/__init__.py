@@ -5,30 +5,13 @@ the rules by subject; each function takes a part of a manifest and its path and 
 empty list if all is well. Field paths, error types and texts are those of Kubernetes v1.36 to the
 letter, since people and programs read them.
 
-Pods take most of the modules::
+``kinds`` knows which room checks which kind::
 
-    pods, pod_updates          a new pod or template; what may change in a stored one
-    pod_resize                 what may change in what a pod asks for
-    pod_status                 what an agent reports of a pod
-    pod_context, options       what a check reads of the pod around it; what old pods are spared
-    containers                 lists of containers, and one container
-    environment, mounts,       parts of a container
-    ports, probes, resources
-    volumes, volume_files,     parts of a pod's volumes
-    projected_volumes
-    scheduling, security       affinity, tolerations, spreading; security contexts
-    spec_diff                  how the spec of a refused update differs
-    pod_resources              resources of the pod as a whole against its containers'
-
-Other kinds, by group: ``kinds`` knows which module checks which::
-
-    nodes, namespaces, quotas  LimitRange and ResourceQuota are in ``quotas``
-    configuration, services, networking, storage, devices, access, flow_control
-    jobs, job_policies         also CronJobs and HorizontalPodAutoscalers
-    certificates, signers      requests for certificates; the names of signers
-
-All of them share ``field`` (how an error is made), ``metadata``, ``conditions``, and ``formats`` of
-names.
+    pods         pods and pod templates: new, updated, resized, their status
+    workloads    Jobs, Services, networking, configuration
+    policy       roles, certificates, flow control
+    kubelet      parts of a pod that only its node's agent reads
+    core         what all share; nodes, namespaces, quotas, storage, devices
 """
 
 import msgspec

@@ -1,1 +1,17 @@
-"""."""
+"""What objects are made of: lenses over manifests, amounts, times, labels, names, errors.
+
+::
+
+    meta, node, pod, workloads    lenses: frozen Structs over the part of a manifest that is read
+    storage                       lenses over volumes, claims and their classes
+    document                      a stored version of an object: JSON text with slots
+    quantity, int_or_percent      amounts; bounds that are a number or a percentage
+    labels                        label selectors, and the syntax of names
+    addresses                     cluster IPs and node ports of Services
+    moments, cron                 times that never overflow; schedules of CronJobs
+    actor, causes                 who changed an object, and what for
+    ending                        the condition DisruptionTarget and its reasons
+    shapes                        shapes of pods in a line of text
+    errors                        what can be wrong with a request
+    remembered, numbers           caches of functions of short texts; numbers that arrive as texts
+"""

@@ -1,4 +1,11 @@
-"""Nodes: revisions, labels, NoExecute taints."""
+"""Nodes: revisions, labels, NoExecute taints.
+
+::
+
+    fleet, fleet_past    nodes with the sums of their pods, now and at a revision
+    usage                what agents report of memory, disk and processes
+    node_references      which objects a node's agent may read
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,15 @@
-"""Single objects by name."""
+"""Single objects by name.
+
+::
+
+    lists         lists, exact as of a revision, with selectors and pages
+    finding       objects by a part of their name
+    events        Events, composed from columns or documents
+    namespaces    namespaces with changes or budgets, or terminating
+    workloads     workloads of a namespace and their pods
+    selections    what Services, controllers and budgets select
+    dependents    who names an owner, for the garbage collector
+"""
 
 from functools import lru_cache
 from typing import Any

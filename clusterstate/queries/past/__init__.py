@@ -6,6 +6,14 @@ ended are rows; those that ended within the log are in the log; those before lie
 Expired, never a guess.
 
 ``Lease`` and ``Event`` have no past: renewals of leases, and counting up an event, are not logged.
+
+
+::
+
+    trail           what happened to one object, and who did it
+    consequences    the user's change behind a controller's deletion
+    provenance      who made a pod leave: preemptors, taints
+    log_moments     where in the change log a moment lies
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,13 @@
-"""Pods: as JSON by name or id, and as rows without their manifests."""
+"""Pods: as JSON by name or id, and as rows without their manifests.
+
+::
+
+    queue, waiting, waiting_times    the scheduling queue; who waits and why; how long
+    pace                             pods placed per minute of the last hour
+    stays                            where pods are, by place and by stay
+    terminating, leftovers           pods that no agent will finish; pods of lost nodes
+    resizes                          resizes that wait for room
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime

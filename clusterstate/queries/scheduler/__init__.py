@@ -1,1 +1,11 @@
-"""."""
+"""What the scheduler decided and is about to decide.
+
+::
+
+    decisions, decision_search    decisions of a pod; a search across pods
+    seals                         the chain of digests over decisions
+    canaries                      configurations on trial
+    reservations                  pods that have a node and are not bound yet
+    plans, planning               plans and how far they are; what a plan reads of nodes and pods
+    overview                      what waits, what leaves, what was decided last
+"""

@@ -21,6 +21,7 @@ A pod is in one of five stages:
     early             EarlyAttempts: what may be tried before its backoff is over
     allowance         Allowance: how many such attempts there may be
     pending           a pod, its place in the queue, how long it backs off, and how heaps name it
+    waking            which events of the cluster the queue is told of
     plugins           QueuePlugins: QueueSort and PreEnqueue of the profiles, as the queue asks them
 
 *Active* pods come out by the sort key (priority, then time queued; where the configuration asks for

@@ -22,7 +22,17 @@ arrays that it names::
     nodes       NodeColumns: rows, amounts, taints, labels, images, zones
     touched     TouchedRows: the log of rows that changed
 
-``workloads`` stands beside: services, controllers and budgets, which are only looked up. A floor
+Beside the floors::
+
+    workloads       services, controllers and budgets, which are only looked up
+    interning       names become small numbers
+    requirements    a pod's manifest as the requirements of its class
+    peers           which terms count which pods
+    nominations     pending pods that wait for room on a node
+    reliance        placed pods, not bound yet, that a decision leans on
+    copying         a copy of a snapshot, for what-if
+
+A floor
 that keeps an array by row or by resource extends ``_grow_rows`` or ``_grow_resources``; one that
 remembers things by node name extends ``_node_came`` and ``_node_leaves``.
 

@@ -3,6 +3,16 @@
 ``framework.configuration.documents`` reads the value from a ``KubeSchedulerConfiguration``
 document; the live cycle and the simulations run with it. Plugins for devices are known by name,
 have no effect, and are named in a warning.
+
+::
+
+    documents       reads a KubeSchedulerConfiguration document
+    plugin_sets     the plugin sets of a profile, merged over the default ones
+    plugin_args     arguments of plugins: types, defaults, rules
+    extenders       the extenders of a document
+    legacy          older documents rewritten as v1
+    reading         typed reading that notes every wrong field
+    advice          what is legal but surprises people
 """
 
 from typing import Any, ClassVar

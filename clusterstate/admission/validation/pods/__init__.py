@@ -1,6 +1,15 @@
 """New pods and pod templates: metadata, annotations, spec.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
+
+
+::
+
+    containers       lists of containers, and one container
+    pod_resources    resources of the pod as a whole against its containers'
+    pod_updates      what may change in a stored pod; ``spec_diff`` shows what did
+    pod_resize       what may change in what a pod asks for
+    pod_status       what an agent reports
 """
 
 from collections.abc import Collection

@@ -1,1 +1,8 @@
-"""."""
+"""Kinds that are made of pod templates, or lead traffic and configuration to pods.
+
+::
+
+    jobs, job_policies      Jobs, CronJobs, HorizontalPodAutoscalers
+    services, networking    Services; Endpoints, Ingresses, NetworkPolicies, addresses
+    configuration           ConfigMaps, Secrets, PodTemplates, ControllerRevisions
+"""
