@@ -223,8 +223,7 @@ class Application:
         # Apart from creations, since a row may be locked by somebody whom only time ends.
         self._deletions = Lane("delete", run.together, threads=2, limit=BATCH, **ready)
         self._reads = Lane("read", run.together, threads=2, limit=BATCH, **ready)
-        # They wait for another process, up to a minute: that shall hold up nobody but who asks, and
-        # of those who ask none the others.
+        # These requests wait up to a minute for another process, so they have threads of their own.
         self._questions = Lane(
             "question",
             run.one_by_one,

@@ -1,8 +1,8 @@
-"""Evicting and deleting pods by who may do that and may have no plan made.
+"""Direct eviction and deletion of pods, for users who may not create plans.
 
-A plan names pods of every namespace, so it takes the right to list them all. Who works in one
-namespace sees which pods would go, and is told that where others land is not shown. What is
-confirmed is done at once, to just the pods that were shown.
+A plan names pods of every namespace, so it needs the right to list pods in all of them. A user with
+rights in one namespace sees which pods would go; the page says that it does not show where they
+land. Confirming evicts or deletes exactly the pods that were shown, at once.
 """
 
 from collections.abc import Sequence

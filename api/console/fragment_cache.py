@@ -1,23 +1,21 @@
-"""Parts of pages, made once for all pages that look at the same thing, and how often they ask.
+"""A cache of page fragments, and how often open pages refresh them.
 
 ::
 
-    a page asks for a part, and says up to which revision it has heard of changes
-        --> made at that revision or after it: given again
-        --> many pages are open, and it was made a moment ago: given again, and the page is told
-            that it is behind, so that it asks once more
-        --> made anew, by the first who asks; who asks meanwhile waits a moment for that, and is
-            given the answer of before if it is not old
-        --> the page shows just that already: 204, and nothing is sent or drawn
+    a page asks for a fragment, and names the newest revision that it has heard of
+        --> rendered at that revision or later: the cached answer
+        --> rendered a moment ago, and many pages are open: the cached answer, marked as behind, so
+            that the page asks once more
+        --> otherwise rendered by the first request; requests that come meanwhile wait a moment for
+            it, or get the previous answer if that is not old
+        --> the page shows this answer already: 204, and nothing is sent or drawn
 
-A part that tells of the cluster alone is the same for everybody with the same rights; others are
-shared by the pages of one session. What a part costs is measured as it is made, and from that
-follows how long a page waits between two looks (``pause``): all parts that open pages look at take
-``SHARE`` of a CPU together, however many pages are open and however much changes. Persons have
-equal shares of that, where they do not look at the same: who has many pages open slows these, and
-not those of others.
+Fragments with cluster data only are cached per set of rights; others per session. The cost of each
+fragment is measured, and ``pause`` derives from it how long a page waits between two refreshes: all
+fragments of open pages together take ``SHARE`` of one CPU. This budget is split per user, not per
+page: many open pages slow only their owner.
 
-What is kept here is lost with the process, and made again.
+The cache is lost with the process.
 """
 
 import gzip
@@ -40,40 +38,40 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.processes import memory
 
 HEARD: Final = "Stowage-Heard"
-"""The header by which a page says up to which revision it has heard of changes."""
+"""Request header: the newest revision that the page has heard of."""
 HAS: Final = "Stowage-Has"
-"""The header by which a page says which answer it shows, by the ``TAG`` that came with it."""
+"""Request header: the ``TAG`` of the answer that the page shows."""
 MARK: Final = "Stowage-Mark"
-"""The header of an answer that says up to which revision it knows everything."""
+"""Response header: the revision of the answer."""
 TAG: Final = "Stowage-Tag"
 PERSONAL: Final = "stowage.personal"
-"""Where a request's META notes that its answer names the person who asked."""
+"""Key of ``request.META``: the answer depends on the user."""
 ENOUGH: Final = "stowage.looks-enough"
-"""Where a request's META has a function of a revision and an age in seconds: whether what was read
-then is new enough for the page that asks."""
+"""Key of ``request.META``: a function of (revision, age in seconds) that returns whether such data
+is fresh enough for the page."""
 AS_OF: Final = "stowage.looks-as-of"
-"""Where a request's META notes the revision of what its answer shows, if that is an earlier one."""
+"""Key of ``request.META``: the revision that the answer shows, if it is an earlier one."""
 _RIGHTS_MOVED: Final = "stowage.looks-rights-moved"
-"""Where a request's META notes that rights changed while its answer was made."""
+"""Key of ``request.META``: rights changed while the answer was rendered."""
 
 SHARE: Final = 0.05
-"""How much of a CPU all parts together take, about."""
+"""CPU that all fragments together take, as a share of one core."""
 LEAST_PAUSE: Final = 1.0
 MOST_PAUSE: Final = 30.0
 _ASKING_SECONDS: Final = 0.003
-"""What it costs to ask for a part, also where nothing is made."""
+"""Cost of a request that renders nothing."""
 _MOST_SECONDS: Final = 0.5
-"""A part counts as so long at most: who waited for an advisor did not work."""
+"""Upper bound of a measured cost: time spent waiting for an advisor is no CPU time."""
 _NEWEST: Final = 0.5
-"""How much the last time that a part was made counts among all times."""
+"""Weight of the newest cost in the moving average."""
 _OPEN_SECONDS: Final = 2 * MOST_PAUSE
-"""A part that a page has not asked for in so long is looked at by nobody."""
+"""A fragment not requested for this long has no viewers."""
 _PATIENCE_SECONDS: Final = 0.2
 _MOST_PATIENCE_SECONDS: Final = 2.0
-"""Who has nothing to show waits so long for another's answer, and then makes one: the other may
-wait for an advisor, or for nothing, and a process has few threads."""
+"""A request without a cached answer waits this long for the one in progress, then renders its own:
+the one in progress may wait for an advisor, and a process has few threads."""
 _MOST_ADDRESSES: Final = 500
-"""Of one person; the cost of more is not known."""
+"""Addresses per user whose cost is remembered."""
 _MOST_KEPT: Final = 200
 _MOST_BYTES: Final = 1 << 20
 _SMALL: Final = 200

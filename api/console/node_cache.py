@@ -1,4 +1,4 @@
-"""The nodes with what is asked of them, kept in memory and brought up to date from the change log.
+"""In-memory nodes with the total requests of their pods, updated from the change log.
 
 Maps, lists and the palette look at all nodes at once. To add up 100,000 pods for each page would
 take the database a third of a second; here only those nodes are read again that a change names, or

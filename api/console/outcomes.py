@@ -1,4 +1,4 @@
-"""What becomes of the pods that leave for a plan, counted: how many land, and in which zones."""
+"""Outcomes for the pods that a plan evicts: how many find a node, and in which zones."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ _TEXTS: Final = {
     "nowhere": "find none",
     "lost": "nobody makes again",
 }
-"""What can become of a pod, in the order in which it is drawn, and how that is called."""
+"""Possible outcomes for a pod: draw order and label."""
 
 
 class Fate(msgspec.Struct, frozen=True):

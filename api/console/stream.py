@@ -341,7 +341,7 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Who a browser's cookie stands for, ``None`` for nobody, and when (loop's time) that was."""
+    """The user of a session, or None, and the loop's time of the last session lookup."""
 
     person: Person | None
     at: float

@@ -114,7 +114,7 @@ class _Begun(asyncio.Protocol):
 
 
 class _Waiting(asyncio.Protocol):
-    """What comes right behind a handshake, until there is somebody to take it."""
+    """Buffers bytes after the handshake until the HTTP protocol is attached."""
 
     def __init__(self) -> None:
         self._came: list[bytes] = []

@@ -53,7 +53,7 @@ _TOO_OLD_SECONDS = 3.0
 _CLOCK_SECONDS = 5.0
 """A larger difference between this host's clock and the database's is a problem."""
 _FULL_SECONDS = 10.0
-"""For how long a write that found no room on the database's disk is told of."""
+"""How long a disk-full error keeps ``/readyz`` degraded."""
 _HELD_SECONDS = 5.0
 """A transaction that keeps followers waiting longer than this is a problem."""
 

@@ -25,7 +25,7 @@ NAME: Final = "requests"
 STUCK_SECONDS: Final = 300.0
 _EVERY_SECONDS = 1.0
 _TIDY_SECONDS: Final = 10.0
-"""How often it is looked at most whether a burst left memory."""
+"""Minimum interval between checks for memory to give back."""
 
 
 def start(lanes: Sequence[Lane[Any, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Who takes how much of a web process, and who gives way to whom while there is not enough.
+"""CPU use per flow, and which flows are delayed under overload.
 
 Python computes on one thread at a time. What a request waits for during another user's flood is
 less a free thread than its turn to compute: half a dozen times, each time behind all threads that

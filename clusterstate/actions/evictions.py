@@ -6,7 +6,7 @@ called again at any time. ``fire_taints`` claims pods with SKIP LOCKED, judges e
 what the rows say now, and removes timer and pod's place in one transaction: a pod is evicted once,
 never early, and never from a node that it is not on any more.
 
-Who judges comes in as a function: the rules belong to the controllers above.
+The decision function is a parameter: the rules live in ``scheduling.controllers``.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -22,10 +22,9 @@ the server does not answer (``sql.patience``). What neither sees is found here:
 - So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
   hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
   goes to lunch must not stop the scheduler.
-- A statement of others that waits for a table lets nobody pass who comes later: behind a report
-  that reads for an hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though
-  the report itself is in nobody's way. Such a statement is cancelled while it waits; its session
-  stays.
+- A statement queued for a table lock blocks all later ones: behind a report that reads for an
+  hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though the report itself
+  blocks nobody. Such a statement of others is cancelled while it waits; its session stays.
 
 Who gets little of a processor is slow, and not stuck; to end its session would have it begin anew,
 and be slower still. So everybody is waited for as long as its work takes here and now:

@@ -1,4 +1,4 @@
-"""What followers of the change log have set aside, and how far they lag: reads.
+"""Reads of what followers of the change log set aside, and of how far they lag.
 
 ``/readyz`` and ``/metrics`` ask here. ``actions.loops.aside`` writes.
 """

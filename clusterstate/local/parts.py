@@ -11,8 +11,7 @@ from pathlib import Path
 from clusterstate.processes import shards
 
 DATABASE, QUEUE, WORKERS, WEB, BEAT = range(5)
-"""From the last to stop to the first: who keeps the work, who passes it on, who does it, who takes
-it in, who makes some."""
+"""Start order; parts stop in the reverse order: database, Redis, workers, web, hollow nodes."""
 
 _CELERY_WORKER = ("-m", "scheduling", "worker")
 _CELERY_BEAT = ("-m", "scheduling", "beat")

@@ -1,4 +1,4 @@
-"""Telling a trouble that lasts in few lines: when it begins, each minute, and when it is over.
+"""Rate-limited logging of repeated failures: when one begins, each minute, and when it is over.
 
 A loop that tries again twice a second would write a line for each try, and what it can say is the
 same each time: the database is away. In an hour that is thousands of lines from each thread of each

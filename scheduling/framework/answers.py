@@ -52,9 +52,9 @@ def wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
 
 
 def code_of(answer: object) -> Code:
-    """Return the code of whatever a plugin or an extension point answered, for those who count.
+    """Return the status code of a plugin result, for metrics.
 
-    It is that of a Status, or of the first one in a tuple; Success otherwise.
+    It is that of a Status, or of the first Status in a tuple; Success otherwise.
     """
     if isinstance(answer, tuple):
         answer = next((one for one in answer if isinstance(one, Status)), None)

@@ -223,7 +223,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     ``rejections``: why the others reject the pod even without pods of lower priority, on how many
     nodes each; this and what follows may be empty where there is a candidate.
     ``without_victims``: number of nodes that have no pod of lower priority. ``without_need``: names
-    of nodes that fit the pod although nobody leaves.
+    of nodes that fit the pod without preemption.
     """
 
     best: Candidate | None

@@ -181,7 +181,7 @@ def _left_by_extenders(
 
 
 def _no_need(name: str) -> Status:
-    """Return the status of a node that fits the pod although nobody leaves (upstream's words)."""
+    """Return the status of a node that fits the pod without preemption (upstream's words)."""
     return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
 
 

@@ -1,8 +1,8 @@
-"""Watches a configuration that a canary put in force, and gives it back when it does harm.
+"""Monitors a canary configuration that is in force, and reverts it on errors or slow plugins.
 
 The guard counts attempts that ended with an error, and slow calls of plugins. A restart of the
-scheduler resets the counts, which only delays the switch back: a configuration that does harm goes
-on doing it. A plugin that never returns is noticed by another process (``controllers.canaries``).
+scheduler resets the counts, which only delays the revert, since a harmful configuration keeps
+failing. ``controllers.canaries``, in another process, notices a plugin that never returns.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""The rate of evictions in each zone, whatever their cause: a bucket of tokens, kept as a moment.
+"""The rate of evictions in each zone, whatever their cause: a token bucket, stored as a time.
 
-A bucket holds what a second brings, one eviction at least. Its row says when it was empty, as if it
-had been filled at the rate since; a zone without a row has a full one. The empty name stands for
-the nodes without a zone.
+The capacity of a bucket is max(1, rate). Its row holds the time at which the bucket was empty, if
+it has been filling at the rate since then; a zone without a row has a full bucket. The empty name
+stands for the nodes without a zone.
 """
 
 import math
@@ -16,13 +16,13 @@ from django.db import transaction
 from clusterstate.database import locks, sql
 
 _SKEW: Final = timedelta(seconds=5)
-"""So far clocks of machines may differ."""
+"""Maximum tolerated clock skew."""
 
 
 def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
     """Return how many pods of each zone may go now, by the rate. Queries once.
 
-    A bucket for each zone, which holds what a second brings, one at least.
+    One bucket per zone, of capacity max(1, rate).
     """
     rate = settings.ZONE_EVICTION_RATE
     most = max(1.0, rate)

@@ -18,9 +18,9 @@ from clusterstate.telemetry.metrics import families
 logger = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 2.0
-"""What others counted may be missing from a scrape for so long."""
+"""Interval of writes: a scrape of another process may lag this far behind."""
 GAUGES_EVERY: Final = 5
-"""A process without anything to add says each time so many periods have passed that it is alive."""
+"""An idle process writes a heartbeat every so many periods."""
 _LAST_SECONDS: Final = 2.0
 """How long a process that ends waits for its last figures to be added."""
 

@@ -1,10 +1,10 @@
 """Partitions of the tables that grow with time: made and dropped while others read and write.
 
-``CREATE TABLE ... PARTITION OF`` wants the parent for itself: it waits for every transaction that
-has read any of its rows, a backup of minutes, and all writers wait behind it, the scheduler too. A
-table that is made alone and then attached asks for no more than VACUUM does. To drop one needs the
-parent, too, and can be done later: who reads is waited for. A session that is silent in a
-transaction reads nothing and would keep the old for ever; such sessions are ended.
+``CREATE TABLE ... PARTITION OF`` takes ACCESS EXCLUSIVE on the parent: it waits for every
+transaction that has read a row of it, such as a backup of minutes, and all writers wait behind it,
+the scheduler too. A table that is created alone and attached afterwards needs only the lock that
+VACUUM takes. Dropping a partition needs the parent as well, and waits for readers. Sessions idle in
+a transaction for ``SILENT_SECONDS`` are terminated: they would block the drop for ever.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from clusterstate.database import sessions, sql
 logger = structlog.get_logger(__name__)
 
 SILENT_SECONDS: Final = 600
-"""How long a session may say nothing in a transaction in which it has read such a table."""
+"""How long a session may be idle in a transaction that has read such a table."""
 
 _MAKE = """DO $$ BEGIN
     PERFORM pg_advisory_xact_lock({lock});

@@ -148,8 +148,8 @@ class Books:
     """The quotas of some namespaces, locked until the transaction ends, and what is used."""
 
     is_hopeful = False
-    """Whether what is charged is stored together with the statuses, without a savepoint: names are
-    rarely taken, and who meets one that is begins again (``Spoiled``)."""
+    """Optimistic: charges and statuses are stored in one statement without a savepoint. On a name
+    collision ``Spoiled`` is raised and the caller retries."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows

@@ -78,8 +78,8 @@ class Fleet:
         """Make the agents; ``run`` lets them play.
 
         ``events``: they write an Event for each pod that starts, as kubelets do.
-        ``leaving`` is filled, for a caller who wants to know, with when a watch first showed a pod
-        of ours terminating: seconds since the epoch by uid. It grows with each pod that leaves.
+        ``leaving``: optional dict that receives, for each of the fleet's pods, uid -> time at which
+        a watch first showed it terminating (seconds since the epoch). It is never trimmed.
         """
         self._connect = connect
         self.names = [f"{prefix}{number:05}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""What a version of a pod tells of the fleet: where it was and what it asked for, or why it waited.
+"""Summary of one pod version for the fleet's past: its node and requests, or why it waited.
 
 The past keeps that beside the versions (`clusterstate.change_log.blocks`), so that the fleet of a
 moment is added up without reading one of them.

@@ -46,7 +46,7 @@ STEP_BITS = 32
 NO_VICTIMS = -1
 """Code of a row that has no pod of lower priority."""
 NO_NEED = -2
-"""Code of a row that fits the pod although nobody leaves."""
+"""Code of a row that fits the pod without preemption."""
 MOST_CODES = 512
 
 ALL_ROWS = -1

@@ -1,9 +1,9 @@
-"""How many attempts may come before the backoffs of their pods are over.
+"""Rate limit on early retries that fail: attempts before the backoff of their pod is over.
 
-Where many kinds of pods fit nowhere and something happens all the time that might help them, each
-event would have all of them tried again at once, and the scheduler would do nothing else. So only
-so many attempts a second may come early and to nothing; whoever has to wait for that waits for the
-end of its backoff at most, as it would without.
+Where many classes of pods fit nowhere and frequent events might help them, each event would have
+all of them tried again at once, and the scheduler would do nothing else. So the number of early
+attempts that fail is limited per second. A pod above the limit waits for the end of its backoff, as
+in Kubernetes.
 """
 
 

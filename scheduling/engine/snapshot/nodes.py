@@ -41,7 +41,7 @@ class TooManyResources(QuantityError):
 
 
 class NodeColumns(TouchedRows):
-    """The node table. ``requested`` and ``pod_count`` are kept by who counts the pods."""
+    """The node table. ``requested`` and ``pod_count`` are maintained by ``snapshot.pods``."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()

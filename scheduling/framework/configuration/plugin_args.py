@@ -113,7 +113,7 @@ class NodeVolumeLimitsArgs(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 MOST_AGE_POINTS = 1_000_000_000
-"""With so many a pod that waited for a minute goes before all priorities that users may give."""
+"""At this value one minute of waiting outranks every user priority."""
 
 
 class PrioritySortArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
