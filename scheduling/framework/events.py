@@ -14,8 +14,18 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from clusterstate.objects.rules.resources import is_resize_infeasible
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from scheduling.framework.types import AffinityTerm
 
 
@@ -27,7 +37,17 @@ class Resource(StrEnum):
     """A pod that is on a node, or was when it went."""
     PENDING_POD = "PendingPod"
     """The waiting pod itself; such an event concerns this one pod."""
+    UNASSIGNED_POD = "UnassignedPod"
+    """Another pod that is on no node; it holds nothing, so the service tells nobody of it."""
     NAMESPACE = "Namespace"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    STORAGE_CLASS = "StorageClass"
+    CSI_NODE = "CSINode"
+    CSI_DRIVER = "CSIDriver"
+    CSI_STORAGE_CAPACITY = "CSIStorageCapacity"
+    VOLUME_ATTACHMENT = "VolumeAttachment"
+    DEVICE_CLASS = "DeviceClass"
     ANY = "*"
     """Something else that any plugin may care about."""
 
@@ -50,10 +70,27 @@ class Action(Flag):
     UPDATE_POD_GATES_ELIMINATED = auto()
     UPDATE_POD_OTHER = auto()
     UPDATE_NAMESPACE_LABEL = auto()
+    UPDATE = auto()
+    """Of an object of another kind; hints compare it with what it was."""
 
 
 NOTHING = Action(0)
 ANYTHING = ~NOTHING
+
+
+Looked = (
+    Node
+    | Pod
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+    | Manifest
+)
+"""What an event may be about: lenses, and manifests of kinds that have none."""
 
 
 class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +106,8 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: Resource
     action: Action
-    old: Node | Pod | None = None
-    new: Node | Pod | None = None
+    old: Looked | None = None
+    new: Looked | None = None
     namespace_labels: dict[str, str] | None = None
     repelling: tuple[AffinityTerm, ...] | None = None
     at_most_priority: int | None = None

@@ -38,6 +38,7 @@ from clusterstate.objects.values.pod import (
     TopologySpreadConstraint,
 )
 from clusterstate.objects.values.quantity import Quantity
+from scheduling.framework import volume_hints
 from scheduling.framework.configuration import Profile
 from scheduling.framework.configuration.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from scheduling.framework.events import (
@@ -232,6 +233,22 @@ def _asks_for_less(_pod: Pod, event: ClusterEvent) -> bool:
     return any(after.get(name, _ZERO) < quantity for name, quantity in before.items())
 
 
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+def _serves(pod: Pod, event: ClusterEvent) -> bool:
+    """A class of devices serves, from now on, an extended resource that the pod asks for."""
+    new = event.new
+    if not isinstance(new, dict):
+        return True
+    asked = pod_requests(pod)
+    named = (new.get("spec") or {}).get("extendedResourceName")
+    if isinstance(event.old, dict):
+        before = (event.old.get("spec") or {}).get("extendedResourceName")
+        return named != before and named in asked
+    return named in asked or f"{_IMPLICIT}{new['metadata']['name']}" in asked
+
+
 # --- topology ------------------------------------------------------------------------------------
 
 
@@ -331,7 +348,7 @@ def _counted_by(constraint: TopologySpreadConstraint, pod: Pod) -> Selector:
     return base.add([Requirement(key, EQUALS, (labels[key],)) for key in keys])
 
 
-def _node_of(side: Node | Pod | None) -> Node | None:
+def _node_of(side: object) -> Node | None:
     return side if isinstance(side, Node) else None
 
 
@@ -485,7 +502,14 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
         _pod(Action.DELETE, None),
         _pod(Action.UPDATE_POD_SCALE_DOWN, _pod_shrank),
         _itself(Action.UPDATE_POD_SCALE_DOWN, _asks_for_less),
+        Registration(
+            resource=Resource.DEVICE_CLASS, actions=Action.ADD | Action.UPDATE, hint=_serves
+        ),
     ),
+    "VolumeRestrictions": _fixed(*volume_hints.VOLUME_RESTRICTIONS),
+    "NodeVolumeLimits": _fixed(*volume_hints.NODE_VOLUME_LIMITS),
+    "VolumeBinding": _fixed(*volume_hints.VOLUME_BINDING),
+    "VolumeZone": _fixed(*volume_hints.VOLUME_ZONE),
     "PodTopologySpread": _spread,
     "InterPodAffinity": _fixed(
         _node(Action.ADD | Action.UPDATE_NODE_LABEL, _affinity_nodes),

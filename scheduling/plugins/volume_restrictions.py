@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from clusterstate.objects.rules.volume_matching import is_disk, shares_disk
 from clusterstate.objects.values.pod import Volume
 from clusterstate.objects.values.storage import READ_WRITE_ONCE_POD
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
@@ -24,34 +25,6 @@ IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already "
     "in-use by another pod"
 )
-
-
-def is_disk(volume: Volume) -> bool:
-    """Return whether only some pods may share the volume."""
-    return (
-        volume.gce_persistent_disk is not None
-        or volume.aws_elastic_block_store is not None
-        or volume.rbd is not None
-        or volume.iscsi is not None
-    )
-
-
-def conflict(one: Volume, other: Volume) -> bool:
-    """Return whether two volumes are one disk, and pods may not share it."""
-    disk, there = one.gce_persistent_disk, other.gce_persistent_disk
-    if disk and there and disk.pd_name == there.pd_name:
-        return not (disk.read_only and there.read_only)
-    block, held = one.aws_elastic_block_store, other.aws_elastic_block_store
-    if block and held:
-        return block.volume_id == held.volume_id
-    target, used = one.iscsi, other.iscsi
-    if target and used and target.iqn == used.iqn:
-        return not (target.read_only and used.read_only)
-    image, mounted = one.rbd, other.rbd
-    if image and mounted and not set(image.monitors).isdisjoint(mounted.monitors):
-        same = (image.pool, image.image) == (mounted.pool, mounted.image)
-        return same and not (image.read_only and mounted.read_only)
-    return False
 
 
 class VolumeRestrictions:
@@ -121,7 +94,7 @@ class VolumeRestrictions:
         """Return the count of pods that have one of the disks."""
 
         def holds(other: PodInfo) -> int:
-            return int(any(conflict(mine, theirs) for mine in disks for theirs in other.volumes))
+            return int(any(shares_disk(mine, theirs) for mine in disks for theirs in other.volumes))
 
         key = (NAME, "disks", disks)
         return snapshot.counter(key, holds, live_only=False, reach=Reach((VOLUMES,)))

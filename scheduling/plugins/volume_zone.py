@@ -11,10 +11,12 @@ from clusterstate.objects.rules.csi_migration import (
     BETA_REGION,
     BETA_ZONE,
     REGION,
-    SEVERAL_ZONES,
+    TOPOLOGY_LABELS,
     ZONE,
+    Topologies,
+    topologies_of,
 )
-from clusterstate.objects.values.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume
+from clusterstate.objects.values.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduling.framework.arrays import Int32, Mask
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows
@@ -24,23 +26,7 @@ from scheduling.framework.volume_binder import not_found
 
 NAME = "VolumeZone"
 REASON = "node(s) had no available volume zone"
-LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _PRESENT = {BETA_ZONE: ZONE, BETA_REGION: REGION}
-Topologies = tuple[tuple[str, frozenset[str]], ...]
-"""Labels and the values of which a node must have one."""
-
-
-def topologies_of(volume: PersistentVolume) -> Topologies:
-    """Return what a volume's labels ask of nodes; a label with an empty zone asks nothing."""
-    found = []
-    for key in LABELS:
-        text = volume.metadata.labels.get(key)
-        if text is None:
-            continue
-        zones = [zone.strip() for zone in text.split(SEVERAL_ZONES)]
-        if all(zones):
-            found.append((key, frozenset(zones)))
-    return tuple(found)
 
 
 class VolumeZone:
@@ -72,7 +58,7 @@ class VolumeZone:
         if isinstance(wanted, Status) or not wanted:
             return None
         labelled: Mask = np.zeros(len(rows), np.bool_)
-        for key in LABELS:
+        for key in TOPOLOGY_LABELS:
             labelled |= snapshot.label_column(key).ids[rows] >= 0
         unfit: Mask = np.zeros(len(rows), np.bool_)
         for key, values in wanted:

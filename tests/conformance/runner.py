@@ -26,8 +26,6 @@ DEFAULT_FOLDERS = [PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-n
 NOT_JUDGED_YET = {
     "gangs",
     "podgroupvalidation",
-    "queueinghints",
-    "storagevalidation",
 }
 Check = Callable[[dict[str, Any]], str | None]
 

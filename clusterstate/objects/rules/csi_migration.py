@@ -29,6 +29,22 @@ BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 SEVERAL_ZONES: Final = "__"
 """Stands between the zones of a label that names several."""
+TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+Topologies = tuple[tuple[str, frozenset[str]], ...]
+"""Labels and the values of which a node must have one."""
+
+
+def topologies_of(volume: PersistentVolume) -> Topologies:
+    """Return what a volume's labels ask of nodes; a label with an empty zone asks nothing."""
+    found = []
+    for key in TOPOLOGY_LABELS:
+        text = volume.metadata.labels.get(key)
+        if text is None:
+            continue
+        zones = [zone.strip() for zone in text.split(SEVERAL_ZONES)]
+        if all(zones):
+            found.append((key, frozenset(zones)))
+    return tuple(found)
 
 
 class _Plugin(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from clusterstate.objects.rules.matching import NodeSelectorMatcher
 from clusterstate.objects.values.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.values.meta import Manifest, ObjectMeta
-from clusterstate.objects.values.pod import NodeSelector
+from clusterstate.objects.values.pod import NodeSelector, Volume
 from clusterstate.objects.values.quantity import Quantity
 from clusterstate.objects.values.storage import (
     AVAILABLE,
@@ -239,3 +239,37 @@ def not_for_pod(claim: PersistentVolumeClaim, pod: ObjectMeta) -> str:
         f"PVC {claim.full_name} was not created for pod {pod.namespace}/{pod.name} "
         "(pod is not owner)"
     )
+
+
+# Disks that only some pods may share --------------------------------------------------------------
+
+
+def is_disk(volume: Volume) -> bool:
+    """Return whether only some pods may share the volume."""
+    return (
+        volume.gce_persistent_disk is not None
+        or volume.aws_elastic_block_store is not None
+        or volume.rbd is not None
+        or volume.iscsi is not None
+    )
+
+
+def shares_disk(one: Volume, other: Volume) -> bool:
+    """Return whether two volumes are one disk that pods may not share.
+
+    Rule: plugins/volumerestrictions ``isVolumeConflict``.
+    """
+    disk, there = one.gce_persistent_disk, other.gce_persistent_disk
+    if disk and there and disk.pd_name == there.pd_name:
+        return not (disk.read_only and there.read_only)
+    block, held = one.aws_elastic_block_store, other.aws_elastic_block_store
+    if block and held:
+        return block.volume_id == held.volume_id
+    target, used = one.iscsi, other.iscsi
+    if target and used and target.iqn == used.iqn:
+        return not (target.read_only and used.read_only)
+    image, mounted = one.rbd, other.rbd
+    if image and mounted and not set(image.monitors).isdisjoint(mounted.monitors):
+        same = (image.pool, image.image) == (mounted.pool, mounted.image)
+        return same and not (image.read_only and mounted.read_only)
+    return False
