@@ -190,35 +190,88 @@ def _without(spec: Manifest, names: set[str]) -> Manifest:
 # Classes and drivers --------------------------------------------------------------------------
 
 
+_MOST_PARAMETERS: Final = 512
+_LONGEST_TEXT: Final = 256 * 1024
+"""Bytes of parameters, or of the metadata of an attachment, together."""
+_LONGEST_MESSAGE: Final = 1024
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
+
 def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
-    errors: Errors = []
-    provisioner = new.get("provisioner") or ""
-    if not provisioner:
-        errors.append(required("provisioner"))
-    else:
-        problems = formats.qualified_name(provisioner.lower())
-        errors += invalid_each("provisioner", provisioner, problems)
-    for name, supported in (("reclaimPolicy", ("Delete", "Retain")),
-                            ("volumeBindingMode", _BINDING_MODES)):  # fmt: skip
-        if (value := new.get(name) or "") not in supported:
-            errors.append(not_supported(name, value, supported))
     if old is not None:
+        errors: Errors = []
         for name in ("parameters", "provisioner", "reclaimPolicy"):
             if (new.get(name) or None) != (old.get(name) or None):
                 errors.append(forbidden(name, f"updates to {name} are forbidden."))
         before = old.get("volumeBindingMode")
-        errors += validate_immutable(new.get("volumeBindingMode"), before, "volumeBindingMode")
+        return errors + validate_immutable(
+            new.get("volumeBindingMode"), before, "volumeBindingMode"
+        )
+    errors = _provisioner(new.get("provisioner") or "", "provisioner")
+    errors += _parameters(new.get("parameters") or {})
+    if (policy := new.get("reclaimPolicy")) and policy not in ("Delete", "Retain"):
+        errors.append(not_supported("reclaimPolicy", policy, ("Delete", "Retain")))
+    if (mode := new.get("volumeBindingMode")) is None:
+        errors.append(required("volumeBindingMode"))
+    elif mode not in _BINDING_MODES:
+        errors.append(not_supported("volumeBindingMode", mode, _BINDING_MODES))
+    return errors + _allowed_topologies(new.get("allowedTopologies") or [])
+
+
+def _provisioner(name: str, path: str) -> Errors:
+    if not name:
+        return [required(path)]
+    return invalid_each(path, name, formats.qualified_name(name.lower()))
+
+
+def _parameters(parameters: Manifest) -> Errors:
+    if len(parameters) > _MOST_PARAMETERS:
+        return [too_long("parameters", "", _MOST_PARAMETERS)]
+    errors: Errors = []
+    if "" in parameters:
+        errors.append(invalid("parameters", "", "field can not be empty."))
+    if _bytes_of(parameters) > _LONGEST_TEXT:
+        errors.append(too_long("parameters", "", _LONGEST_TEXT))
+    return errors
+
+
+def _bytes_of(texts: Manifest) -> int:
+    return sum(len(part.encode()) for pair in texts.items() for part in pair)
+
+
+def _allowed_topologies(terms: list[Manifest]) -> Errors:
+    """Return what is wrong with topologies; an empty term counts as one that is there already."""
+    errors: Errors = []
+    known: list[dict[str, set[str]]] = [{} for _ in terms]
+    for index, term in enumerate(terms):
+        path, wanted = f"allowedTopologies[{index}].matchLabelExpressions", dict[str, set[str]]()
+        for number, one in enumerate(term.get("matchLabelExpressions") or []):
+            where, key = f"{path}[{number}]", one.get("key") or ""
+            values = one.get("values") or []
+            if not values:
+                errors.append(required(f"{where}.values"))
+            errors += [
+                duplicate(f"{where}.values[{at}]", value)
+                for at, value in enumerate(values)
+                if value in values[:at]
+            ]
+            errors += invalid_each(f"{where}.key", key, formats.qualified_name(key))
+            if key in wanted:
+                errors.append(duplicate(f"{where}.key", key))
+            wanted[key] = set(values)
+        errors += [duplicate(path, "") for other in known if other == wanted]
+        known.append(wanted)
     return errors
 
 
 def _volume_attributes_class(new: Manifest, old: Manifest | None) -> Errors:
     driver, parameters = new.get("driverName") or "", new.get("parameters") or {}
-    errors = _driver_name(driver, "driverName")
+    errors = _provisioner(driver, "driverName") + _parameters(parameters)
     if not parameters:
         errors.append(required("parameters", "must contain at least one key/value pair"))
-    if old is not None:
-        errors += validate_immutable(driver, old.get("driverName"), "driverName")
-        errors += validate_immutable(parameters, old.get("parameters") or {}, "parameters")
+    for name in ("driverName", "parameters") if old is not None else ():
+        if (new.get(name) or None) != ((old or {}).get(name) or None):
+            errors.append(forbidden(name, f"updates to {name} are forbidden."))
     return errors
 
 
@@ -229,58 +282,106 @@ def _driver_name(name: str, path: str) -> Errors:
     return errors + invalid_each(path, name, formats.dns_subdomain(name.lower()))
 
 
+_STATED: Final = (
+    ("attachRequired", "attachedRequired"),
+    ("podInfoOnMount", "podInfoOnMount"),
+    ("storageCapacity", "storageCapacity"),
+    ("seLinuxMount", "seLinuxMount"),
+)
+"""What a driver has to say, and the names by which Kubernetes' errors call it."""
+
+
 def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = _driver_name((new.get("metadata") or {}).get("name") or "", "metadata.name")
-    if (policy := spec.get("fsGroupPolicy") or "") not in _FS_GROUP:
+    errors = [required(f"spec.{told}") for name, told in _STATED if spec.get(name) is None]
+    policy = spec.get("fsGroupPolicy")
+    if policy is not None and policy not in _FS_GROUP:
         errors.append(not_supported("spec.fsGroupPolicy", policy, _FS_GROUP))
     for mode in spec.get("volumeLifecycleModes") or ():
         errors += one_of(mode, "spec.volumeLifecycleModes", _LIFECYCLES)
+    tokens = spec.get("tokenRequests") or []
+    for index, token in enumerate(tokens):
+        path, audience = f"spec.tokenRequests[{index}]", token.get("audience") or ""
+        if audience in [one.get("audience") or "" for one in tokens[:index]]:
+            errors.append(duplicate(f"{path}.audience", audience))
+            continue
+        seconds = token.get("expirationSeconds")
+        if seconds is not None and not 600 <= seconds <= 2**32:
+            bound = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
+            detail = f"may not specify a duration {bound}"
+            errors.append(invalid(f"{path}.expirationSeconds", seconds, detail))
+    period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < 10:
+        detail = "must be greater than or equal to 10 seconds"
+        errors.append(invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, detail))
+    secrets = spec.get("serviceAccountTokenInSecrets")
+    if secrets is not None and not tokens:
+        detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        errors.append(invalid("spec.serviceAccountTokenInSecrets", secrets, detail))
     if old is not None:
         before = old.get("spec") or {}
-        for name in ("attachRequired", "volumeLifecycleModes"):
-            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
+        for name, told in (("attachRequired", "attachedRequired"),
+                           ("volumeLifecycleModes", "volumeLifecycleModes")):  # fmt: skip
+            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{told}")
     return errors
 
 
 _COUNTED: Final = {"allocatable"}
 """What a driver may change of its entry (``MutableCSINodeAllocatableCount``)."""
+_LONGEST_NODE_ID: Final = 256
 
 
-def _csi_node(new: Manifest, old: Manifest | None) -> Errors:
+def csi_node_errors(new: Manifest, old: Manifest | None, *, counts_change: bool = True) -> Errors:
+    """Return what is wrong with a CSINode; ``counts_change``: a driver may say another limit."""
     errors: Errors = []
     seen: set[str] = set()
-    before = {one.get("name"): one for one in ((old or {}).get("spec") or {}).get("drivers") or ()}
-    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
+    drivers = (new.get("spec") or {}).get("drivers") or []
+    for index, driver in enumerate(drivers):
         path, name = f"spec.drivers[{index}]", driver.get("name") or ""
         errors += _driver_name(name, f"{path}.name")
+        node_id = driver.get("nodeID") or ""
+        if not node_id:
+            errors.append(required(f"{path}.nodeID"))
+        elif len(node_id) > _LONGEST_NODE_ID:
+            detail = f"must be {_LONGEST_NODE_ID} characters or less"
+            errors.append(invalid(f"{path}.nodeID", node_id, detail))
+        count = (driver.get("allocatable") or {}).get("count")
+        if count is not None and count < 0:
+            errors.append(invalid(f"{path}.allocatable.count", count, _NOT_NEGATIVE))
         if name in seen:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
-        if not driver.get("nodeID"):
-            errors.append(required(f"{path}.nodeID"))
-        count = (driver.get("allocatable") or {}).get("count")
-        if count is not None and count < 0:
-            detail = "must be greater than or equal to 0"
-            errors.append(invalid(f"{path}.allocatable.count", count, detail))
-        former = before.get(name)
-        if former is not None and _without(former, _COUNTED) != _without(driver, _COUNTED):
-            errors.append(invalid(path, driver, "field is immutable"))
+        keys = driver.get("topologyKeys") or []
+        for number, key in enumerate(keys):
+            if not key:
+                errors.append(required(path))
+            if key in keys[:number]:
+                errors.append(duplicate(path, key))
+            errors += invalid_each(path, keys, formats.qualified_name(key))
+    free = _COUNTED if counts_change else set[str]()
+    for former in ((old or {}).get("spec") or {}).get("drivers") or ():
+        errors += [
+            invalid("spec.drivers", driver, IMMUTABLE)
+            for driver in drivers
+            if driver.get("name") == former.get("name")
+            and _without(driver, free) != _without(former, free)
+        ]
     return errors
+
+
+def _csi_node(new: Manifest, old: Manifest | None) -> Errors:
+    return csi_node_errors(new, old)
 
 
 def _csi_storage_capacity(new: Manifest, old: Manifest | None) -> Errors:
     errors = validate_label_selector(new.get("nodeTopology"), "nodeTopology")
     name = new.get("storageClassName") or ""
-    if not name:
-        errors.append(required("storageClassName"))
-    else:
-        errors += invalid_each("storageClassName", name, formats.dns_subdomain(name))
+    errors += invalid_each("storageClassName", name, formats.dns_subdomain(name))
     for field in ("capacity", "maximumVolumeSize"):
         value = new.get(field)
         quantity = None if value is None else parse(value)
         if value is not None and (quantity is None or quantity.sign < 0):
-            errors.append(invalid(field, value, "must be greater than or equal to 0"))
+            errors.append(invalid(field, value, _NOT_NEGATIVE))
     if old is not None:
         for field in ("nodeTopology", "storageClassName"):
             errors += validate_immutable(new.get(field), old.get(field), field)
@@ -289,31 +390,38 @@ def _csi_storage_capacity(new: Manifest, old: Manifest | None) -> Errors:
 
 def _volume_attachment(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    if old is not None:
-        return validate_immutable(spec, old.get("spec") or {}, "spec")
     errors = _driver_name(spec.get("attacher") or "", "spec.attacher")
     source = spec.get("source") or {}
     named, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+    exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if named is None and inline is None:
-        errors.append(
-            required(
-                "spec.source",
-                "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
-            )
-        )
+        errors.append(required("spec.source", exactly))
     elif named is not None and inline is not None:
-        detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-        errors.append(forbidden("spec.source", detail))
+        errors.append(forbidden("spec.source", exactly))
     elif inline is None and not named:
-        errors.append(
-            required(
-                "spec.source.persistentVolumeName", "must specify non empty persistentVolumeName"
-            )
-        )
-    if not (node := spec.get("nodeName") or ""):
-        errors.append(required("spec.nodeName"))
-    else:
-        errors += invalid_each("spec.nodeName", node, formats.dns_subdomain(node))
+        detail = "must specify non empty persistentVolumeName"
+        errors.append(required("spec.source.persistentVolumeName", detail))
+    node = spec.get("nodeName") or ""
+    errors += invalid_each("spec.nodeName", node, formats.dns_subdomain(node))
+    errors += validate_attachment_status(new)
+    if old is not None:
+        errors += validate_immutable(spec, old.get("spec") or {}, "spec")
+    return errors
+
+
+def validate_attachment_status(new: Manifest) -> Errors:
+    """Return what is wrong with the status of a VolumeAttachment."""
+    status, errors = new.get("status") or {}, Errors()
+    if _bytes_of(status.get("attachmentMetadata") or {}) > _LONGEST_TEXT:
+        errors.append(too_long("status.attachmentMetadata", "", _LONGEST_TEXT))
+    for name in ("attachError", "detachError"):
+        failure = status.get(name) or {}
+        if len((failure.get("message") or "").encode()) > _LONGEST_MESSAGE:
+            errors.append(too_long(f"status.{name}.message", "", _LONGEST_TEXT))
+        code = failure.get("errorCode")
+        if code is not None and not 0 <= code < 2**31:
+            detail = "must be between 0 and 2147483647, inclusive"
+            errors.append(invalid(f"status.{name}.errorCode", code, detail))
     return errors
 
 
