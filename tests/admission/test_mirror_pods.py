@@ -106,3 +106,17 @@ def test_a_node_may_not_say_which_claims_a_pod_uses(field, told):
     with pytest.raises(Forbidden) as refused:
         node_restriction.admit(request)
     assert str(refused.value).endswith(f'node "n1" cannot update {told}')
+
+
+@pytest.mark.parametrize(
+    "labels", [{"app": "b"}, {}, {"app": "a", "more": ""}], ids=["changed", "removed", "added"]
+)
+def test_a_node_changes_no_labels_of_its_pods_by_their_status(labels):
+    """Whoever selects them would take them for others: a Service, a spread, an anti-affinity."""
+    metadata = {"name": "p", "namespace": "default", "labels": {"app": "a"}}
+    old = {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}
+    new = {**old, "metadata": {**metadata, "labels": labels}, "status": {"phase": "Running"}}
+    with pytest.raises(Forbidden) as refused:
+        node_restriction.admit(_request(UPDATE, new, old))
+    assert str(refused.value).endswith('node "n1" cannot update labels through pod status')
+    node_restriction.admit(_request(UPDATE, {**new, "metadata": metadata}, old))

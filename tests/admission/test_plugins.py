@@ -218,6 +218,46 @@ def test_which_labels_a_node_may_give_itself(label, allowed):
             create(_node({label: "x"}), kind="Node", user=AGENT)
 
 
+def _relabelled(before, after):
+    old = _node(before)
+    old["metadata"]["resourceVersion"] = "1"
+    new = {**old, "metadata": {**old["metadata"], "labels": after}}
+    return admit("Node", UPDATE, new, old, "", Known(), AGENT)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ({}, {"KEY": "x"}, True),
+        ({"KEY": "x"}, {"KEY": "y"}, True),
+        ({"KEY": "x"}, {"KEY": ""}, True),
+        ({"KEY": "x"}, {}, True),
+        ({"KEY": "x"}, {"KEY": "x", "example.com/rack": "1"}, False),
+    ],
+    ids=["added", "changed", "emptied", "removed", "kept"],
+)
+@pytest.mark.parametrize(
+    "key",
+    ["node-restriction.kubernetes.io/fips", "a.node-restriction.kubernetes.io/b", "k8s.io/role"],
+)
+def test_a_node_may_not_change_a_label_that_it_may_not_give_itself(key, before, after, changed):
+    """R59, R77."""
+    before, after = (
+        {name.replace("KEY", key): value for name, value in one.items()} for one in (before, after)
+    )
+    if not changed:
+        assert _relabelled(before, after).manifest["metadata"]["labels"] == after
+        return
+    with pytest.raises(Forbidden, match=f"is not allowed to modify labels: {key}"):
+        _relabelled(before, after)
+
+
+def test_a_node_may_change_and_remove_its_own_labels():
+    """R59."""
+    before = {"topology.kubernetes.io/zone": "a", "example.com/rack": "1"}
+    assert _relabelled(before, {"topology.kubernetes.io/zone": "b"})
+
+
 def test_administrators_may_set_any_label():
     """R77: that is what makes the restricted ones trustworthy."""
     create(_node({"node-restriction.kubernetes.io/fips": "true"}), kind="Node")
@@ -262,6 +302,24 @@ def test_a_namespace_limits_what_its_pods_tolerate():
     create(pod({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), known)
     with pytest.raises(Forbidden, match="conflict with its namespace whitelist"):
         create(pod({"tolerations": [{"operator": "Exists"}]}), known)
+
+
+def test_a_namespace_limits_for_how_long_its_pods_tolerate():
+    allowed = (
+        '[{"key": "gone", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]'
+    )
+    known = _restricting(tolerationsWhitelist=allowed)
+
+    def asking(seconds):
+        more = {} if seconds is None else {"tolerationSeconds": seconds}
+        own = {"key": "gone", "operator": "Exists", "effect": "NoExecute", **more}
+        return create(pod({"tolerations": [own]}), known)
+
+    assert asking(59)
+    assert asking(60)
+    for too_long in (61, None):
+        with pytest.raises(Forbidden, match="conflict with its namespace whitelist"):
+            asking(too_long)
 
 
 PRESSURE = {

@@ -93,7 +93,7 @@ def test_a_topology_key_is_required(affinity):
     ],
 )
 def test_wrong_tolerations_are_refused(toleration, field):
-    """R116-R118, R122."""
+    """R116, R117, R122."""
     assert list(_errors(pod({"tolerations": [toleration]}))) == [f"spec.tolerations[0].{field}"]
 
 

@@ -1,8 +1,13 @@
 """When the reader of the change log looks: for each commit once, however often it hears of it."""
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
-from api.streaming.hub import Hub
+import pytest
+
+from api.streaming import hub as streaming
+from api.streaming.hub import Hub, Ring
 from tests.waiting import until
 
 
@@ -75,3 +80,51 @@ def test_a_commit_is_news_for_a_reader_that_has_not_read_yet_and_none_while_nobo
     hub._wanted = (frozenset(), frozenset())
     hub._hear(8)
     assert not hub._wake.is_set()
+
+
+def filled(*revisions: int, size: int = 1) -> Ring:
+    """Return a ring that begins behind revision 0 and has read events of these revisions."""
+    ring = Ring()
+    ring.floor = 0
+    for revision in revisions:
+        event: Any = SimpleNamespace(change=SimpleNamespace(revision=revision), object=b"x" * size)
+        ring.append([event], revision)
+    return ring
+
+
+def behind(ring: Ring, cursor: int) -> list[int] | None:
+    found = ring.after(cursor)
+    return None if found is None else [event.change.revision for event in found]
+
+
+def test_a_ring_gives_what_came_behind_a_cursor_once() -> None:
+    ring = filled(2, 5, 5, 9)
+    assert behind(ring, 0) == [2, 5, 5, 9]
+    assert behind(ring, 1) == [2, 5, 5, 9]
+    assert behind(ring, 2) == [5, 5, 9]
+    assert behind(ring, 4) == [5, 5, 9]
+    assert behind(ring, 5) == [9]
+    assert behind(ring, 9) == []
+
+
+@pytest.mark.parametrize("limit", ["events", "bytes"])
+def test_who_fell_behind_a_trimmed_ring_is_told_so_and_skips_nothing(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that is told ``None`` reads the log, or ends with 410 if that does not reach back."""
+    if limit == "events":
+        monkeypatch.setattr(streaming, "RING_EVENTS", 8)
+    else:
+        monkeypatch.setattr(streaming, "RING_BYTES", 800)
+    revisions = list(range(10, 100, 10))
+    ring = filled(*revisions, size=100 if limit == "bytes" else 1)
+    kept = behind(ring, revisions[-1] - 1)
+    assert kept == [90]
+    trimmed = False
+    for cursor in range(100):
+        found = behind(ring, cursor)
+        trimmed = trimmed or found is None
+        assert found is None or found == [one for one in revisions if one > cursor]
+    assert trimmed, "nothing was dropped"
+    assert behind(ring, 0) is None
+    assert behind(ring, 50) is not None, "the younger half is kept"

@@ -290,6 +290,31 @@ def test_an_event_while_the_pod_is_in_flight_is_not_lost():
     assert q.place(1).stage is Stage.BACKOFF
 
 
+def test_a_refusal_by_a_state_that_is_gone_keeps_no_sister_from_an_early_attempt():
+    q = queue()
+    q.add(pod(1), 0)
+    q.add(pod(2), 0)
+    q.pop_batch(0, 2)
+    q.requeue_unschedulable(1, ["A"], 0)
+    q.move_on_event(added(a=""), 0)  # it may help both; 2 was decided without it
+    q.requeue_unschedulable(2, ["A"], 0)
+    assert q.place(1).stage is Stage.BACKOFF
+    assert ids(q.pop_batch(0, 1)) == [1], "the refusal of 2 says nothing of 1"
+
+
+def test_a_refusal_by_the_state_of_now_keeps_its_sisters_from_an_early_attempt():
+    q = queue()
+    q.add(pod(1), 0)
+    q.add(pod(2), 0)
+    q.pop_batch(0, 1)
+    q.requeue_unschedulable(1, ["A"], 0)
+    q.move_on_event(added(a=""), 0)
+    q.pop_batch(0, 1)
+    q.requeue_unschedulable(2, ["A"], 0)  # decided after the event
+    assert q.place(1).stage is Stage.BACKOFF
+    assert q.pop_batch(0, 1) == []
+
+
 def test_an_event_before_the_pod_was_popped_does_not_count():
     q = queue()
     q.add(pod(1), 0)

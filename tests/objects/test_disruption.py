@@ -40,6 +40,18 @@ def test_an_eviction_takes_one_disruption_and_notes_the_pod():
     assert before == budget(LEFT)
 
 
+@pytest.mark.parametrize(("unconfirmed", "refused"), [(1999, False), (2000, False), (2001, True)])
+def test_a_budget_takes_no_more_evictions_than_somebody_confirms(unconfirmed, refused):
+    """Rule: MaxDisruptedPodSize of eviction.go, v1.36: beyond 2,000 that still wait, 403."""
+    pods = {f"p{number}": "2026-03-01T11:59:00Z" for number in range(unconfirmed)}
+    full = budget({**LEFT, "disruptedPods": pods})
+    if not refused:
+        assert len(charge(full, "a", now=T0)["status"]["disruptedPods"]) == unconfirmed + 1
+        return
+    with pytest.raises(Forbidden, match="DisruptedPods map too big"):
+        charge(full, "a", now=T0)
+
+
 def test_a_spent_budget_says_not_now_and_why():
     said = "The disruption budget b needs 2 healthy pods and has 2 currently"
     assert refusal(budget(SPENT)) == (said, None)

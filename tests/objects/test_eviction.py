@@ -158,6 +158,14 @@ def test_how_long_a_taint_is_borne():
     assert eviction.tolerated_seconds(tolerates(seconds=-5)) == 0
 
 
+@pytest.mark.parametrize("keys", ["ab", "ba"])
+def test_of_two_that_are_due_at_once_the_first_taint_is_the_reason(keys):
+    """It is named in the event and the timer; who reads both orders sees the node's."""
+    taints = [taint(key) for key in keys]
+    found = deadline([tolerates("a", seconds=5), tolerates("b", seconds=5)], taints, added_at=T0)
+    assert (found.taint.key, found.due_at) == (keys[0], T0 + timedelta(seconds=5))
+
+
 SECONDS = st.one_of(st.none(), st.integers(-5, 100))
 TOLERATIONS = st.lists(
     st.builds(tolerates, key=st.sampled_from("abc"), seconds=SECONDS), max_size=4

@@ -123,6 +123,16 @@ def test_three_taints_and_two_tolerations():
     assert matching.find_untolerated(taints, tolerations, ["NoExecute"]) is None
 
 
+@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
+@pytest.mark.parametrize("key", ["key1", ""])
+def test_no_effect_means_every_effect(key, effect):
+    """R118."""
+    toleration = Toleration(key=key, operator="Exists")
+    taint = Taint(key="key1", value="value1", effect=effect)
+    assert matching.tolerates(toleration, taint)
+    assert matching.find_untolerated([taint], [toleration]) is None
+
+
 def test_a_soft_taint_is_not_a_hard_one():
     """R119."""
     taints = [Taint(key="a", effect="PreferNoSchedule")]
@@ -134,6 +144,24 @@ def test_a_soft_taint_is_not_a_hard_one():
 def test_a_superset_tolerates_what_the_other_does(wider, narrower, taint):
     if matching.is_superset(wider, narrower) and matching.tolerates(narrower, taint):
         assert matching.tolerates(wider, taint)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "asked", "covered"),
+    [(300, 299, True), (300, 300, True), (300, 301, False), (300, None, False), (None, 300, True)],
+)
+@pytest.mark.parametrize("operator", ["Exists", "Equal"])
+def test_who_tolerates_longer_covers_who_tolerates_as_long(operator, allowed, asked, covered):
+    value = "v" if operator == "Equal" else ""
+
+    def toleration(seconds, key):
+        return Toleration(
+            key=key, operator=operator, value=value, effect="NoExecute", toleration_seconds=seconds
+        )
+
+    assert matching.is_superset(toleration(allowed, "k"), toleration(asked, "k")) == covered
+    if operator == "Exists":  # a toleration of everything, which is another one of as many seconds
+        assert matching.is_superset(toleration(allowed, ""), toleration(asked, "k")) == covered
 
 
 @given(st.lists(TOLERATIONS, max_size=4), st.lists(TOLERATIONS, max_size=4), TAINTS)

@@ -139,6 +139,7 @@ GUARANTEED = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", 
         ([{"limits": {"cpu": "1", "memory": "1Gi"}}], "Burstable"),
         ([GUARANTEED], "Guaranteed"),
         ([GUARANTEED, {}], "Burstable"),
+        ([{}, GUARANTEED], "Burstable"),
         ([GUARANTEED, GUARANTEED], "Guaranteed"),
     ],
 )

@@ -206,6 +206,21 @@ def test_all_expressions_and_all_terms_must_hold() -> None:
     assert fits([*zones(), *guests], both) == {"b1"}
 
 
+def test_of_several_terms_of_one_key_each_keeps_the_pod_away() -> None:
+    """R97: one term that is broken is enough, whichever it is, and whoever states it."""
+    guests = [
+        make_pod("web").labelled(app="web").on("a1"),
+        make_pod("db").labelled(tier="db").on("b1"),
+    ]
+    both = make_pod().away_from(ZONE, app="web").away_from(ZONE, tier="db")
+    assert fits([*zones(), *guests], both) == {"bare"}
+    other_way = make_pod().away_from(ZONE, tier="db").away_from(ZONE, app="web")
+    assert fits([*zones(), *guests], other_way) == {"bare"}
+    shy = make_pod("shy").away_from(ZONE, app="web").away_from(ZONE, tier="db").on("a1")
+    for labels in ({"app": "web"}, {"tier": "db"}):
+        assert fits([*zones(), shy], make_pod().labelled(**labels)) == {"b1", "bare"}
+
+
 @pytest.mark.parametrize("given", ["absent", "empty", "named"])
 def test_a_term_without_namespaces_means_the_pod_s_own(given: str) -> None:
     """R96."""
@@ -337,7 +352,7 @@ def test_a_configuration_takes_effect_without_a_restart_of_anything() -> None:
 
 
 def test_utilisation_is_requested_and_used_over_what_there_is() -> None:
-    """R108: (2 + 1) of 4 is 75 %, floored to whole points."""
+    """R108: (2 + 1) of 4 is 75 %; 3 of 7 is 42.86 %, floored to whole points."""
     node = make_node("node").offers(cpu="4")
     shape = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
     strategy = {
@@ -351,10 +366,11 @@ def test_utilisation_is_requested_and_used_over_what_there_is() -> None:
             {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}]}],
     }  # fmt: skip
     used = make_pod("used").asks(cpu="1").on("node")
-    objects = [node, make_node("other").offers(cpu="8"), used]
+    others = [make_node("other").offers(cpu="8"), make_node("odd").offers(cpu="7")]
+    objects = [node, *others, used, make_pod("also").asks(cpu="1").on("odd")]
     found = result(objects, make_pod().asks(cpu="2"), explain="full", configuration=configuration)
     scores = {name: one["raw"]["NodeResourcesFit"] for name, one in found["scores"].items()}
-    assert scores == {"node": 75, "other": 25}
+    assert scores == {"node": 75, "other": 25, "odd": 42}
 
 
 def test_the_document_says_how_many_nodes_were_looked_at() -> None:
@@ -368,3 +384,27 @@ def test_the_document_says_how_many_nodes_were_looked_at() -> None:
     made = simulate(document(nodes, [make_pod()], explain="full", configuration=configuration))
     (found,) = made["status"]["results"]
     assert len(found["feasible"]) == 75
+
+
+@pytest.mark.parametrize("effect", ["", "PreferNoSchedule"])
+def test_a_toleration_without_effect_tolerates_a_soft_taint_too(effect: str) -> None:
+    """R118: the tainted node counts as one without the taint."""
+    nodes = [make_node("soft").tainted("t", effect="PreferNoSchedule"), make_node("plain")]
+
+    def scores(pod: PodBuilder) -> dict[str, int]:
+        found = result(nodes, pod, explain="full")["scores"]
+        return {name: one["normalized"]["TaintToleration"] for name, one in found.items()}
+
+    assert scores(make_pod()) == {"soft": 0, "plain": 100}
+    assert scores(make_pod().tolerates("t", effect=effect)) == {"soft": 100, "plain": 100}
+    assert scores(make_pod().tolerates("t", effect="NoSchedule")) == {"soft": 0, "plain": 100}
+
+
+def test_what_no_departure_makes_fit_is_not_tried_by_preemption() -> None:
+    """NodeResourcesFit answers UnschedulableAndUnresolvable (fit.go ``isFit``, v1.36)."""
+    nodes = [make_node("small").offers(cpu="2"), make_node("full").offers(cpu="4")]
+    guests = [make_pod("a").asks(cpu="2").on("small"), make_pod("b").asks(cpu="4").on("full")]
+    found = result([*nodes, *guests], make_pod().asks(cpu="3"))["message"]
+    assert "2 Insufficient cpu" in found
+    assert "1 No preemption victims found for incoming pod" in found
+    assert "1 Preemption is not helpful for scheduling" in found
