@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.writing import quotas
 from clusterstate.change_log import lineage
 from clusterstate.local import preparation
 
@@ -37,19 +38,23 @@ class Command(BaseCommand):
         say = self.stdout.write if options["verbosity"] else None
         preparation.require_server()
         with preparation.alone(say), preparation.unhurried():
-            self._migrate(options["verbosity"])
+            is_other_version = self._migrate(options["verbosity"])
             now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
             created = bootstrap.ensure(now=now) + bootstrap.ensure_access(now=now)
             for name in created + bootstrap.ensure_network(now=now):
                 if say is not None:
                     say(f"created {name}")
+            if is_other_version:
+                quotas.count_all_again()
             if options["new_history"]:
                 lineage.establish(renew=True)
                 if say is not None:
                     say(f"a new history begins at revision {lineage.identity()['first_revision']}")
 
-    def _migrate(self, verbosity: int) -> None:
-        """Bring the tables up to date.
+    def _migrate(self, verbosity: int) -> bool:
+        """Bring the tables up to date; return whether they were those of another version.
+
+        What quotas count may be another matter to the version before.
 
         Without a migration to apply, ``migrate`` makes the models of all tables twice before it
         does what follows each migration: a third of a second of every start, for nothing. What
@@ -60,6 +65,7 @@ class Command(BaseCommand):
         preparation.require_known_migrations(executor.loader)
         if preparation.missing_migrations(executor.loader):
             call_command(migrate.Command(), interactive=False, verbosity=verbosity)
-        else:
-            executor.check_replacements()
-            emit_post_migrate_signal(verbosity=verbosity, interactive=False, db="default")
+            return True
+        executor.check_replacements()
+        emit_post_migrate_signal(verbosity=verbosity, interactive=False, db="default")
+        return False
