@@ -75,6 +75,7 @@ VOLUME_MEMBERS = {
     "csiStorageCapacities": "CSIStorageCapacity",
     "volumeAttachments": "VolumeAttachment",
 }
+DEVICE_MEMBERS = {"claims": "ResourceClaim", "classes": "DeviceClass", "slices": "ResourceSlice"}
 
 
 def full_name(pod: Pod) -> str:
@@ -108,6 +109,9 @@ def build_snapshot(world: Case) -> Snapshot:
     for member, kind in VOLUME_MEMBERS.items():
         for value in read(KINDS[kind], world.get(member)):
             snapshot.set_object(value)
+    for member, kind in DEVICE_MEMBERS.items():
+        for manifest in world.get(member) or ():
+            snapshot.devices.set(kind, manifest)
     for node in read(Node, world.get("nodes")):
         snapshot.set_node(node)
     for pod in read(Pod, world.get("pods")):

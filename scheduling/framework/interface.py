@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.values.node import Node
+from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import (
@@ -55,15 +56,16 @@ class CycleState:
     ``victim_search`` is a quick dry run of preemption, ``None`` where the engine offers none;
     ``tells_candidates``: whether a nomination must name all candidates. ``pod_name``
     (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
-    scheduling class. ``volumes``: the snapshot's table for Reserve and Unreserve, ``None`` where no
-    snapshot is at hand. A binding cycle may go on in another process or after a restart; it then
-    finds the notes that are plain data (``plain_notes``) and no others.
+    scheduling class. ``volumes`` and ``devices``: the snapshot's tables for Reserve and Unreserve,
+    ``None`` where no snapshot is at hand. A binding cycle may go on in another process or after a
+    restart; it then finds the notes that are plain data (``plain_notes``) and no others.
     """
 
     __slots__ = (
         "_notes",
         "_random",
         "_seed",
+        "devices",
         "nominated_node",
         "pod_key",
         "pod_name",
@@ -90,6 +92,7 @@ class CycleState:
         self.victim_search: VictimSearch | None = None
         self.tells_candidates = False
         self.volumes: VolumeTable | None = None
+        self.devices: DeviceTable | None = None
 
     @property
     def random(self) -> np.random.Generator | None:
@@ -162,7 +165,7 @@ class CycleState:
         copy.pod_name, copy.pod_uid = self.pod_name, self.pod_uid
         copy.victim_search = self.victim_search
         copy.tells_candidates = self.tells_candidates
-        copy.volumes = self.volumes
+        copy.volumes, copy.devices = self.volumes, self.devices
         return copy
 
 

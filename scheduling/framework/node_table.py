@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.node import Node, Taint
+from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
@@ -43,6 +44,7 @@ class NodeTable(Protocol):
     node_version: int
     peer_version: int
     volumes: VolumeTable
+    devices: DeviceTable
 
     @property
     def node_count(self) -> int:

@@ -216,6 +216,14 @@ class Framework(FilterPoint):
         """Whether a pod must be reserved before the next one is decided, whatever others must."""
         return any(plugin.concerns(pod, snapshot) for plugin in self._selective)
 
+    def works_for(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Whether binding a pod takes more than writing the node down."""
+        return self.works_before_binding or any(
+            plugin.concerns(pod, snapshot)
+            for plugin in self.pre_bind_plugins
+            if isinstance(plugin, Selective)
+        )
+
     @cached_property
     def finds_one(self) -> bool:
         """Whether the first node that fits is taken: nothing scores, and no extender filters.

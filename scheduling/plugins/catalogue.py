@@ -31,6 +31,7 @@ from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
 from scheduling.plugins.default_binder import DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
+from scheduling.plugins.dynamic_resources import DynamicResources
 from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
@@ -123,6 +124,7 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
                 NodeResourcesBalancedAllocationArgs(),
             )
         ),
+        "DynamicResources": DynamicResources,
         "ImageLocality": ImageLocality,
         "DefaultBinder": DefaultBinder,
     }

@@ -102,9 +102,12 @@ class NodeResourcesFit:
         failed: Int64 = full.astype(np.int64)
         unresolvable = np.zeros(len(rows), np.bool_)
         reasons = [TOO_MANY_PODS]
+        by_devices = bool(snapshot.devices.classes)
         for name, amount, column in self._checked(pod, snapshot):
             allocatable = snapshot.allocatable[rows, column]
             lacking = short(amount, allocatable, snapshot.requested[rows, column])
+            if by_devices and snapshot.devices.class_of(name) is not None:
+                lacking &= allocatable != 0  # devices serve it there, and DynamicResources judges
             if lacking.any():
                 failed |= lacking.astype(np.int64) << len(reasons)
                 unresolvable |= lacking & never(amount, allocatable)

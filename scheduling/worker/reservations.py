@@ -131,7 +131,7 @@ class Reservations:
         The snapshot counts the pod on its node already, and no longer when it was refused.
         """
         pod_id, info, node_name = cast(int, pod.key), pod.info, decision.node_name
-        state.volumes = self._mirror.snapshot.volumes
+        self._give_tables(state)
         waits: dict[str, float] = {}
         try:
             status = framework.reserve(state, info, node_name)
@@ -146,7 +146,7 @@ class Reservations:
             self._mirror.snapshot.unnominate(pod_id)
             return _refused(decision, status)
         self._to_activate.update(dict.fromkeys(state.take_pods_to_activate()))
-        works = framework.works_before_binding or framework.concerns(info, self._mirror.snapshot)
+        works = framework.works_for(info, self._mirror.snapshot)
         self._pods[pod_id] = ReservedPod(
             pod_id=pod_id,
             pod=info,
@@ -161,6 +161,10 @@ class Reservations:
             stored=False,
         )
         return decision
+
+    def _give_tables(self, state: CycleState) -> None:
+        snapshot = self._mirror.snapshot
+        state.volumes, state.devices = snapshot.volumes, snapshot.devices
 
     def write(self, now: float) -> list[Binding]:
         """Write the reservations of pods that must wait; return the bindings of the others.
@@ -282,7 +286,7 @@ class Reservations:
         """Return a pod that was reserved before the restart; its plugins reserve it again."""
         framework = self._framework_at(row.profile_revision, row.profile)
         state = CycleState(pod_key=row.pod_id)
-        state.volumes = self._mirror.snapshot.volumes
+        self._give_tables(state)
         state.pod_name, state.pod_uid = f"{row.namespace}/{row.name}", row.uid
         for key, value in row.notes.items():
             state.write(key, value)
@@ -299,13 +303,7 @@ class Reservations:
             waits={name: due.timestamp() for name, due in row.waits.items()},
             stored=True,
             works=row.step == BINDING
-            or (
-                framework is not None
-                and (
-                    framework.works_before_binding
-                    or framework.concerns(info, self._mirror.snapshot)
-                )
-            ),
+            or (framework is not None and framework.works_for(info, self._mirror.snapshot)),
         )
         if framework is None:
             text = f"profile {row.profile} of revision {row.profile_revision} cannot be used"

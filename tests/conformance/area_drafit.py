@@ -1,7 +1,7 @@
 """Extended resources that device classes serve, in the plugins that count resources."""
 
-from clusterstate.objects.dra.attempt import DeviceWorld
 from clusterstate.objects.dra.slices import NodeView
+from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.rules.resources import pod_request_ints
 from clusterstate.objects.values.quantity import Quantity
 from tests.conformance.cluster_cases import read_cluster, read_pod

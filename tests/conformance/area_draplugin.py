@@ -15,6 +15,7 @@ from clusterstate.objects.dra.attempt import (
     TimedOut,
     Verdict,
     is_special,
+    pre_enqueue,
     stamp,
 )
 from clusterstate.objects.dra.resourceclaim import ClaimError
@@ -87,7 +88,7 @@ class Play:
             stored = self.world.claims.get(
                 (claim["metadata"].get("namespace", ""), claim["metadata"]["name"]), claim
             )
-            self.world.in_flight[stored["metadata"].get("uid", "")] = claim
+            self.world.hold(claim, stored["metadata"].get("uid", ""))
         self.attempt = Attempt(
             self.world, case["pod"], self.gates, now=NOW.timestamp(),
             binding_timeout=seconds(self.args.get("bindingTimeout", "10m")), new_id=lambda: "any",
@@ -116,10 +117,10 @@ class Play:
 
     def store(self, claims):
         for claim in claims:
-            self.world.claims[claim["metadata"]["namespace"], claim["metadata"]["name"]] = claim
+            self.world.set("ResourceClaim", claim)
 
     def pre_enqueue(self, node):
-        return self.world.pre_enqueue(self.case["pod"], self.gates), {}
+        return pre_enqueue(self.world, self.case["pod"], self.gates), {}
 
     def pre_filter(self, node):
         return self.attempt.pre_filter(requested(self.case["pod"])), {}
@@ -150,7 +151,7 @@ class Play:
             if goes:
                 del self.world.claims[key]
             else:
-                self.world.claims[key] = claim
+                self.world.set("ResourceClaim", claim)
         return verdict, {}
 
     def reserve(self, node):

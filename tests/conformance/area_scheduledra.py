@@ -1,9 +1,13 @@
 """Area scheduledra: one pod with claims through the default profile, all nodes evaluated."""
 
 import json
+from unittest.mock import patch
 
-from clusterstate.objects.dra.attempt import DeviceWorld, Gates, stamp
+from clusterstate.objects.dra.attempt import DeviceWorld, Gates, pre_enqueue, stamp
+from clusterstate.objects.dra.resourceclaim import POD_CLAIM_NAME
 from clusterstate.objects.dra.slicetracker import patched_slices
+from scheduling.framework.device_claims import DeviceTable
+from tests import harness
 from tests.conformance.area_draplugin import NOW, normal, timed
 from tests.conformance.area_schedule import compare
 from tests.conformance.cluster_cases import Outcome, read_cluster, read_pod, status
@@ -28,7 +32,7 @@ def rules_with(devices):
 def run(case) -> Outcome:
     slices = patched_slices(case.get("slices") or (), case.get("deviceTaintRules") or ())
     world = DeviceWorld(timed(case.get("claims") or []), case.get("classes") or (), slices)
-    verdict = world.pre_enqueue(case["pod"], Gates())
+    verdict = pre_enqueue(world, case["pod"], Gates())
     if not verdict.ok:
         found = status(verdict.code, [verdict.reason], plugin="DynamicResources")
         return {"preEnqueue": found}
@@ -67,7 +71,25 @@ def check(case):
         expect["claims"] = claims_of(timed(expect["claims"]), found)
         found["claims"] = claims_of(found["claims"], found)
     found.setdefault("scores", {})
-    return "; ".join(compare(case, found)) or None
+    texts = [f"reference: {text}" for text in compare(case, found)]
+    if "preEnqueue" not in found and "error" not in found:
+        made = run_engine(case)
+        made["claims"] = found.get("claims")
+        texts += [f"engine: {text}" for text in compare(case, made)]
+    return "; ".join(texts) or None
+
+
+def run_engine(case) -> Outcome:
+    slices = patched_slices(case.get("slices") or (), case.get("deviceTaintRules") or ())
+    claims = json.loads(json.dumps(timed(case.get("claims") or [])))
+    made = (case["pod"].get("status") or {}).get("resourceClaimStatuses") or ()
+    for one, claim in ((one, claim) for one in made for claim in claims):
+        # The snapshot knows a pod's claims by what the controller noted on them.
+        if claim["metadata"]["name"] == one.get("resourceClaimName"):
+            claim["metadata"].setdefault("annotations", {})[POD_CLAIM_NAME] = one["name"]
+    world = {**case, "slices": slices, "claims": claims}
+    with patch.object(DeviceTable, "gates", Gates()):  # as recorded: with binding conditions
+        return harness.run_schedule_case(world, harness.whole_framework())
 
 
 def claims_of(claims, found):

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterstate.objects.dra import scoring
-from clusterstate.objects.dra.attempt import Attempt, DeviceWorld, Gates
+from clusterstate.objects.dra.attempt import Attempt, Gates
 from clusterstate.objects.dra.slices import NodeView
+from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.rules.resources import pod_request_ints
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod

@@ -15,9 +15,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.dra import extended
-from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import AllocationError, Allocator, FailedOnNode, Features
-from clusterstate.objects.dra.pools import gather_pools
 from clusterstate.objects.dra.resourceclaim import (
     EXTENDED_CLAIM,
     FINALIZER,
@@ -27,7 +25,6 @@ from clusterstate.objects.dra.resourceclaim import (
     device_requests,
     full_name,
     group_name,
-    is_for,
     is_reserved_for,
     pod_claims,
     requests_of,
@@ -35,13 +32,10 @@ from clusterstate.objects.dra.resourceclaim import (
 )
 from clusterstate.objects.dra.scoring import allocation_score
 from clusterstate.objects.dra.slices import (
-    CompileError,
-    DeviceView,
-    EvaluationError,
     NodeView,
     Place,
-    SliceView,
 )
+from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.document import parse_time
 from clusterstate.objects.values.meta import Manifest
 
@@ -84,100 +78,15 @@ class Cancelled(Exception):
     """The caller does not want the answer any more; the text says why."""
 
 
-class DeviceWorld:
-    """Claims, classes and slices of a cluster, and which allocations are on their way.
-
-    ``claims`` are by namespace and name; ``in_flight`` by UID: claims with the allocation that a
-    pod has reserved and that is not written yet.
-    """
-
-    def __init__(
-        self,
-        claims: Iterable[Manifest] = (),
-        classes: Iterable[Manifest] = (),
-        slices: Iterable[Manifest] = (),
-        pod_groups: Iterable[Manifest] = (),
-    ) -> None:
-        self.claims = {_key(one): one for one in claims}
-        self.classes = {one["metadata"]["name"]: one for one in classes}
-        self.slices = {one["metadata"]["name"]: SliceView(one) for one in slices}
-        self.pod_groups = {_key(one): one for one in pod_groups}
-        self.in_flight: dict[str, Manifest] = {}
-        self.version = 0
-
-    def class_of(self, resource: str) -> Manifest | None:
-        """Return the class that serves an extended resource."""
-        return extended.classes_by_resource(self.classes.values()).get(resource)
-
-    def allocated(self, *, consumable: bool = True) -> AllocatedState:
-        """Return what all claims hold, those on their way among them."""
-        state = AllocatedState()
-        pending = dict(self.in_flight)
-        for claim in self.claims.values():
-            state.take(pending.pop(claim["metadata"].get("uid", ""), claim), consumable=consumable)
-        for claim in pending.values():
-            state.take(claim, consumable=consumable)
-        return state
-
-    def extended_on(self, node: NodeView, resource: str) -> tuple[int, int]:
-        """Return how many devices serve an extended resource on a node, and how many are taken.
-
-        Rule: noderesources/resource_allocation.go ``calculateDRAExtendedResource...``, v1.36. A
-        device whose selectors fail does not count.
-        """
-        if (of_class := self.class_of(resource)) is None:
-            return 0, 0
-        selectors = [one["cel"]["expression"] for one in of_class["spec"].get("selectors") or ()]
-        state, serving, taken = self.allocated(), 0, 0
-        slices = list(self.slices.values())
-        for pool in gather_pools(slices, slices, node, partitionable=True):
-            for one in pool.slices:
-                for device in one.devices:
-                    if one.by_device and not device.place.matches(node):
-                        continue
-                    if all(_answers(device, expression) for expression in selectors):
-                        serving += 1
-                        taken += state.holds(device.id)
-        return serving, taken
-
-    def claims_of(self, pod: Manifest, *, workload_claims: bool = False) -> list[Manifest]:
-        """Return the claims of a pod, as they are in ``spec.resourceClaims``.
-
-        Raises:
-            ClaimError: one is not there, goes away, or belongs to somebody else.
-        """
-        found = []
-        namespace = pod["metadata"].get("namespace", "")
-        for entry in pod_claims(pod):
-            name, must_own = claim_name(pod, entry)
-            if name is None:
-                continue
-            claim = self.claims.get((namespace, name))
-            if claim is None:
-                raise ClaimError(f'resourceclaim.resource.k8s.io "{name}" not found')
-            if claim["metadata"].get("deletionTimestamp"):
-                raise ClaimError(f'resourceclaim "{name}" is being deleted')
-            if must_own:
-                is_for(claim, pod, "Pod", or_group=workload_claims)
-            found.append(claim)
-        return found
-
-    def pre_enqueue(self, pod: Manifest, gates: Gates) -> Verdict:
-        """Return whether the pod's claims are there, so that it may be tried."""
-        if not gates.enabled:
-            return _OK
-        try:
-            self.claims_of(pod, workload_claims=gates.workload_claims)
-        except ClaimError as error:
-            return Verdict(UNRESOLVABLE, str(error))
+def pre_enqueue(world: DeviceWorld, pod: Manifest, gates: Gates) -> Verdict:
+    """Return whether the pod's claims are there, so that it may be tried."""
+    if not gates.enabled:
         return _OK
-
-
-def _answers(device: DeviceView, expression: str) -> bool:
     try:
-        return device.matches(expression, lists=False)
-    except (CompileError, EvaluationError):
-        return False
+        world.claims_of(pod, workload_claims=gates.workload_claims)
+    except ClaimError as error:
+        return Verdict(UNRESOLVABLE, str(error))
+    return _OK
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:
@@ -218,6 +127,11 @@ class Attempt:
         self.unavailable: set[str] = set()  # UIDs of claims
         self.answers: dict[str, NodeAnswer] = {}
         self._allocator: Allocator | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nodes that no slice is for are alike: nothing is allocated, nothing extended."""
+        return self.special is None and not any(map(_allocation, self.claims))
 
     # --- PreFilter and Filter ---
 
@@ -346,7 +260,8 @@ class Attempt:
             waiting.append(special)
         if waiting:
             if self._allocator is None:
-                self._allocator = self._new_allocator()
+                self._allocator = self.world.allocator(self.gates.allocator)
+                self._allocator.share_id = self.new_id
             try:
                 found = self._allocator.allocate(node, waiting, check)
             except TimedOut:
@@ -368,12 +283,6 @@ class Attempt:
             return Verdict(UNRESOLVABLE, "resourceclaim not available on the node")
         self.answers[node.name] = NodeAnswer(waiting, found, mappings)
         return _OK
-
-    def _new_allocator(self) -> Allocator:
-        features = self.gates.allocator
-        state = self.world.allocated(consumable=features.consumable_capacity)
-        slices = list(self.world.slices.values())
-        return Allocator(slices, self.world.classes, state, features, self.new_id)
 
     def _is_available(self, claim: Manifest, node: NodeView) -> bool:
         """Return whether an allocated claim can be used on a node, and its devices get ready."""
@@ -464,17 +373,13 @@ class Attempt:
         if answer is None:
             return Verdict(ERROR, "claim allocation not found for node")
         for claim, allocation in zip(answer.claims, answer.allocations, strict=True):
-            self.world.in_flight[claim["metadata"].get("uid", "")] = allocated_claim(
-                claim, allocation
-            )
-        self.world.version += 1
+            self.world.hold(allocated_claim(claim, allocation))
         return _OK
 
     def forget(self, node: str) -> None:
         """Take back what ``reserve`` remembered of the node."""
         for claim in self._answer(node).claims:
-            self.world.in_flight.pop(claim["metadata"].get("uid", ""), None)
-        self.world.version += 1
+            self.world.release(claim)
 
     def _answer(self, node: str) -> NodeAnswer:
         return self.answers.get(node) or NodeAnswer([], [])

@@ -100,6 +100,11 @@ def reduce(manifest: Manifest) -> Manifest:
         if any("ephemeral" in volume for volume in volumes):
             # Such a claim is named after its pod, and must be its own.
             kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
+    if claims := spec.get("resourceClaims"):
+        kept_spec["resourceClaims"] = claims
+        if any(one.get("resourceClaimTemplateName") is not None for one in claims):
+            # Such a claim is its pod's own.
+            kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
     kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
     if status := manifest.get("status"):
         amounts = held(spec, status)

@@ -250,6 +250,16 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rbd: RBDVolumeSource | None = None
 
 
+class PodResourceClaim(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """A claim of devices: one that is there, or one to be made from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``spec`` of a pod."""
 
@@ -268,6 +278,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     preemption_policy: str | None = None
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -13,6 +13,7 @@ import numpy as np
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.interning import Interner
 from scheduling.engine.snapshot.nominations import Nominations
+from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_table import VolumeTable
 
@@ -64,7 +65,7 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
         return [_copied(name, inner, classes) for inner in value]
     if isinstance(value, set):
         return value.copy()
-    if isinstance(value, VolumeTable):
+    if isinstance(value, VolumeTable | DeviceTable):
         return value.copy()
     if isinstance(value, Nominations):
         return value.copied(classes)

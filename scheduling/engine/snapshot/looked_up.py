@@ -7,6 +7,7 @@ import msgspec
 from clusterstate.objects.rules.volume_matching import MatchingError
 from scheduling.engine.snapshot.counters import PodCounters
 from scheduling.framework.arrays import Int32
+from scheduling.framework.device_claims import DeviceTable, concerns, may_concern
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import (
     BinderError,
@@ -24,6 +25,7 @@ class LookedUp(PodCounters):
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self.volumes = VolumeTable()
+        self.devices = DeviceTable()
 
     def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
         """Add or replace an object of a kind that plugins look up; return what it replaced."""
@@ -39,8 +41,10 @@ class LookedUp(PodCounters):
         Terms about it, services and controllers that select it, and objects that it uses.
         """
         found = super().peer_stamp(info)
-        # Both only grow, so no two states have the same sum.
-        return found + self.volumes.version if info.volumes else found
+        # All of them only grow, so no two states have the same sum.
+        if info.volumes:
+            found += self.volumes.version
+        return found + self.devices.version if may_concern(info) else found
 
     def claim_users(self, namespace: str, name: str) -> int:
         """Return how many pods on known nodes use a claim."""
@@ -65,6 +69,8 @@ class LookedUp(PodCounters):
         super().assume(key, info, row)
         if info.claims:
             self._take_volumes(key, info, row)
+        if may_concern(info) and concerns(info, self.devices):
+            self.devices.take(key, info, self.node(row))
 
     def confirm(
         self,
@@ -86,12 +92,14 @@ class LookedUp(PodCounters):
     def remove_pod(self, key: Hashable) -> None:
         """Forget a pod. Unknown: nothing happens."""
         self.volumes.forget(key)
+        self.devices.forget(key)
         super().remove_pod(key)
 
     def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
         """Forget many pods on live rows at once, as ``remove_pod`` would one after the other."""
         for key in keys:
             self.volumes.forget(key)
+            self.devices.forget(key)
         super().remove_pods(keys, slots)
 
     def _take_volumes(self, key: Hashable, info: PodInfo, row: int) -> None:

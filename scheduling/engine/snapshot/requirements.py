@@ -169,11 +169,13 @@ def _matters(volume: Volume) -> bool:
 
 def _digest(pod: Pod) -> bytes:
     """Return the content of what matters for scheduling; unlike a stored digest not hashed."""
-    ephemeral = any(volume.ephemeral is not None for volume in pod.spec.volumes)
+    own = any(volume.ephemeral is not None for volume in pod.spec.volumes) or any(
+        claim.resource_claim_template_name is not None for claim in pod.spec.resource_claims
+    )
     meta = msgspec.structs.replace(
         pod.metadata,
-        name=pod.metadata.name if ephemeral else "",
-        uid=pod.metadata.uid if ephemeral else "",
+        name=pod.metadata.name if own else "",
+        uid=pod.metadata.uid if own else "",
         annotations={},
         creation_timestamp=None,
         deletion_timestamp=None,

@@ -161,6 +161,7 @@ BUILT_IN: dict[str, PluginInfo] = {
     "InterPodAffinity": _info(
         "preFilter", "filter", "preScore", "score", args=InterPodAffinityArgs
     ),
+    "DynamicResources": _info("preFilter", "filter", "preScore", "score", "reserve"),
     "DefaultPreemption": _info("postFilter", args=DefaultPreemptionArgs),
     "NodeResourcesBalancedAllocation": _info(
         "preScore", "score", args=NodeResourcesBalancedAllocationArgs
@@ -171,7 +172,13 @@ BUILT_IN: dict[str, PluginInfo] = {
 """The plugins of this package, in the order of Kubernetes' default set."""
 
 OFF_BY_DEFAULT: frozenset[str] = frozenset(
-    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
+    {
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
+        "DynamicResources",
+    }
 )
 """Plugins of this package that act only where a profile names them."""
 
@@ -180,6 +187,7 @@ _WEIGHTS = {
     "NodeAffinity": 2,
     "PodTopologySpread": 2,
     "InterPodAffinity": 2,
+    "DynamicResources": 2,
 }
 """Weights in the default set; the others weigh 1."""
 
@@ -190,7 +198,6 @@ DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
 
 WITHOUT_EFFECT = frozenset(
     {
-        "DynamicResources",
         "NodeDeclaredFeatures",
         "GangScheduling",
         "DeferredPodScheduling",

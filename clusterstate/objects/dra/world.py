@@ -1,0 +1,294 @@
+"""What is known of a cluster's devices: claims, classes, slices, and who holds what.
+
+A table that is kept up to date object by object. ``assume`` adds allocations that were decided for
+a pod and are not written yet; ``forget`` takes them back, and a stored claim that is allocated ends
+them. ``version`` changes with whatever may change an answer about a pod with claims.
+"""
+
+from collections.abc import Hashable, Iterable
+
+from clusterstate.objects.dra import extended
+from clusterstate.objects.dra.allocated import AllocatedState
+from clusterstate.objects.dra.allocator import Allocator, Features
+from clusterstate.objects.dra.claimcontroller import made_for
+from clusterstate.objects.dra.pools import gather_pools
+from clusterstate.objects.dra.resourceclaim import (
+    ClaimError,
+    NotCreatedYet,
+    claim_name,
+    is_for,
+    pod_claims,
+)
+from clusterstate.objects.dra.slices import (
+    CompileError,
+    DeviceView,
+    EvaluationError,
+    NodeView,
+    SliceView,
+)
+from clusterstate.objects.values.meta import Manifest
+
+Key = tuple[str, str]
+KINDS = ("DeviceClass", "ResourceClaim", "ResourceSlice")
+
+
+class DeviceWorld:
+    """Claims, classes and slices of a cluster, and which allocations are on their way.
+
+    ``claims`` are by namespace and name; ``in_flight`` by UID: claims with the allocation that a
+    pod has reserved and that is not written yet. ``by_owner``: a claim that was made for a pod is
+    found although the pod's status does not name it yet.
+    """
+
+    def __init__(
+        self,
+        claims: Iterable[Manifest] = (),
+        classes: Iterable[Manifest] = (),
+        slices: Iterable[Manifest] = (),
+        pod_groups: Iterable[Manifest] = (),
+        *,
+        by_owner: bool = False,
+    ) -> None:
+        self.claims: dict[Key, Manifest] = {}
+        self.classes: dict[str, Manifest] = {}
+        self.slices: dict[str, SliceView] = {}
+        self.pod_groups = {_key(one): one for one in pod_groups}
+        self.in_flight: dict[str, Manifest] = {}
+        self.by_owner = by_owner
+        self.version = 0
+        self._made: dict[str, dict[Key, Manifest]] = {}  # by UID of the owner
+        self._assumed: dict[Hashable, list[Manifest]] = {}
+        self._allocators: dict[Features, Allocator] = {}
+        self._by_resource: dict[str, Manifest] | None = None
+        self._held: AllocatedState | None = None
+        self._on_nodes: set[str | None] | None = None
+        for kind, objects in (
+            ("ResourceClaim", claims), ("DeviceClass", classes), ("ResourceSlice", slices),
+        ):  # fmt: skip
+            for one in objects:
+                self.set(kind, one)
+
+    # --- objects ---
+
+    def set(self, kind: str, manifest: Manifest) -> Manifest | None:
+        """Add or replace an object; return what it replaced."""
+        self.version += 1
+        name = manifest["metadata"]["name"]
+        if kind == "ResourceClaim":
+            return self._set_claim(manifest)
+        self._allocators.clear()
+        self._on_nodes = None
+        if kind == "ResourceSlice":
+            before = self.slices.get(name)
+            self.slices[name] = SliceView(manifest)
+            return None if before is None else before.manifest
+        old = self.classes.get(name)
+        self.classes[name] = manifest
+        self._by_resource = None
+        return old
+
+    def remove(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Remove an object; return it, ``None`` where it was not known."""
+        self.version += 1
+        if kind == "ResourceClaim":
+            claim = self.claims.pop((namespace, name), None)
+            if claim is not None:
+                self._leave(claim)
+            return claim
+        self._allocators.clear()
+        self._on_nodes = None
+        if kind == "ResourceSlice":
+            view = self.slices.pop(name, None)
+            return None if view is None else view.manifest
+        self._by_resource = None
+        return self.classes.pop(name, None)
+
+    def _set_claim(self, claim: Manifest) -> Manifest | None:
+        key = _key(claim)
+        old = self.claims.get(key)
+        if old is not None:
+            self._leave(old)
+        self.claims[key] = claim
+        for owner in _owners(claim):
+            self._made.setdefault(owner, {})[key] = claim
+        if _is_allocated(claim):
+            self.in_flight.pop(claim["metadata"].get("uid", ""), None)
+        self._held = None
+        return old
+
+    def _leave(self, claim: Manifest) -> None:
+        self._held = None
+        for owner in _owners(claim):
+            made = self._made.get(owner, {})
+            made.pop(_key(claim), None)
+            if not made:
+                self._made.pop(owner, None)
+
+    # --- what is decided and not written ---
+
+    def assume(self, key: Hashable, claims: list[Manifest]) -> None:
+        """Count allocations as a pod's; each claim comes as it will be."""
+        self.forget(key)
+        self._assumed[key] = claims
+        for claim in claims:
+            self.in_flight[claim["metadata"].get("uid", "")] = claim
+        self._changed()
+
+    def assumed(self, key: Hashable) -> list[Manifest]:
+        """Return what was assumed for a pod."""
+        return self._assumed.get(key, [])
+
+    def forget(self, key: Hashable) -> None:
+        """Take back what was assumed for a pod."""
+        claims = self._assumed.pop(key, None)
+        if claims is None:
+            return
+        for claim in claims:
+            uid = claim["metadata"].get("uid", "")
+            if self.in_flight.get(uid) is claim:
+                del self.in_flight[uid]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._held = None
+
+    def hold(self, claim: Manifest, uid: str | None = None) -> None:
+        """Count one claim as it will be; ``uid``: of the claim, where it does not say so itself."""
+        self.in_flight[claim["metadata"].get("uid", "") if uid is None else uid] = claim
+        self._changed()
+
+    def release(self, claim: Manifest) -> None:
+        """Count one claim as it is stored."""
+        self.in_flight.pop(claim["metadata"].get("uid", ""), None)
+        self._changed()
+
+    def copy(self) -> "DeviceWorld":
+        """Return an equal table; neither sees what happens to the other afterwards."""
+        made = DeviceWorld(by_owner=self.by_owner)
+        for name in ("claims", "classes", "slices", "pod_groups", "in_flight"):
+            setattr(made, name, dict(getattr(self, name)))
+        made._made = {owner: dict(claims) for owner, claims in self._made.items()}
+        made._assumed = dict(self._assumed)
+        made.version = self.version
+        return made
+
+    # --- questions ---
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that pods could claim."""
+        return not (self.claims or self.classes or self.slices)
+
+    def has_slices(self, node: str) -> bool:
+        """Whether slices are for a node, by its name or perhaps by its labels."""
+        if self._on_nodes is None:
+            views = self.slices.values()
+            self._on_nodes = {None if one.counter_sets else one.place.node_name for one in views}
+        return None in self._on_nodes or node in self._on_nodes
+
+    def class_of(self, resource: str) -> Manifest | None:
+        """Return the class that serves an extended resource."""
+        if self._by_resource is None:
+            self._by_resource = extended.classes_by_resource(self.classes.values())
+        return self._by_resource.get(resource)
+
+    def allocator(self, features: Features) -> Allocator:
+        """Return an allocator for the slices and classes there are."""
+        found = self._allocators.get(features)
+        if found is None:
+            found = Allocator(list(self.slices.values()), self.classes, AllocatedState(), features)
+            self._allocators[features] = found
+        found.state = self.allocated(consumable=features.consumable_capacity)
+        return found
+
+    def allocated(self, *, consumable: bool = True) -> AllocatedState:
+        """Return what all claims hold, those on their way among them."""
+        if consumable and self._held is not None:
+            return self._held
+        state = AllocatedState()
+        pending = dict(self.in_flight)
+        for claim in self.claims.values():
+            taken = pending.pop(claim["metadata"].get("uid", ""), claim)
+            state.take(taken, consumable=consumable)
+        for claim in pending.values():
+            state.take(claim, consumable=consumable)
+        if consumable:
+            self._held = state
+        return state
+
+    def extended_on(self, node: NodeView, resource: str) -> tuple[int, int]:
+        """Return how many devices serve an extended resource on a node, and how many are taken.
+
+        Rule: noderesources/resource_allocation.go ``calculateDRAExtendedResource...``, v1.36. A
+        device whose selectors fail does not count.
+        """
+        if (of_class := self.class_of(resource)) is None:
+            return 0, 0
+        selectors = [one["cel"]["expression"] for one in of_class["spec"].get("selectors") or ()]
+        state, serving, taken = self.allocated(), 0, 0
+        slices = list(self.slices.values())
+        for pool in gather_pools(slices, slices, node, partitionable=True):
+            for one in pool.slices:
+                for device in one.devices:
+                    if one.by_device and not device.place.matches(node):
+                        continue
+                    if all(_answers(device, expression) for expression in selectors):
+                        serving += 1
+                        taken += state.holds(device.id)
+        return serving, taken
+
+    def claims_of(self, pod: Manifest, *, workload_claims: bool = False) -> list[Manifest]:
+        """Return the claims of a pod, as they are in ``spec.resourceClaims``.
+
+        Raises:
+            ClaimError: one is not there, goes away, or belongs to somebody else.
+        """
+        found = []
+        namespace = pod["metadata"].get("namespace", "")
+        for entry in pod_claims(pod):
+            try:
+                name, must_own = claim_name(pod, entry)
+            except NotCreatedYet:
+                name, must_own = self._made_name(pod, entry["name"]), False
+                if not name:
+                    raise
+            if name is None:
+                continue
+            claim = self.claims.get((namespace, name))
+            if claim is None:
+                raise ClaimError(f'resourceclaim.resource.k8s.io "{name}" not found')
+            if claim["metadata"].get("deletionTimestamp"):
+                raise ClaimError(f'resourceclaim "{name}" is being deleted')
+            if must_own:
+                is_for(claim, pod, "Pod", or_group=workload_claims)
+            found.append(claim)
+        return found
+
+    def _made_name(self, pod: Manifest, entry: str) -> str:
+        """Return the name of the claim that was made for a pod's entry, empty if there is none."""
+        if not self.by_owner:
+            return ""
+        made = self._made.get(pod["metadata"].get("uid", ""), {})
+        found = (name for (_, name), claim in made.items() if made_for(claim, pod, entry))
+        return next(found, "")
+
+
+def _answers(device: DeviceView, expression: str) -> bool:
+    try:
+        return device.matches(expression, lists=False)
+    except (CompileError, EvaluationError):
+        return False
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+
+
+def _owners(claim: Manifest) -> list[str]:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return [one["uid"] for one in owners if one.get("controller") and one.get("uid")]
+
+
+def _is_allocated(claim: Manifest) -> bool:
+    return (claim.get("status") or {}).get("allocation") is not None

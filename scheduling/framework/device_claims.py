@@ -1,0 +1,101 @@
+"""Claims of devices in a snapshot: which pods have some, and what assumed pods hold.
+
+``DeviceTable`` is the snapshot's table of claims, classes and slices; the rules are in
+``clusterstate.objects.dra``. A pod with claims made from templates is a class of its own, as its
+claims are.
+"""
+
+import functools
+import uuid
+from collections.abc import Hashable
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.dra.allocator import Features
+from clusterstate.objects.dra.attempt import Attempt, Gates, Verdict, allocated_claim
+from clusterstate.objects.dra.extended import is_extended
+from clusterstate.objects.dra.slices import NodeView
+from clusterstate.objects.dra.world import DeviceWorld
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.quantity import Quantity
+from scheduling.framework.types import PodInfo
+
+GATES: Final = Gates(allocator=Features(binding_conditions=False))
+"""What acts here: the defaults of 1.36 but for conditions that binding would wait for."""
+
+
+class DeviceTable(DeviceWorld):
+    """A ``DeviceWorld`` that judges nodes of a snapshot and takes devices for assumed pods."""
+
+    gates = GATES
+
+    def __init__(self) -> None:
+        super().__init__(by_owner=True)
+
+    def copy(self) -> "DeviceTable":
+        """Return an equal table; neither sees what happens to the other afterwards."""
+        made = DeviceTable()
+        made.take_over(super().copy())
+        return made
+
+    def take_over(self, other: DeviceWorld) -> None:
+        """Become equal to another table."""
+        self.__dict__.update(other.__dict__)
+
+    def judge(self, attempt: Attempt, node: Node) -> Verdict:
+        """Return what an attempt finds on a node."""
+        offered = node.status.allocatable
+        view = NodeView(node.metadata.name, node.metadata.labels)
+        return attempt.filter(
+            view, lambda name: Quantity.parse(offered[name]).value() if name in offered else None
+        )
+
+    def take(self, key: Hashable, info: PodInfo, node: Node) -> None:
+        """Take what a pod that was just decided gets on its node."""
+        attempt = new_attempt(info, self)
+        if not attempt.pre_filter(info.requests).ok or not self.judge(attempt, node).ok:
+            return  # nothing is taken; whoever binds the pod is told why
+        answer = attempt.answers[node.metadata.name]
+        given = zip(answer.claims, answer.allocations, strict=True)
+        claims = [allocated_claim(claim, allocation) for claim, allocation in given]
+        self.assume(key, [*claims, *(c for c in attempt.claims if not _is_among(c, answer.claims))])
+
+
+def _is_among(claim: Manifest, claims: list[Manifest]) -> bool:
+    return any(one is claim for one in claims)
+
+
+def may_concern(info: PodInfo) -> bool:
+    """Return whether a class has claims, or asks for what a device class may serve."""
+    return bool(info.pod.spec.resource_claims) or any(map(_is_extended, info.requests))
+
+
+_is_extended = functools.lru_cache(4096)(is_extended)
+
+
+def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
+    """Return whether pods of a class claim devices."""
+    if info.pod.spec.resource_claims:
+        return True
+    return bool(devices.classes) and any(
+        count and _is_extended(name) and devices.class_of(name) is not None
+        for name, count in info.requests.items()
+    )
+
+
+def new_attempt(info: PodInfo, devices: DeviceTable) -> Attempt:
+    """Return an attempt for a pod of a class."""
+    return Attempt(devices, manifest_of(info), devices.gates, new_id=_new_id)
+
+
+def manifest_of(info: PodInfo) -> Manifest:
+    """Return the pod of a class as a manifest, as far as claims look at it."""
+    made: Any = msgspec.to_builtins(info.pod)
+    meta = {**made["metadata"], "namespace": info.namespace}
+    return {"metadata": meta, "spec": made["spec"], "status": {}}
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())

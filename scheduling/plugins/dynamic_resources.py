@@ -1,0 +1,132 @@
+"""DynamicResources: a pod goes where devices for its claims are free.
+
+The rules are on plain values (``clusterstate.objects.dra.attempt``); this asks them about rows of
+the node table. Pods without claims never meet them. A pod with claims is decided by the reference
+path; when it is assumed, the snapshot takes the devices that were found for it (``DeviceTable``),
+so that the next one sees them taken. Reserve notes what was taken, which is written together with
+the binding. Devices with binding conditions are not allocated: nothing here waits for them.
+
+Rules: pkg/scheduler/framework/plugins/dynamicresources, v1.36.
+"""
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+import numpy as np
+
+from clusterstate.objects.dra import scoring
+from clusterstate.objects.dra.attempt import Attempt, Verdict
+from scheduling.framework.device_claims import concerns, may_concern, new_attempt
+from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult, Scores
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.types import PodInfo
+
+NAME: Final = "DynamicResources"
+TAKEN: Final = "DynamicResources/claims"
+"""The note with the claims that a pod was given: plain data, written with its binding."""
+_CODES: Final = {
+    "Success": Code.SUCCESS,
+    "Unschedulable": Code.UNSCHEDULABLE,
+    "UnschedulableAndUnresolvable": Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+    "Error": Code.ERROR,
+}
+
+
+class DynamicResources:
+    """Claims of devices, and extended resources that device classes serve."""
+
+    name = NAME
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing for pods that claim nothing; ``None`` for others: ask about each node."""
+        return None if concerns(pod, snapshot.devices) else ()
+
+    def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether the pod claims devices."""
+        return concerns(pod, snapshot.devices)
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Look at the pod's claims; skip a pod that has none."""
+        if not may_concern(pod) or not concerns(pod, snapshot.devices):
+            return None, SKIP
+        attempt = new_attempt(pod, snapshot.devices)
+        verdict = attempt.pre_filter(pod.requests)
+        if verdict.code == "Skip":
+            return None, SKIP
+        state.write(NAME, attempt)
+        return None, _status(verdict)
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes without free devices; nodes that no slice is for are judged once."""
+        attempt = state.get(NAME, Attempt)
+        if attempt is None:
+            return None
+        devices = snapshot.devices
+        codes, reason = np.zeros(len(rows), np.uint8), np.zeros(len(rows), np.int32)
+        reasons: dict[tuple[str, ...], int] = {}
+        bare: Verdict | None = None
+        for place, row in enumerate(rows.tolist()):
+            node = snapshot.node(row)
+            alike = attempt.is_plain and not devices.has_slices(node.metadata.name)
+            if alike and bare is not None:
+                verdict = bare
+            else:
+                verdict = devices.judge(attempt, node)
+                bare = verdict if alike else bare
+            if verdict.ok:
+                continue
+            codes[place] = _CODES[verdict.code]
+            reason[place] = reasons.setdefault((verdict.reason,), len(reasons))
+            if verdict.code == "Error":
+                break
+        return FilterResult(codes, reason, tuple(reasons)) if reasons else None
+
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, multiplicity: object
+    ) -> Status:
+        """Skip pods without claims."""
+        return SKIP if state.get(NAME, Attempt) is None else SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Prefer nodes where early alternatives of the requests were found."""
+        attempt = state.get(NAME, Attempt)
+        if attempt is None:
+            return np.zeros(len(rows), np.int64)
+        names = (snapshot.node_name(row) for row in rows.tolist())
+        return np.array([attempt.score(name) for name in names], np.int64)
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        """Put the best at 100."""
+        names = [snapshot.node_name(row) for row in rows.tolist()]
+        made = scoring.normalize(dict(zip(names, scores.tolist(), strict=True)))
+        return np.array([made[name] for name in names], np.int64)
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Note what the snapshot took for the pod when it was assumed, to be written with it."""
+        devices = state.devices
+        if devices is None:
+            return SUCCESS
+        known = state.get(TAKEN, list)
+        if known is not None:  # noted before a restart
+            devices.assume(state.pod_key, known)
+            return SUCCESS
+        taken: list[dict[str, Any]] = devices.assumed(state.pod_key)
+        state.write(TAKEN, taken)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Give back what was taken."""
+        if state.devices is not None:
+            state.devices.forget(state.pod_key)
+        state.delete(TAKEN)
+
+
+def _status(verdict: Verdict) -> Status:
+    return Status(_CODES[verdict.code], (verdict.reason,) if verdict.reason else ())
