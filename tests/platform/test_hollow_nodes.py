@@ -5,6 +5,7 @@ import contextlib
 import copy
 import ipaddress
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Connection
+from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.fleet import Fleet
 from clusterstate.local.hollow.resizes import Room
 
@@ -551,6 +553,173 @@ def test_how_long_a_pod_takes_to_stop():
     assert pods.stop_seconds(pod(annotations={pods.STOP: "45"}), 0.5) == 45
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
     assert pods.stop_seconds(pod(container=hook), 0.5) == 7
+
+
+TERM_FUNCTION = """
+_term() {
+  rm -f /tmp/ready
+  sleep 10
+  exit 0
+}
+trap _term SIGTERM
+
+touch /tmp/ready
+
+while true; do
+  echo \"hello\"
+  sleep 10
+done
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "at", "stopped"),
+    [
+        ("sleep 60", 5, None),
+        ("trap 'exit 3' TERM; sleep 60", 5, (55, 3)),  # the shell waits for its sleep
+        ("trap 'exit 3' TERM; sleep 60 & wait", 5, (0, 3)),
+        ("trap 'exit 0' TERM; sleep infinity & wait", 5, (0, 0)),
+        ("trap 'sleep 2; exit 4' SIGTERM; while true; do sleep 1; done", 5.5, (2.5, 4)),
+        ("trap 'exit 4' 15; while true; do sleep 10; done", 95, (5, 4)),
+        ("trap 'exit 4' TERM; while :; do :; done", 7, (0, 4)),
+        ("trap '' TERM; sleep 20", 5, (15, 0)),
+        ("trap '' TERM; sleep inf", 5, (math.inf, 137)),
+        ("trap 'touch /x' TERM; sleep 20; exit 6", 5, (15, 6)),
+        ("trap 'exit 3' TERM; trap - TERM; sleep 60", 5, None),
+        ("sleep 3; trap 'exit 3' TERM; sleep 60", 1, None),
+        ("trap 'exit 3' INT; sleep 60", 5, None),
+        ("trap 'serve' TERM; sleep 60", 5, None),
+        ("touch /a; trap 'if [ -e /a ]; then exit 7; fi; exit 8' TERM; sleep 9", 1, (8, 7)),
+        (TERM_FUNCTION, 5, (15, 0)),
+    ],
+)
+def test_what_a_script_does_on_sigterm(script, at, stopped):
+    assert shell.stopped(shell.play(script, {}, {}), at) == stopped
+
+
+@pytest.mark.parametrize(
+    ("script", "seconds", "code"),
+    [
+        ("while true; do sleep 1; done", None, 0),
+        ("while true; do sleep 2; break; done; exit 5", 2, 5),
+        ("until [ -e /x ]; do sleep 3; touch /x; done; exit 2", 3, 2),
+        ("while false; do serve; done; sleep 1", 1, 0),
+        ("while true; do if [ -e /x ]; then exit 3; fi; touch /x; sleep 1; done", 1, 3),
+        ("f() { sleep 2; exit 9; }; f; sleep 100", 2, 9),
+        ("f() { sleep 2; }\nf; f; exit 1", 4, 1),
+        ("sleep 5 & sleep 1; wait; exit 2", 5, 2),
+        ("trap 'sleep 1; exit 4' EXIT; sleep 2", 3, 4),
+        ("trap 'touch /x' EXIT; exit 6", 0, 6),
+        ("while true; do", None, 0),
+        ("f() { sleep 1", None, 0),
+        ("f() { f; }; f", None, 0),
+        ("break", None, 0),
+        ("serve & wait", None, 0),
+    ],
+)
+def test_loops_functions_and_what_runs_in_the_background(script, seconds, code):
+    found = commands.run_of_command(["sh", "-c", script])
+    assert (found.seconds, found.exit_code) == (seconds, code)
+
+
+def deleted(one, at_second, grace):
+    ends = pods.text_of(at(at_second + grace))
+    one["metadata"] |= {"deletionTimestamp": ends, "deletionGracePeriodSeconds": grace}
+    return one
+
+
+@pytest.mark.parametrize(
+    ("grace", "stops", "phase", "code"), [(30, 3, "Failed", 42), (2, 3, "Failed", 137)]
+)
+def test_a_pod_that_traps_sigterm_ends_as_its_script_says(grace, stops, phase, code):
+    script = "trap 'sleep 3; exit 42' TERM; sleep infinity & wait"
+    one = pod(command=["sh", "-c", script], restartPolicy="Never")
+    reported(one)
+    assert pods.stop_seconds(one, 0.5) == 0.5, "it is not deleted"
+    deleted(one, 5, grace)
+    assert pods.stop_seconds(one, 0.5) == stops
+    status = pods.stopped_status(one, at(8))
+    ended = status["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+    assert (status["phase"], ended) == (phase, code)
+
+
+@pytest.mark.parametrize(
+    ("container", "seconds"),
+    [
+        ({"image": "busybox"}, 0),
+        ({"image": "registry.example.com/e2e/busybox:1.29-4"}, 0),
+        ({"image": "docker.io/library/python@sha256:" + "0" * 64}, 0),
+        ({"image": "busybox", "stdin": True}, None),
+        ({"image": "busybox", "tty": True}, None),
+        ({"image": "busybox", "args": ["sleep", "4"]}, 4),
+        ({"image": "registry.k8s.io/pause:3.10"}, None),
+        ({"image": "registry.k8s.io/e2e-test-images/agnhost:2.53"}, None),
+        ({"image": "busybox-server:1"}, None),
+        ({}, None),
+    ],
+)
+def test_without_a_command_the_image_decides(container, seconds):
+    assert pods.run_of(pod(container=container)).seconds == seconds
+
+
+def test_pods_of_jobs_can_be_made_to_end():
+    owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+    one = pod(restartPolicy="Never")
+    one[commands.NODE] = commands.Surroundings(job_seconds=7.0)
+    assert pods.run_of(one).seconds is None, "it is of no Job"
+    one["metadata"]["ownerReferences"] = [owner]
+    assert pods.run_of(one) == commands.Run(7.0, 0)
+    one["spec"]["containers"][0]["command"] = ["sleep", "3"]
+    assert pods.run_of(one).seconds == 3, "its own command says when"
+    one["spec"]["containers"][0]["command"] = ["nginx"]
+    one[commands.NODE] = commands.Surroundings()
+    assert pods.run_of(one).seconds is None
+
+
+def on_host(name, script, path="/tmp/shared"):
+    one = pod(command=["sh", "-c", script], restartPolicy="Never")
+    one["metadata"] |= {"name": name, "uid": name}
+    one["spec"]["volumes"] = [{"name": "data", "hostPath": {"path": path}}]
+    one["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return one
+
+
+def begun(directories, one, second):
+    """Let a pod begin as a fleet does; return how it runs."""
+    runs = directories.begin(one, at(second))
+    one[commands.NODE] = commands.Surroundings(runs)
+    status = report(one, second).status
+    directories.note(one, status, at(second))
+    one["status"] |= status
+    again = directories.begin(one, at(second + 1000))
+    assert again == runs, "what it found stays, whatever comes later"
+    one[commands.NODE] = commands.Surroundings(again)
+    return pods.run_of(one)
+
+
+def test_pods_of_a_node_share_its_directories():
+    """As Kubernetes' tests of Jobs have it: the second pod finds what the first one left."""
+    once = "if [ -r /data/foo ]; then exit 0; else touch /data/foo; exit 1; fi"
+    one, other = Directories(), Directories()
+    assert begun(one, on_host("a", once), 0).exit_code == 1
+    assert begun(one, on_host("b", once), 5).exit_code == 0
+    assert begun(one, on_host("c", once, path="/tmp/else"), 5).exit_code == 1
+    assert begun(other, on_host("d", once), 5).exit_code == 1
+    late = "sleep 10; touch /data/late; sleep 10; rm /data/late"
+    begun(one, on_host("e", late), 10)
+    finds = "if [ -e /data/late ]; then exit 3; fi"
+    for second, code in ((15, 0), (25, 3), (35, 0)):
+        assert begun(one, on_host(f"at-{second}", finds), second).exit_code == code
+
+
+def test_a_run_after_a_crash_finds_what_others_left_meanwhile():
+    shared = Directories()
+    waits = on_host("waits", "if [ -e /data/x ]; then exit 0; fi; exit 1")
+    waits["spec"]["restartPolicy"] = "OnFailure"
+    assert begun(shared, waits, 0).exit_code == 1
+    waits["status"] |= report(waits, 1).status  # it crashed
+    begun(shared, on_host("maker", "touch /data/x"), 2)
+    assert begun(shared, waits, 60).exit_code == 0
 
 
 def test_no_two_pods_have_an_address():

@@ -6,6 +6,7 @@
     pods         what the agent of a node reports of a pod, and when that changes by itself
     resizes      how a pod that runs is resized: what fits, what waits
     commands     what a container does: how long it runs, how it ends, what it leaves
+    directories  what is in a node's directories that its pods mount
     probes       what the probes of a container find: when it is ready, when it is killed
     shell        what comes of a small shell script
     addresses    which address a node has, and which its pods have

@@ -1,9 +1,12 @@
 """What the containers of hollow nodes do: how long they run, how they end, what they leave.
 
 Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
-``false``, and small scripts in ``sh -c`` (`shell`). Any other command runs for ever.
+``false``, and small scripts in ``sh -c`` (`shell`). Any other command runs for ever. Without a
+command the image decides: one whose own command is a shell or an interpreter ends at once, since
+nobody types anything; any other serves, and runs for ever.
 """
 
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -25,6 +28,29 @@ _LONGEST_MESSAGE: Final = 4096
 _LONGEST_OF_OUTPUT: Final = 2048
 
 
+NODE: Final = "hollow.stowage.dev/node"
+"""Beside a pod's metadata, spec and status: what its node adds, a `Surroundings`."""
+_ENDS_AT_ONCE: Final = frozenset(
+    {
+        "alpine", "amazonlinux", "archlinux", "bash", "busybox", "centos", "debian", "fedora",
+        "hello-world", "node", "openjdk", "perl", "php", "python", "rockylinux", "ruby", "ubuntu",
+    }
+)  # fmt: skip
+"""Images, by the last part of their names, whose own command ends where no input comes."""
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a hollow node adds to a pod.
+
+    ``host_files``: what was in the node's directories that the pod mounts when each of its runs
+    began, by the number of the run. ``job_seconds``: after so long the pods of a Job end whose
+    command would run for ever.
+    """
+
+    host_files: Mapping[int, Mapping[str, str]] = {}
+    job_seconds: float | None = None
+
+
 class Run(msgspec.Struct, frozen=True):
     """How long something runs, ``None`` for ever, and its exit code."""
 
@@ -41,13 +67,17 @@ def run_of_command(words: list[str], files: Mapping[str, str] | None = None) -> 
         found = _played(words, {}, files)
     except shell.NotPlayed:
         return Run()
-    return Run(found.seconds, found.exit_code)
+    return _run(found)
+
+
+def _run(found: shell.Outcome) -> Run:
+    return Run() if math.isinf(found.seconds) else Run(found.seconds, found.exit_code)
 
 
 def run_of_container(pod: Pod, container: Container, earlier: int) -> Run:
     """Return what comes of a container that ran ``earlier`` times before."""
     found = outcome(pod, container, earlier)
-    return Run() if found is None else Run(found.seconds, found.exit_code)
+    return Run() if found is None else _run(found)
 
 
 def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | None:
@@ -57,21 +87,68 @@ def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | Non
     """
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:
-        return None
+        return _of_image(container)
     known = _variables(pod, container)
     words = [_REFERENCE.sub(lambda one: known.get(one[1], one[0]), word) for word in words]
     volumes = tuple(
         f"{one['mountPath'].rstrip('/')}/" for one in container.get("volumeMounts") or ()
     )
+    around: Surroundings | None = pod.get(NODE)
     found = shell.Outcome(0, 0)
     try:
         for number in range(min(earlier, _MOST_RUNS) + 1):
             chance = zlib.crc32(f"{pod['metadata'].get('uid')}/{number}".encode()) % 32768
             files = {one: text for one, text in found.files.items() if one.startswith(volumes)}
+            if around is not None and number in around.host_files:
+                files = _with_host(pod, container, files, around.host_files[number])
             found = _played(words, {**known, "RANDOM": str(chance)}, files)
     except shell.NotPlayed:
         return None
     return found
+
+
+def _of_image(container: Container) -> shell.Outcome | None:
+    """Return what comes of an image's own command, ``None`` for one that serves."""
+    name = (container.get("image") or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
+    has_input = container.get("stdin") or container.get("tty")
+    return shell.Outcome(0, 0) if name in _ENDS_AT_ONCE and not has_input else None
+
+
+def host_mounts(pod: Pod, container: Container) -> list[tuple[str, str]]:
+    """Return where a container has directories of its node: its path and the node's, with ``/``."""
+    paths = {
+        one["name"]: one["hostPath"]["path"]
+        for one in pod["spec"].get("volumes") or ()
+        if (one.get("hostPath") or {}).get("path")
+    }
+    return [
+        (f"{one['mountPath'].rstrip('/')}/", f"{paths[one['name']].rstrip('/')}/")
+        for one in container.get("volumeMounts") or ()
+        if one["name"] in paths and not one.get("subPath") and not one.get("subPathExpr")
+    ]
+
+
+def _with_host(
+    pod: Pod, container: Container, files: Mapping[str, str], host: Mapping[str, str]
+) -> dict[str, str]:
+    mounts = host_mounts(pod, container)
+    own = tuple(inside for inside, _ in mounts)
+    kept = {path: text for path, text in files.items() if not path.startswith(own)} if own else {}
+    for inside, outside in mounts:
+        for path, text in host.items():
+            if path.startswith(outside):
+                kept[inside + path.removeprefix(outside)] = text
+    return kept if own else dict(files)
+
+
+def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[str, str]:
+    """Return a container's files in directories of its node, by their paths there."""
+    return {
+        outside + path.removeprefix(inside): text
+        for inside, outside in host_mounts(pod, container)
+        for path, text in files.items()
+        if path.startswith(inside)
+    }
 
 
 def last_words(container: Container, found: shell.Outcome | None, exit_code: int) -> str:

@@ -22,9 +22,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate.local.hollow import addresses, pods
+from clusterstate.local.hollow import addresses, commands, pods
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Answer, Connection
+from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
 from clusterstate.objects.values.quantity import Quantity
@@ -74,8 +75,11 @@ class Fleet:
         say: Callable[[str], None],
         leaving: dict[str, float] | None = None,
         events: bool = False,
+        job_seconds: float | None = None,
     ) -> None:
         """Make the agents; ``run`` lets them play.
+
+        ``job_seconds``: after so long pods of Jobs end whose command would run for ever.
 
         ``events``: they write an Event for each pod that starts, as kubelets do.
         ``leaving``: optional dict that receives, for each of the fleet's pods, uid -> time at which
@@ -114,6 +118,8 @@ class Fleet:
         self.registered = self.beats = self.started = self.finished = self.failures = 0
         self._leaving = leaving
         self._events = events
+        self._job_seconds = job_seconds
+        self._directories = {name: Directories() for name in self.names}
         self._began_to_stop: dict[str, float] = {}
         """When a pod that is there was first seen terminating, by the loop's time."""
 
@@ -327,6 +333,8 @@ class Fleet:
         node, uid = pod.get("spec", {}).get("nodeName"), pod["metadata"]["uid"]
         if node not in self._mine:
             return
+        runs = self._directories[node].runs_of(pod)
+        pod[commands.NODE] = commands.Surroundings(runs, self._job_seconds)
         known = self._pods.get(_key(pod))
         if known is not None and known["metadata"]["uid"] != uid:
             self._forget(known)
@@ -357,6 +365,7 @@ class Fleet:
         uid = pod["metadata"]["uid"]
         self._networks[pod["spec"]["nodeName"]].give_back(uid)
         self._began_to_stop.pop(uid, None)
+        self._directories[pod["spec"]["nodeName"]].forget(uid)
         if (wake := self._wakes.pop(uid, None)) is not None:
             wake[1].cancel()
 
@@ -389,8 +398,11 @@ class Fleet:
         address = host
         if not pod["spec"].get("hostNetwork"):
             address = self._networks[node].take(pod["metadata"]["uid"])
+        now = _moment()
         try:
-            return pods.report(pod, address, host, _moment(), lambda: self._room(pod))
+            runs = self._directories[node].begin(pod, now)
+            pod[commands.NODE] = commands.Surroundings(runs, self._job_seconds)
+            return pods.report(pod, address, host, now, lambda: self._room(pod))
         except Exception:
             # Of this pod nothing is reported until it changes; the other nodes go on.
             logger.exception("hollow_pod_not_understood", pod=_key(pod), node=node)
@@ -447,6 +459,7 @@ class Fleet:
         body = {"metadata": seen, "status": status}
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:
+            self._directories[pod["spec"]["nodeName"]].note(pod, status, _moment())
             self.started += starts
             if starts and self._events:
                 await self._tell_started(pod)

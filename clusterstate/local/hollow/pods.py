@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.local.hollow import commands, probes, resizes
+from clusterstate.local.hollow import commands, probes, resizes, shell
 from clusterstate.local.hollow.commands import Run
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
@@ -59,10 +59,17 @@ def run_of(pod: Pod) -> Run:
     found = Run()
     if runs and len(seconds) == len(runs):
         found = Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
+    elif (around := pod.get(commands.NODE)) is not None and _is_of_job(pod):
+        found = Run(around.job_seconds)
     killed = probes.killed_after(pod, earlier)
     if killed is not None and (found.seconds is None or killed < found.seconds):
         return Run(killed, _KILLED)
     return found
+
+
+def _is_of_job(pod: Pod) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("controller") and one.get("kind") == "Job" for one in owners)
 
 
 def _restarts(pod: Pod) -> int:
@@ -79,17 +86,55 @@ def _rest(restarts: int) -> float:
 def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
     """Return the last status of a pod that is deleted while it runs, if it would have ended.
 
-    Who watches it sees how it ended: as its commands do, or killed before. ``None``: nobody expects
-    an end of it, or it said already that it ended.
+    Who watches it sees how it ended: as its commands do, also on SIGTERM, or killed before.
+    ``None``: nobody expects an end of it, or it said already that it ended.
     """
     status = pod.get("status") or {}
     run = run_of(pod)
-    if status.get("phase") != "Running" or run.seconds is None:
+    if status.get("phase") != "Running":
+        return None
+    if (trapped := _trapped(pod)) is not None:
+        seconds, code = trapped
+        grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+        return ended_status(pod, code if seconds <= grace else _KILLED, now)
+    if run.seconds is None:
         return None
     first = (status.get("containerStatuses") or [{}])[0]
     since = ((first.get("state") or {}).get("running") or {}).get("startedAt")
     has_ended = (now - _moment(since, now)).total_seconds() >= run.seconds
     return ended_status(pod, run.exit_code if has_ended else _KILLED, now)
+
+
+def _trapped(pod: Pod) -> tuple[float, int] | None:
+    """Return in how many seconds, and how, a pod ends that is deleted, if a script traps SIGTERM.
+
+    ``None``: no container does. The time begins with the deletion, and a ``preStop`` comes first.
+    """
+    text, grace = (
+        pod["metadata"].get(name) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")
+    )
+    first = ((pod.get("status") or {}).get("containerStatuses") or [{}])[0]
+    since = ((first.get("state") or {}).get("running") or {}).get("startedAt")
+    if not text or not since:
+        return None
+    began = datetime.fromisoformat(since)
+    elapsed = (_moment(text, began) - began).total_seconds() - (grace or 0)
+    found = []
+    for one in pod["spec"].get("containers", ()):
+        outcome = commands.outcome(pod, one, _restarts(pod))
+        hook = _hook_seconds(one)
+        at = max(0.0, elapsed) + hook
+        trapped = None if outcome is None else shell.stopped(outcome, at)
+        if trapped is not None:
+            found.append((trapped[0] + hook, trapped[1]))
+    if not found:
+        return None
+    return max(seconds for seconds, _ in found), next((code for _, code in found if code), 0)
+
+
+def _hook_seconds(container: dict[str, Any]) -> float:
+    hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
+    return float(hook.get("seconds") or 0)
 
 
 def is_missing(image: str) -> bool:
@@ -113,11 +158,9 @@ def stop_seconds(pod: Pod, usual: float) -> float:
     marked = _number(_annotations(pod).get(STOP, ""))
     if marked is not None:
         return marked
-    hooks = (
-        ((one.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
-        for one in pod["spec"].get("containers", ())
-    )
-    return max([usual, *(float(one.get("seconds") or 0) for one in hooks)])
+    if (trapped := _trapped(pod)) is not None:
+        return trapped[0]
+    return max([usual, *map(_hook_seconds, pod["spec"].get("containers", ()))])
 
 
 def report(

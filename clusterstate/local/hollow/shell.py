@@ -1,10 +1,12 @@
 """What comes of a small shell script: how long it runs, how it exits, which files it leaves.
 
 Enough of ``sh`` for the commands with which tests of workloads say how their containers end:
-lists, ``if``, ``test``, ``expr``, arithmetic, variables, files that are written, read and removed.
-Nothing is executed, and a script with anything else in it has no outcome: ``NotPlayed``.
+lists, ``if``, loops, functions, ``test``, ``expr``, arithmetic, variables, files that are written,
+read and removed, ``sleep`` in the background, and what ``trap`` does on SIGTERM. Nothing is
+executed, and a script with anything else in it has no outcome: ``NotPlayed``.
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -15,13 +17,18 @@ import msgspec
 _MOST_STEPS: Final = 1000
 _LONGEST_TEXT: Final = 10_000
 _MOST_FILES: Final = 100
-_TOKEN: Final = re.compile(r"[ \t\r]+|\\\n|(\n|;|&&|\|\|)|#[^\n]*")
+_TOKEN: Final = re.compile(r"[ \t\r]+|\\\n|(\n|;|&&|\|\||&(?=[\s;]|$))|#[^\n]*")
 _NAME: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ARITHMETIC: Final = re.compile(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?")
-_ENDS: Final = frozenset({"then", "elif", "else", "fi"})
-_SEPARATORS: Final = frozenset({"\n", ";", "&&", "||"})
+_ENDS: Final = frozenset({"then", "elif", "else", "fi", "do", "done"})
+_SEPARATORS: Final = frozenset({"\n", ";", "&&", "||", "&"})
+_TERM: Final = ("TERM", "SIGTERM", "15")
+_AT_EXIT: Final = ("EXIT", "0")
+_ROUNDS: Final = 3
+"""A loop that changes nothing in so many rounds goes on for ever."""
 _BETWEEN: Final = " \t\r\n;"
 """What ends a word; to a shell other spaces, such as U+00A0, are letters."""
+_KILLED: Final = 137
 _SUFFIXES: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -29,11 +36,25 @@ class NotPlayed(Exception):
     """A script has something in it that cannot be played."""
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """A script waits from one second to another; ``is_deaf``: a signal is heeded after it.
+
+    ``period``: it waits again and again for so long, without an end.
+    """
+
+    begin: float
+    end: float
+    is_deaf: bool = True
+    period: float = 0.0
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What came of a script.
 
-    ``files`` are those that there are at the end, with what is in them, and ``output`` is what it
-    wrote elsewhere. ``history`` tells from which second on which files there were.
+    ``seconds`` is infinite for one that never ends. ``files`` are those that there are at the end,
+    with what is in them, and ``output`` is what it wrote elsewhere. ``history`` tells from which
+    second on which files there were, and ``traps`` what SIGTERM does then: commands, ``None`` for
+    nothing special. ``functions`` are those that it defined, ``variables`` its environment.
     """
 
     seconds: float
@@ -41,10 +62,22 @@ class Outcome(msgspec.Struct, frozen=True):
     files: Mapping[str, str] = {}
     output: str = ""
     history: tuple[tuple[float, Mapping[str, str]], ...] = ()
+    traps: tuple[tuple[float, str | None], ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    functions: Mapping[str, list[str]] = {}
+    variables: Mapping[str, str] = {}
 
 
 class _Exit(Exception):
     """The script ends here."""
+
+
+class _Break(Exception):
+    """The innermost loop ends here."""
+
+
+class _ForEver(Exception):
+    """The script never comes behind this place."""
 
 
 def play(
@@ -61,11 +94,40 @@ def play(
         raise NotPlayed
     try:
         script = _Script(_tokens(text), variables, files)
-        with suppress(_Exit):
-            script.lists(frozenset())
-    except (ValueError, LookupError, RecursionError, ZeroDivisionError) as error:
+        script.play()
+    except (ValueError, LookupError, RecursionError, ZeroDivisionError, _Break) as error:
         raise NotPlayed from error
     return script.outcome()
+
+
+def stopped(found: Outcome, at: float) -> tuple[float, int] | None:
+    """Return what a script does that gets SIGTERM at a second: when it ends after that, its code.
+
+    Infinite and 137 for one that goes on until it is killed; ``None`` if nothing is trapped, or the
+    commands cannot be played. A shell heeds a signal when the command that it waits for has ended,
+    and at once in ``wait``.
+    """
+    action = next((one for since, one in reversed(found.traps) if since <= at), None)
+    if action is None:
+        return None
+    heeded = at
+    for one in found.pauses:
+        if one.is_deaf and one.begin <= at < one.end:
+            heeded = one.end
+            if one.period:
+                heeded = one.begin + math.ceil((at - one.begin) / one.period) * one.period
+    files = next((files for since, files in reversed(found.history) if since <= heeded), {})
+    try:
+        script = _Script(_tokens(action), found.variables, files, found.functions)
+        has_ended = script.play()
+    except (ValueError, LookupError, RecursionError, ZeroDivisionError, _Break, NotPlayed):
+        return None
+    after = heeded - at + script.seconds
+    if has_ended:
+        return after, script.status & 255
+    if math.isinf(found.seconds) or math.isinf(after):
+        return math.inf, _KILLED
+    return max(after, found.seconds - at + script.seconds), found.exit_code
 
 
 def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None) -> Outcome:
@@ -76,7 +138,7 @@ def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str]
     """
     script = _Script([], variables, files)
     try:
-        with suppress(_Exit):
+        with suppress(_Exit, _ForEver):
             script.command(words)
     except (ValueError, LookupError) as error:
         raise NotPlayed from error
@@ -126,7 +188,11 @@ class _Script:
     """A script on its way. ``status`` is that of the last command."""
 
     def __init__(
-        self, tokens: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None
+        self,
+        tokens: list[str],
+        variables: Mapping[str, str],
+        files: Mapping[str, str] | None,
+        functions: Mapping[str, list[str]] | None = None,
     ) -> None:
         self._tokens, self._at, self._steps = tokens, 0, 0
         self._variables = variables
@@ -134,6 +200,11 @@ class _Script:
         self._files = dict(files or {})
         self._output = ""
         self._history: list[tuple[float, Mapping[str, str]]] = [(0.0, self._files)]
+        self._traps: list[tuple[float, str | None]] = []
+        self._pauses: list[Pause] = []
+        self._functions = dict(functions or {})
+        self._at_exit = ""
+        self._in_background = 0.0  # until when commands in the background run
         self.seconds, self.status = 0.0, 0
         self._commands: dict[str, Callable[[list[str]], int]] = {
             ":": lambda words: 0,
@@ -149,12 +220,50 @@ class _Script:
             "test": self._test,
             "[": self._test,
             "[[": self._test,
+            "break": self._break,
+            "trap": self._trap,
+            "wait": self._wait,
         }
+
+    def play(self) -> bool:
+        """Play the script to its end; return whether it came to an ``exit``.
+
+        Raises:
+            NotPlayed: there is something in it that cannot be told.
+        """
+        has_ended = False
+        try:
+            if self.lists(frozenset()):
+                raise NotPlayed
+        except _Exit:
+            has_ended = True
+        except _ForEver:
+            return False
+        if self._at_exit:
+            status, self._tokens, self._at = self.status, _tokens(self._at_exit), 0
+            try:
+                self.lists(frozenset())
+                self.status = status
+            except _Exit:
+                has_ended = True
+            except _ForEver:
+                return False
+        return has_ended
 
     def outcome(self) -> Outcome:
         """Return what came of it so far."""
         history = tuple(self._history)
-        return Outcome(self.seconds, self.status & 255, self._files, self._output, history)
+        return Outcome(
+            self.seconds,
+            self.status & 255,
+            self._files,
+            self._output,
+            history,
+            tuple(self._traps),
+            tuple(self._pauses),
+            self._functions,
+            self._variables,
+        )
 
     def lists(self, until: frozenset[str], *, live: bool = True) -> str:
         """Go through lists of commands up to one of these words; return it, empty at the end."""
@@ -181,16 +290,74 @@ class _Script:
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise NotPlayed
-        if self._tokens[self._at] == "if":
+        first = self._tokens[self._at]
+        if first == "if":
             self._at += 1
             self._branches(live=live)
+            return
+        if first in ("while", "until"):
+            self._at += 1
+            self._loop(first == "while", live=live)
+            return
+        if first.endswith("()") and len(first) > 2:
+            self._functions[first[:-2]] = self._body()
             return
         words = []
         while self._at < len(self._tokens) and self._tokens[self._at] not in _SEPARATORS:
             words.append(self._tokens[self._at])
             self._at += 1
-        if live:
+        is_behind = self._at < len(self._tokens) and self._tokens[self._at] == "&"
+        if live and is_behind:
+            self._begin_in_background([self._expanded(one) for one in words])
+        elif live:
             self.command([self._expanded(one) for one in words])
+
+    def _body(self) -> list[str]:
+        """Return the tokens of a function whose name is the present one, and go behind it."""
+        self._at += 1
+        while self._tokens[self._at] == "\n":
+            self._at += 1
+        if self._tokens[self._at] != "{":
+            raise NotPlayed
+        begin, depth = self._at + 1, 0
+        while True:
+            depth += {"{": 1, "}": -1}.get(self._tokens[self._at], 0)
+            self._at += 1
+            if not depth:
+                return self._tokens[begin : self._at - 1]
+
+    def _loop(self, while_: bool, *, live: bool) -> None:  # noqa: FBT001  # of two words one
+        begin = self._at
+        rounds: list[tuple[float, Mapping[str, str]]] = []
+        while True:
+            self._at = begin
+            if self.lists(frozenset({"do"}), live=live) != "do":
+                raise NotPlayed
+            goes_on = live and (self.status == 0) == while_
+            body = self._at
+            try:
+                self.lists(frozenset({"done"}), live=goes_on)
+            except _Break:
+                self._at, goes_on = body, False
+                self.lists(frozenset({"done"}), live=False)
+            if not goes_on:
+                self.status = 0
+                return
+            rounds.append((self.seconds, self._files))
+            before = rounds[-_ROUNDS:]
+            if len(before) == _ROUNDS and all(files == self._files for _, files in before):
+                self._go_on_for_ever(before[-1][0] - before[-2][0])
+
+    def _go_on_for_ever(self, period: float) -> None:
+        self._pauses.append(Pause(self.seconds, math.inf, period > 0, period))
+        self.seconds = math.inf
+        raise _ForEver
+
+    def _begin_in_background(self, words: list[str]) -> None:
+        if words[:1] != ["sleep"]:
+            raise NotPlayed
+        self._in_background = max(self._in_background, self.seconds + self._length(words))
+        self.status = 0
 
     def _branches(self, *, live: bool) -> None:
         done = False
@@ -211,10 +378,44 @@ class _Script:
     def command(self, words: list[str]) -> None:
         """Play one command."""
         name = words[0].rpartition("/")[2] or words[0]
+        if words[0] in self._functions:
+            tokens, at = self._tokens, self._at
+            self._tokens, self._at = self._functions[words[0]], 0
+            self.lists(frozenset())
+            self._tokens, self._at = tokens, at
+            return
         found = self._commands.get(name)
         if found is None:
             raise NotPlayed
         self.status = found([name, *words[1:]])
+
+    def _break(self, words: list[str]) -> int:
+        if len(words) > 1:
+            raise NotPlayed
+        raise _Break
+
+    def _trap(self, words: list[str]) -> int:
+        signals = [one for one in words[2:] if one in _TERM]
+        if len(words) < 3:
+            raise NotPlayed
+        action = None if words[1] == "-" else words[1]
+        if signals:
+            self._traps.append((self.seconds, action))
+        if any(one in _AT_EXIT for one in words[2:]):
+            self._at_exit = action or ""
+        return 0
+
+    def _wait(self, words: list[str]) -> int:
+        if len(words) > 1:
+            raise NotPlayed
+        self._pause_until(max(self.seconds, self._in_background), is_deaf=False)
+        return 0
+
+    def _pause_until(self, end: float, *, is_deaf: bool = True) -> None:
+        self._pauses.append(Pause(self.seconds, end, is_deaf))
+        self.seconds = end
+        if math.isinf(end):
+            raise _ForEver
 
     def _print(self, words: list[str]) -> int:
         said = words[1:]
@@ -263,12 +464,20 @@ class _Script:
         raise _Exit
 
     def _sleep(self, words: list[str]) -> int:
-        for word in words[1:]:
-            number = word.rstrip("smhd")
-            self.seconds += float(number) * _SUFFIXES[word[len(number) :]]
-        if not 0 <= self.seconds < 1e9:
-            raise NotPlayed
+        self._pause_until(self.seconds + self._length(words))
         return 0
+
+    def _length(self, words: list[str]) -> float:
+        """Return for how long ``sleep`` waits."""
+        seconds = 0.0
+        for word in words[1:]:
+            if word in ("inf", "infinity"):
+                return math.inf
+            number = word.rstrip("smhd")
+            seconds += float(number) * _SUFFIXES[word[len(number) :]]
+        if not 0 <= seconds < 1e9:
+            raise NotPlayed
+        return seconds
 
     def _touch(self, words: list[str]) -> int:
         named = [word for word in words[1:] if not word.startswith("-")]

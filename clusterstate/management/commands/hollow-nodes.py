@@ -27,10 +27,17 @@ class Command(BaseCommand):
         parser.add_argument("--prefix", default="hollow-", help="what their names begin with")
         parser.add_argument("--cpu", default="32", help="allocatable CPUs of each (32)")
         parser.add_argument("--memory", default="128Gi", help="allocatable memory (128Gi)")
+        parser.add_argument(
+            "--ephemeral-storage", default="100Gi", help="allocatable ephemeral storage (100Gi)"
+        )
         parser.add_argument("--pods", default="110", help="allocatable pods (110)")
         parser.add_argument("--zones", type=int, default=3, help="spread over this many zones (3)")
         parser.add_argument("--period", type=float, default=10, help="seconds between heartbeats")
         parser.add_argument("--stop-seconds", type=float, default=0.5, help="how long pods stop")
+        parser.add_argument(
+            "--job-seconds", type=float,
+            help="pods of Jobs end well after so many seconds, if they would run for ever",
+        )  # fmt: skip
         parser.add_argument("--connections", type=int, default=8, help="connections kept (8)")
         parser.add_argument("--duration", type=float, help="stop after so many seconds")
         parser.add_argument("--every", type=float, default=5, help="seconds between reports (5)")
@@ -77,6 +84,7 @@ class Command(BaseCommand):
             allocatable={
                 "cpu": options["cpu"],
                 "memory": options["memory"],
+                "ephemeral-storage": options["ephemeral_storage"],
                 "pods": options["pods"],
             },
             zones=max(1, options["zones"]),
@@ -86,6 +94,7 @@ class Command(BaseCommand):
             seed=options["seed"],
             say=self._say,
             events=options["events"],
+            job_seconds=options["job_seconds"],
         )
         running = fleet.run(script, seconds=options["duration"], every=options["every"])
         with contextlib.suppress(KeyboardInterrupt):
