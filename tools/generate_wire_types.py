@@ -106,7 +106,7 @@ SPECIAL: Final = {
     "Quantity": "Quantity",
     "IntOrString": "IntOrString",
     "Time": "Time",
-    "MicroTime": "Time",
+    "MicroTime": "MicroTime",
     "FieldsV1": "dict[str, Any]",
     "RawExtension": "dict[str, Any]",
 }
@@ -125,11 +125,20 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from clusterstate.objects.values.moments import TIME
+
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-TIME = r"^\\d{{4}}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?(Z|[+-]\\d\\d:\\d\\d)$"
-BASE64 = r"^[A-Za-z0-9+/\\r\\n]*(=[=\\r\\n]*)?$"
+MICRO_TIME = f"{{TIME}}(?#micro)"
+# What Go's base64.StdEncoding decodes: groups of four, the last one padded, line breaks anywhere;
+# many groups at a time where there are none.
+BASE64 = (
+    r"\\A(?:[A-Za-z0-9+/]{{512}})*+[\\r\\n]*+(?:[A-Za-z0-9+/][\\r\\n]*+[A-Za-z0-9+/][\\r\\n]*+"
+    r"(?:[A-Za-z0-9+/][\\r\\n]*+[A-Za-z0-9+/]|[A-Za-z0-9+/][\\r\\n]*+=[\\r\\n]*+\\Z"
+    r"|=[\\r\\n]*+=[\\r\\n]*+\\Z)[\\r\\n]*+)*+\\Z"
+)
 Time = Annotated[str, Meta(pattern=TIME)]
+MicroTime = Annotated[str, Meta(pattern=MICRO_TIME)]
 Base64 = Annotated[str, Meta(pattern=BASE64)]
 Quantity = str | int | float
 IntOrString = int | str
@@ -223,6 +232,7 @@ def generate() -> str:
     names = _python_names(order)
     lines = [HEADER.format(version=VERSION)]
     patch: dict[str, dict[str, tuple[str, str]]] = {}
+    lists: dict[str, dict[str, tuple[str, ...]]] = {}
     wholes: set[str] = set()
     granular: set[str] = set()
     for full_name in order:
@@ -240,6 +250,9 @@ def generate() -> str:
             lines.append(f"    {python}: {_type(schema, names)} | None = {default}")
             if map_type := schema.get("x-kubernetes-map-type"):
                 (wholes if map_type == "atomic" else granular).add(f"{name}.{wire}")
+            if schema.get("x-kubernetes-list-type", "atomic") != "atomic":
+                keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+                lists.setdefault(name, {})[wire] = keys
             strategy = schema.get("x-kubernetes-patch-strategy", "")
             if strategy:
                 key = schema.get("x-kubernetes-patch-merge-key", "")
@@ -253,6 +266,18 @@ def generate() -> str:
     for name, fields in sorted(patch.items()):
         lines.append(f'    "{name}": {{')
         lines += [f'        "{f}": ("{k}", "{s}"),' for f, (k, s) in sorted(fields.items())]
+        lines.append("    },")
+    lines.append("}")
+    lines.append("")
+    lines.append(
+        "# Type -> list -> keys of its items; none where it is a set. For a server-side apply."
+    )
+    lines.append("LISTS: dict[str, dict[str, tuple[str, ...]]] = {")
+    for name, merged in sorted(lists.items()):
+        lines.append(f'    "{name}": {{')
+        for one, keys in sorted(merged.items()):
+            quoted = "".join(f'"{key}", ' for key in keys)
+            lines.append(f'        "{one}": ({quoted.strip() if len(keys) < 2 else quoted[:-2]}),')
         lines.append("    },")
     lines.append("}")
     lines.append("")

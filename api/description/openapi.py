@@ -34,7 +34,11 @@ _NAMES = {
     for word in words.split()
 }
 """The definition's name of each class of ``wire_types``."""
-_PATTERNS = {wire_types.TIME: "date-time", wire_types.BASE64: "byte"}
+_PATTERNS = {
+    wire_types.TIME: "date-time",
+    wire_types.MICRO_TIME: "date-time",
+    wire_types.BASE64: "byte",
+}
 """The ``format`` of texts that match a pattern of ``wire_types``."""
 _POSTED: tuple[tuple[type, str, str, str], ...] = (
     (wire_types.Binding, "", "v1", "Binding"),

@@ -99,6 +99,7 @@ def admit(
         old = strip_nulls(old_manifest)
         set_defaults(kind, old)
         errors = validate(kind, operation, new, old, request.subresource, context.settings)
+    errors = [*quantity_places.impossible_times(kind, new), *errors]
     if errors:
         raise Invalid(kind, request.display_name(), errors, KINDS[kind].group)
     run_validating(request)
@@ -122,6 +123,7 @@ def _defaulted_pod(manifest: Manifest) -> Manifest:
         for field, value in manifest.items()
         if value is not None and field != "spec"
     }
+    quantity_places.make_canonical("Pod", new)
     encoded = msgspec.json.encode(manifest.get("spec") or {})
     new["spec"] = msgspec.json.decode(_defaulted(encoded))
     return new

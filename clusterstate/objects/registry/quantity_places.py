@@ -1,4 +1,4 @@
-"""Where the amounts stand in objects of each kind, and what equal amounts mean there.
+"""Where amounts and times stand in objects of each kind, and what equal amounts mean there.
 
 Kubernetes decodes every amount when it reads an object, so ``0.5`` is given out as ``500m``, and
 objects whose amounts are equal are equal, however these are written: updates of fields that may not
@@ -6,51 +6,73 @@ change, generations and templates are all judged so. Here documents hold texts. 
 them as Kubernetes would (``make_canonical``); of an update it keeps the stored text where the
 amount is the same (``keep_equal``), so that whoever compares texts afterwards compares amounts.
 
+Times, too, are decoded and written anew: in UTC, to the second or the microsecond. A text that is
+no time breaks every typed client that lists it, so no object is stored with one.
+
 Rules: ``Quantity.UnmarshalJSON``, apimachinery ``api/resource/quantity.go``;
-``equality.Semantic``, apimachinery ``api/equality/semantic.go``, v1.36.
+``equality.Semantic``, apimachinery ``api/equality/semantic.go``; ``Time.UnmarshalJSON``,
+apimachinery ``meta/v1/time.go``, v1.36.
 """
 
 from collections.abc import Iterator
 from functools import cache
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import moments
+from clusterstate.objects.values.errors import INVALID, FieldError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity, QuantityError
 from clusterstate.objects.values.remembered import remembered
 
 _AMOUNT: Final = "an amount"
+_TIME: Final = "a time"
+_MICRO_TIME: Final = "a time with microseconds"
+_TIMES: Final = {wire_types.Time: _TIME, wire_types.MicroTime: _MICRO_TIME}
 _QUANTITY: Final = frozenset(get_args(wire_types.Quantity))
 
 
 class _Each(msgspec.Struct, frozen=True):
-    """A list whose items, or an object all of whose members, are or hold amounts."""
+    """A list whose items, or an object all of whose members, are or hold amounts or times."""
 
     item: "_Place"
 
 
 _Place = str | _Each | dict[str, "_Place"]
-"""``_AMOUNT``, or what leads to amounts: an object's members that do, or all of it."""
+"""What stands there, or what leads to it: an object's members that do, or all of it."""
 
 
 def write_as_text(kind: str, manifest: Manifest) -> None:
     """Write amounts that are numbers as text, in place; ``manifest`` has the types of its kind."""
-    for holder, key in _amounts(_of_kind(kind), manifest):
-        if not isinstance(holder[key], str):
+    for holder, key, leaf in _leaves(_of_kind(kind), manifest):
+        if leaf == _AMOUNT and not isinstance(holder[key], str):
             holder[key] = msgspec.json.encode(holder[key]).decode()
 
 
 def make_canonical(kind: str, manifest: Manifest) -> None:
-    """Write the amounts of an object as Kubernetes gives them out, in place.
+    """Write the amounts and times of an object as Kubernetes gives them out, in place.
 
-    Spaces around it are no part of an amount. What is no quantity stays for validation to name.
+    Spaces around it are no part of an amount. What is no quantity or no time stays for validation
+    to name.
     """
-    for holder, key in _amounts(_of_kind(kind), manifest):
-        holder[key] = _canonical(holder[key])
+    for holder, key, leaf in _leaves(_of_kind(kind), manifest):
+        holder[key] = _canonical(holder[key], leaf)
+
+
+def impossible_times(kind: str, manifest: Manifest) -> list[FieldError]:
+    """Return an error for each text that stands where a time does and is none."""
+    found = []
+    for holder, key, leaf in _leaves(_of_kind(kind), manifest):
+        if leaf != _AMOUNT and not _is_time(holder[key]):
+            path = next(_paths_to(manifest, holder, ""))
+            where = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}".lstrip(".")
+            detail = "must be an RFC 3339 time with a zone, such as 2026-01-31T12:00:00Z"
+            found.append(FieldError(INVALID, where, holder[key], detail))
+    return found
 
 
 def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
@@ -64,17 +86,47 @@ def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
 def of_template(template: Manifest) -> Manifest:
     """Return a copy of a pod template in which amounts, which compare as such, replace texts."""
     copy: Manifest = msgspec.json.decode(msgspec.json.encode(template))
-    for holder, key in _amounts(_TEMPLATE, copy):
-        holder[key] = _amount(holder[key])
+    for holder, key, leaf in _leaves(_TEMPLATE, copy):
+        if leaf == _AMOUNT:
+            holder[key] = _amount(holder[key])
     return copy
 
 
 @remembered(16_384, longest=64)
-def _canonical(written: Any) -> Any:
+def _canonical_amount(written: Any) -> Any:
     try:
         return str(Quantity.parse(written.strip() if isinstance(written, str) else written))
     except QuantityError:
         return written
+
+
+def _canonical(written: Any, leaf: str) -> Any:
+    if leaf == _AMOUNT:
+        return _canonical_amount(written)
+    try:
+        return moments.canonical(written, micro=leaf == _MICRO_TIME)
+    except (TypeError, ValueError):
+        return written
+
+
+def _is_time(written: Any) -> bool:
+    try:
+        moments.parse(written)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _paths_to(value: Any, wanted: Any, path: str) -> Iterator[str]:
+    """Yield the path at which ``wanted`` itself stands in ``value``."""
+    if value is wanted:
+        yield path
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _paths_to(child, wanted, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _paths_to(child, wanted, f"{path}[{index}]")
 
 
 def _amount(written: Any) -> Any:
@@ -87,8 +139,8 @@ def _amount(written: Any) -> Any:
 # The walk -------------------------------------------------------------------------------------
 
 
-def _amounts(place: _Place, value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each list or object that holds an amount, and the amount's index or key."""
+def _leaves(place: _Place, value: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Yield each list or object that holds an amount or a time, its index or key, and which."""
     members: Any
     if isinstance(place, dict):
         if not isinstance(value, dict):
@@ -100,10 +152,10 @@ def _amounts(place: _Place, value: Any) -> Iterator[tuple[Any, Any]]:
     else:
         return
     for key, below in members:
-        if below != _AMOUNT:
-            yield from _amounts(below, value[key])
+        if not isinstance(below, str):
+            yield from _leaves(below, value[key])
         elif _is_written(value[key]):
-            yield value, key
+            yield value, key, below
 
 
 def _keep(place: _Place, new: Any, old: Any) -> None:
@@ -118,9 +170,14 @@ def _keep(place: _Place, new: Any, old: Any) -> None:
         return
     for key, partner, below in members:
         before, after = old[partner], new[key]
-        if below != _AMOUNT:
+        if not isinstance(below, str):
             _keep(below, after, before)
-        elif _is_written(after) and _is_written(before) and _amount(after) == _amount(before):
+        elif (
+            below == _AMOUNT
+            and _is_written(after)
+            and _is_written(before)
+            and _amount(after) == _amount(before)
+        ):
             new[key] = before
 
 
@@ -155,8 +212,8 @@ def _of_kind(kind: str) -> _Place:
 
 @cache
 def _of_type(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
-    """Return the members of an object that are or hold amounts."""
-    hints = get_type_hints(wire_type)
+    """Return the members of an object that are or hold amounts or times."""
+    hints = get_type_hints(wire_type, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(wire_type):
         place = _of_hint(hints[field.name])
@@ -166,8 +223,10 @@ def _of_type(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
 
 
 def _of_hint(hint: Any) -> _Place | None:
-    """Return the place of values of a type, None if they hold no amounts."""
+    """Return the place of values of a type, None if they hold no amounts and no times."""
     origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _TIMES.get(hint)
     if origin in (Union, UnionType):
         some = [one for one in args if one is not type(None)]
         if frozenset(some) == _QUANTITY:

@@ -42,10 +42,22 @@ def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         where = path.rstrip("`").removeprefix(".")
+        for pattern, told in _TOLD.items():
+            if repr(pattern) in reason:
+                reason = told
         return f"{where}: {reason}" if where else reason
     except RecursionError:
         return "nested too deeply"
     return ""
+
+
+_A_TIME = "Expected an RFC 3339 time with a zone, such as 2026-01-31T12:00:00Z"
+_TOLD = {
+    wire_types.MICRO_TIME: _A_TIME,
+    wire_types.TIME: _A_TIME,
+    wire_types.BASE64: "Expected base64 (RFC 4648, with padding)",
+}
+"""What is said of a text that does not match a pattern."""
 
 
 def is_plain(kind: str, manifest: Manifest) -> bool:

@@ -11,11 +11,20 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from clusterstate.objects.values.moments import TIME
+
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
-BASE64 = r"^[A-Za-z0-9+/\r\n]*(=[=\r\n]*)?$"
+MICRO_TIME = f"{TIME}(?#micro)"
+# What Go's base64.StdEncoding decodes: groups of four, the last one padded, line breaks anywhere;
+# many groups at a time where there are none.
+BASE64 = (
+    r"\A(?:[A-Za-z0-9+/]{512})*+[\r\n]*+(?:[A-Za-z0-9+/][\r\n]*+[A-Za-z0-9+/][\r\n]*+"
+    r"(?:[A-Za-z0-9+/][\r\n]*+[A-Za-z0-9+/]|[A-Za-z0-9+/][\r\n]*+=[\r\n]*+\Z"
+    r"|=[\r\n]*+=[\r\n]*+\Z)[\r\n]*+)*+\Z"
+)
 Time = Annotated[str, Meta(pattern=TIME)]
+MicroTime = Annotated[str, Meta(pattern=MICRO_TIME)]
 Base64 = Annotated[str, Meta(pattern=BASE64)]
 Quantity = str | int | float
 IntOrString = int | str
@@ -1236,7 +1245,7 @@ class Binding(Struct, omit_defaults=True, gc=False):
 
 class EventSeries(Struct, omit_defaults=True, gc=False):
     count: Int32 | None = None
-    lastObservedTime: Time | None = None
+    lastObservedTime: MicroTime | None = None
 
 
 class EventSource(Struct, omit_defaults=True, gc=False):
@@ -1248,7 +1257,7 @@ class Event(Struct, omit_defaults=True, gc=False):
     action: str | None = None
     apiVersion: str | None = None
     count: Int32 | None = None
-    eventTime: Time | None = None
+    eventTime: MicroTime | None = None
     firstTimestamp: Time | None = None
     involvedObject: ObjectReference | None = None
     kind: str | None = None
@@ -1740,12 +1749,12 @@ class Eviction(Struct, omit_defaults=True, gc=False):
 
 
 class LeaseSpec(Struct, omit_defaults=True, gc=False):
-    acquireTime: Time | None = None
+    acquireTime: MicroTime | None = None
     holderIdentity: str | None = None
     leaseDurationSeconds: Int32 | None = None
     leaseTransitions: Int32 | None = None
     preferredHolder: str | None = None
-    renewTime: Time | None = None
+    renewTime: MicroTime | None = None
     strategy: str | None = None
 
 
@@ -2404,7 +2413,7 @@ class Endpoints(Struct, omit_defaults=True, gc=False):
 
 class EventsV1EventSeries(Struct, omit_defaults=True, gc=False):
     count: Int32 | None = None
-    lastObservedTime: Time | None = None
+    lastObservedTime: MicroTime | None = None
 
 
 class EventsV1Event(Struct, omit_defaults=True, gc=False):
@@ -2414,7 +2423,7 @@ class EventsV1Event(Struct, omit_defaults=True, gc=False):
     deprecatedFirstTimestamp: Time | None = None
     deprecatedLastTimestamp: Time | None = None
     deprecatedSource: EventSource | None = None
-    eventTime: Time | None = None
+    eventTime: MicroTime | None = None
     kind: str | None = None
     metadata: ObjectMeta | None = None
     note: str | None = None
@@ -3546,6 +3555,175 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     },
     "VolumeHealthStatus": {
         "healthConditions": ("status", "merge"),
+    },
+}
+
+# Type -> list -> keys of its items; none where it is a set. For a server-side apply.
+LISTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "AllocatedDeviceStatus": {
+        "conditions": ("type",),
+    },
+    "CSIDriverSpec": {
+        "volumeLifecycleModes": (),
+    },
+    "CSINodeSpec": {
+        "drivers": ("name",),
+    },
+    "CSINodeStatus": {
+        "storageHealth": ("name",),
+    },
+    "CertificateSigningRequestStatus": {
+        "conditions": ("type",),
+    },
+    "Container": {
+        "env": ("name",),
+        "ports": ("containerPort", "protocol"),
+        "volumeDevices": ("devicePath",),
+        "volumeMounts": ("mountPath",),
+    },
+    "ContainerRestartRuleOnExitCodes": {
+        "values": (),
+    },
+    "ContainerStatus": {
+        "allocatedResourcesStatus": ("name",),
+        "volumeMounts": ("mountPath",),
+    },
+    "DaemonSetStatus": {
+        "conditions": ("type",),
+    },
+    "DeploymentStatus": {
+        "conditions": ("type",),
+    },
+    "DeviceRequestAllocationResult": {
+        "skipNodeOperations": (),
+    },
+    "Endpoint": {
+        "addresses": (),
+    },
+    "EphemeralContainer": {
+        "env": ("name",),
+        "ports": ("containerPort", "protocol"),
+        "volumeDevices": ("devicePath",),
+        "volumeMounts": ("mountPath",),
+    },
+    "FlowSchemaStatus": {
+        "conditions": ("type",),
+    },
+    "HorizontalPodAutoscalerStatus": {
+        "conditions": ("type",),
+    },
+    "JobSchedulingConfiguration": {
+        "resourceClaims": ("name",),
+    },
+    "NamespaceStatus": {
+        "conditions": ("type",),
+    },
+    "NodeAllocatableResourceClaimStatus": {
+        "containers": (),
+        "mapping": ("name",),
+        "overhead": ("name",),
+    },
+    "NodePodPreemptionPolicy": {
+        "disableResizePreemption": (),
+    },
+    "NodeSpec": {
+        "podCIDRs": (),
+    },
+    "NodeStatus": {
+        "addresses": ("type",),
+        "conditions": ("type",),
+    },
+    "NonResourcePolicyRule": {
+        "nonResourceURLs": (),
+        "verbs": (),
+    },
+    "ObjectMeta": {
+        "finalizers": (),
+        "ownerReferences": ("uid",),
+    },
+    "PersistentVolumeClaimStatus": {
+        "conditions": ("type",),
+    },
+    "PodDisruptionBudgetStatus": {
+        "conditions": ("type",),
+    },
+    "PodFailurePolicyOnExitCodesRequirement": {
+        "values": (),
+    },
+    "PodSpec": {
+        "containers": ("name",),
+        "ephemeralContainers": ("name",),
+        "evictionResponders": ("name",),
+        "hostAliases": ("ip",),
+        "imagePullSecrets": ("name",),
+        "initContainers": ("name",),
+        "resourceClaims": ("name",),
+        "schedulingGates": ("name",),
+        "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+        "volumes": ("name",),
+    },
+    "PodStatus": {
+        "conditions": ("type",),
+        "nodeAllocatableResourceClaimStatuses": ("resourceClaimName",),
+        "podIPs": ("ip",),
+        "resourceClaimStatuses": ("name",),
+        "volumeHealth": ("name",),
+    },
+    "PodVolumeHealth": {
+        "healthConditions": ("status", "reason"),
+    },
+    "PriorityLevelConfigurationStatus": {
+        "conditions": ("type",),
+    },
+    "ReplicaSetStatus": {
+        "conditions": ("type",),
+    },
+    "ReplicationControllerStatus": {
+        "conditions": ("type",),
+    },
+    "ResourceClaimStatus": {
+        "devices": ("driver", "device", "pool", "shareID"),
+        "reservedFor": ("uid",),
+    },
+    "ResourcePolicyRule": {
+        "apiGroups": (),
+        "namespaces": (),
+        "resources": (),
+        "verbs": (),
+    },
+    "ResourceRequirements": {
+        "claims": ("name",),
+    },
+    "ResourceSliceSpec": {
+        "skipNodeOperations": (),
+    },
+    "ResourceStatus": {
+        "resources": ("resourceID",),
+    },
+    "ServiceAccount": {
+        "secrets": ("name",),
+    },
+    "ServiceCIDRStatus": {
+        "conditions": ("type",),
+    },
+    "ServiceSpec": {
+        "ports": ("port", "protocol"),
+    },
+    "ServiceStatus": {
+        "conditions": ("type",),
+    },
+    "StatefulSetStatus": {
+        "conditions": ("type",),
+    },
+    "UncountedTerminatedPods": {
+        "failed": (),
+        "succeeded": (),
+    },
+    "VolumeHealthStatus": {
+        "healthConditions": ("status", "reason"),
+    },
+    "VolumeMount": {
+        "bindMountOptions": (),
     },
 }
 

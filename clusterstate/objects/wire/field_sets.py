@@ -3,8 +3,13 @@
 A *field set* is a set of paths, a path a tuple of FieldsV1 elements: ``f:NAME`` a member,
 ``k:{...}`` an item of a keyed list, ``v:...`` a value of a set, ``.`` the item itself. Lists have
 keys as in Kubernetes' structured merge (``x-kubernetes-list-map-keys``, v1.36).
+
+Nothing but an apply requires that keys occur once. Items of one key are one field, a whole: the
+path of their key is its last element. Rules: structured-merge-diff ``typed/tofieldset.go``,
+``typed/compare.go``, ``typed/merge.go`` and ``typed/remove.go``, v6.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
@@ -21,13 +26,12 @@ FieldSet = frozenset[Path]
 encode: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.decode
 
-# Where the keys of a server-side apply differ from those of a strategic merge patch.
-_KEYS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
-    ("Container", "ports"): ("containerPort", "protocol"),
-    ("EphemeralContainer", "ports"): ("containerPort", "protocol"),
-    ("PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
-    ("ServiceSpec", "ports"): ("port", "protocol"),
-}
+_PARTNERS: Final[dict[str, set[str]]] = {}
+"""Keys that name items together with others, of which some may be absent."""
+for _lists in wire_types.LISTS.values():
+    for _keys in _lists.values():
+        for _key in _keys if len(_keys) > 1 else ():
+            _PARTNERS.setdefault(_key, set()).update(_keys)
 _KEY_DEFAULTS: Final = {"protocol": "TCP"}
 SERVER_FIELDS: Final = frozenset(
     {
@@ -66,11 +70,10 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
 
     Wholes are also the structs and maps that Kubernetes sets as one (``x-kubernetes-map-type``).
     """
-    rules = wire_types.PATCH.get(struct.__name__, {})
+    lists = wire_types.LISTS.get(struct.__name__, {})
     found: dict[str, type | _List | None] = {}
     for field in inspected.of_struct(struct).fields:
         name = field.encode_name
-        key, strategy = rules.get(name, ("", ""))
         types = (
             field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else [field.type]
         )
@@ -84,14 +87,13 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
                 inner = None if is_whole and here not in wire_types.GRANULAR else candidate.cls
             elif isinstance(candidate, msgspec.inspect.DictType):
                 inner = dict
-            elif isinstance(candidate, msgspec.inspect.ListType) and "merge" in strategy:
+            elif isinstance(candidate, msgspec.inspect.ListType) and name in lists:
                 item = candidate.item_type
-                keys = _KEYS.get((struct.__name__, name), (key,) if key else ())
                 merges = (
                     isinstance(item, msgspec.inspect.StructType)
                     and item.cls.__name__ not in wire_types.ATOMIC
                 )
-                inner = _List(keys, item.cls if merges else None)  # type: ignore[attr-defined]
+                inner = _List(lists[name], item.cls if merges else None)  # type: ignore[attr-defined]
         found[name] = inner
     return found
 
@@ -111,6 +113,32 @@ def _item_element(item: Any, keys: tuple[str, ...]) -> str:
         if item.get(key, _KEY_DEFAULTS.get(key)) is not None
     }
     return "k:" + encode(values).decode()
+
+
+def _by_element(value: list[Any], shape: _List) -> dict[str, list[Any]]:
+    """Return the items of a list that merges, by the element that names them."""
+    found: dict[str, list[Any]] = {}
+    for item in value:
+        if (element := _element(item, shape)) is not None:
+            found.setdefault(element, []).append(item)
+    return found
+
+
+def _element(item: Any, shape: _List) -> str | None:
+    """Return what names an item; ``None`` of what cannot have keys."""
+    if not shape.keys:
+        return "v:" + encode(item).decode()
+    return _item_element(item, shape.keys) if isinstance(item, dict) else None
+
+
+def _is_item(element: str) -> bool:
+    return element[:2] in ("k:", "v:")
+
+
+def duplicates(manifest: Manifest, kind: Kind) -> list[Path]:
+    """Return what names items of which a list that merges has several."""
+    found = leaves(manifest, kind, "status")
+    return [path for path, value in found.items() if _is_item(path[-1]) and type(value) is list]
 
 
 def leaves(manifest: Manifest, kind: Kind, subresource: str = "") -> dict[Path, Any]:
@@ -139,16 +167,15 @@ def fields_of(manifest: Manifest, kind: Kind, subresource: str = "") -> FieldSet
 
 def _leaves(value: Any, shape: "type | _List | None", path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(shape, _List) and isinstance(value, list) and value:
-        for item in value:
-            if not shape.keys:
-                yield (*path, "v:" + encode(item).decode()), item
-            elif isinstance(item, dict):
-                here = (*path, _item_element(item, shape.keys))
-                if shape.item is None:
-                    yield here, item
-                    continue
+        for element, items in _by_element(value, shape).items():
+            here = (*path, element)
+            if len(items) > 1:
+                yield here, items
+            elif shape.item is None:
+                yield here, items[0]
+            else:
                 yield (*here, ITEM), None
-                for name, child in item.items():
+                for name, child in items[0].items():
                     yield from _leaves(child, _shape(shape.item, name), (*here, f"f:{name}"))
         return
     if shape is not None and not isinstance(shape, _List) and isinstance(value, dict) and value:
@@ -245,23 +272,31 @@ def _said(text: str) -> Any:
 
 
 def _find(value: Any, element: str) -> Any:
-    """Return the child that an element names, None when it is not there."""
+    """Return the child that an element names, None when it is not there; the first of several."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return value.get(rest) if isinstance(value, dict) else None
+    return next(iter(_items(value, element)), None)
+
+
+def _items(value: Any, element: str) -> list[Any]:
+    """Return the items of a list that an element names."""
+    kind, _, rest = element.partition(":")
     if kind not in ("k", "v") or not isinstance(value, list):
-        return None
+        return []
     wanted = _said(rest)
     if kind == "v":
-        return wanted if wanted in value else None
+        return [item for item in value if item == wanted]
     if not isinstance(wanted, dict):
-        return None
-    for item in value:
-        if isinstance(item, dict) and all(
-            item.get(key, _KEY_DEFAULTS.get(key)) == text for key, text in wanted.items()
-        ):
-            return item
-    return None
+        return []
+    keys = set(wanted).union(*(_PARTNERS.get(key, ()) for key in wanted))
+    values = {key: wanted.get(key, _KEY_DEFAULTS.get(key)) for key in keys}
+    return [
+        item
+        for item in value
+        if isinstance(item, dict)
+        and all(item.get(key, _KEY_DEFAULTS.get(key)) == text for key, text in values.items())
+    ]
 
 
 def value_at(manifest: Manifest, path: Path) -> Any:
@@ -316,8 +351,7 @@ def _remove(manifest: Manifest, elements: Path) -> None:
             if isinstance(parent, dict):
                 parent.pop(rest, None)
         elif isinstance(parent, list):
-            found = _find(parent, element)
-            if found is not None:
+            for found in _items(parent, element):
                 parent.remove(found)
         if parent or depth <= 1:
             return
@@ -331,18 +365,7 @@ def merge(live: Manifest, said: Manifest, kind: Kind) -> Manifest:
 
 def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
     if isinstance(shape, _List) and isinstance(live, list) and isinstance(said, list):
-        merged = list(live)
-        for item in said:
-            if not shape.keys:
-                if item not in merged:
-                    merged.append(item)
-                continue
-            known = _find(merged, _item_element(item, shape.keys))
-            if known is None:
-                merged.append(item)
-            else:
-                merged[merged.index(known)] = _merge(known, item, shape.item)
-        return merged
+        return _merge_items(live, said, shape)
     mergeable = shape is not None and not isinstance(shape, _List)
     if mergeable and isinstance(live, dict) and isinstance(said, dict):
         result = dict(live)
@@ -350,6 +373,52 @@ def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
             result[name] = _merge(live[name], value, _shape(shape, name)) if name in live else value
         return result
     return said
+
+
+def _merge_items(live: list[Any], said: list[Any], shape: _List) -> list[Any]:
+    """Return the items of both lists: those that are said in their order, others where they stood.
+
+    An item that is said takes the place of all that ``live`` has of its key. It is merged with that
+    one, but with none of several.
+    """
+    there, wanted = _by_element(live, shape), _by_element(said, shape)
+    left = deque((_element(item, shape), item) for item in live)
+    new = deque(wanted)
+    in_both = deque(element for element in wanted if element in there)
+    merged: list[Any] = []
+    done: set[str | None] = set()
+    while left or new:
+        here, item = left[0] if left else (None, None)
+        if left and here not in wanted:
+            merged.append(item)
+            left.popleft()
+            continue
+        if left and new and here != new[0] and in_both and here != in_both[0]:
+            left.popleft()  # it comes where it is said
+            continue
+        if left and here in done:
+            left.popleft()
+        if new:
+            element = new.popleft()
+            if left and left[0][0] == element:
+                left.popleft()
+            if in_both and in_both[0] == element:
+                in_both.popleft()
+            before, stated = there.get(element, ()), wanted[element][0]
+            is_one = len(before) == 1
+            merged.append(_merge(before[0], stated, shape.item) if is_one else stated)
+            done.add(element)
+    return merged
+
+
+def several(manifest: Manifest, fields: FieldSet, stated: FieldSet) -> FieldSet:
+    """Return those of ``fields`` that are several items of one key which ``stated`` replaces."""
+    replaced = {path[: n + 1] for path in stated for n, one in enumerate(path) if _is_item(one)}
+    return frozenset(
+        path
+        for path in fields & replaced
+        if len(_items(value_at(manifest, path[:-1]), path[-1])) > 1
+    )
 
 
 def shown(path: Path) -> str:

@@ -23,7 +23,7 @@ import msgspec
 
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.document import format_time
-from clusterstate.objects.values.errors import Conflict
+from clusterstate.objects.values.errors import DUPLICATE, Conflict, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire.field_sets import (
     ITEM,
@@ -31,12 +31,14 @@ from clusterstate.objects.wire.field_sets import (
     FieldSet,
     Path,
     changed_fields,
+    duplicates,
     fields_of,
     fitted,
     from_fields_v1,
     is_fields_v1,
     merge,
     remove,
+    several,
     shown,
     to_fields_v1,
     value_at,
@@ -250,7 +252,12 @@ def apply(
 
     Raises:
         Conflict: another manager owns a field with another value, and ``force`` is not set.
+        Invalid: a list whose items have keys says one twice.
     """
+    if twice := duplicates(said, kind):
+        name = said["metadata"].get("name") or ""
+        causes = [FieldError(DUPLICATE, shown(path).removeprefix("."), None) for path in twice]
+        raise Invalid(kind.name, name, causes, kind.group)
     subresource = manager.subresource
     said = _of_subresource(kind, said, subresource)
     fields = fields_of(said, kind, subresource)
@@ -283,6 +290,8 @@ def apply(
             for path in theirs & fields
             if path[-1] != ITEM and live is not None and _differs(live, merged, path)
         )
+        if live is not None:
+            clashing |= several(live, theirs, fields)
         conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
         left = _without(entry, clashing, kind) if clashing else entry
         if left is not None:
