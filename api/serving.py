@@ -456,7 +456,13 @@ class Application:
                 lane = self._lane(scope, route, body)
                 if tracing.is_on():
                     traces.begin(scope)
+                on_thread = partial(self._calls.run, caller.flow)
+                wanted = None
+                if b"waitFor=" in scope["query_string"] and waiting.asked_at_creation(scope):
+                    wanted = await on_thread(waiting.check, scope, caller.user)
                 answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
+                if wanted is not None:
+                    answer = await waiting.created(scope, receive, answer, wanted, on_thread)
             except _Disconnected:
                 return
             except asyncio.CancelledError:

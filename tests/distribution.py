@@ -30,6 +30,7 @@ SHARED: Final = "live"
 """The fixture of the shared service."""
 OF_SHARED: Final = (
     "tests/api/test_rights.py",
+    "tests/api/test_waiting.py",
     "tests/api/test_watch.py",
     "tests/clients/",
     "tests/journeys/test_decision_explained.py",

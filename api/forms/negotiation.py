@@ -1,11 +1,14 @@
 """Which parser reads a body, and in which form a client is answered.
 
 Everything is stored as JSON; a ``Table`` and a ``PartialObjectMetadata`` are JSON with other
-contents. A client that takes JSON gets JSON, whatever it names first, since that costs neither side
-anything; one that takes protobuf alone gets protobuf, written from JSON at the end.
+contents, and protobuf is written from JSON at the end. A client gets the form that it names first,
+or weighs most, of those that can be given: client-go names protobuf before JSON, and some kinds
+have no message there. Rule: ``NegotiateMediaTypeOptions``, apiserver
+``endpoints/handlers/negotiation/negotiate.go``, v1.36.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rest_framework.negotiation import BaseContentNegotiation
@@ -43,14 +46,12 @@ _SHAPES = {
 def forms(accept: str) -> tuple[str, ...]:
     """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
 
-    An empty header takes anything. Protobuf comes last, and never as a ``Table``, which has no
-    message there; metadata alone comes in the order in which they are named, since the items of a
-    list name their kind in JSON and not in protobuf. Each distinct header is read once.
+    An empty header takes anything. A ``Table`` never comes in protobuf. Each distinct header is
+    read once.
     """
     if not accept.strip():
         return (PLAIN,)
-    named = [form for form, _ in _named(accept)]
-    return tuple(dict.fromkeys([*(one for one in named if one != PROTOBUF), *named]))
+    return tuple(dict.fromkeys(form for form, _ in _named(accept)))
 
 
 def meta_version(accept: str, wanted: str) -> str:
@@ -64,7 +65,7 @@ def meta_version(accept: str, wanted: str) -> str:
 
 def _named(accept: str) -> Iterator[tuple[str, str]]:
     """Yield each form that an ``Accept`` header names, and its version of meta.k8s.io if any."""
-    for clause in accept.split(","):
+    for clause in sorted(accept.split(","), key=_weight, reverse=True):
         media, *parameters = (part.strip() for part in clause.split(";"))
         media = media.lower()
         values = dict(p.split("=", 1) for p in parameters if "=" in p)
@@ -89,6 +90,15 @@ def _named(accept: str) -> Iterator[tuple[str, str]]:
             yield PARTIAL_PROTOBUF, version
 
 
+def _weight(clause: str) -> float:
+    """Return what a clause says by ``q``, from 0 to 1; 1 where it says nothing that can be read."""
+    found = _QUALITY.search(clause)
+    return min(float(found[1]), 1.0) if found else 1.0
+
+
+_QUALITY: Final = re.compile(r";\s*q=([0-9]{1,9}(?:\.[0-9]{0,9})?)\s*(?:;|$)", re.ASCII)
+
+
 def _version_of_meta(values: Mapping[str, str]) -> str:
     """Return the ``apiVersion`` of meta.k8s.io that a clause names, empty where it names none.
 
@@ -98,23 +108,22 @@ def _version_of_meta(values: Mapping[str, str]) -> str:
     return version if version in (V1, V1BETA1) else ""
 
 
-def form(accept: str, *, tables: bool = True) -> str:
-    """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for what is sent as lines: watches and waits.
+def form(accept: str, *, has_message: bool) -> str:
+    """Return the form of what is sent as lines or frames, watches and waits.
 
-    Where protobuf alone is taken the form is ``PLAIN`` or ``PARTIAL`` as well. Without ``tables``
-    no line is a ``Table``, as in a watch that begins with what there is.
+    One of ``PLAIN``, ``TABLE``, ``PARTIAL``, ``PARTIAL_PROTOBUF`` and, where objects of the kind
+    have a message (``has_message``), ``PROTOBUF``.
 
     Raises:
         NotAcceptable: nothing in it can be given.
     """
     for found in forms(accept):
-        if found in (PLAIN, PARTIAL) or (found == TABLE and tables):
+        if found in _OF_LINES or (found == PROTOBUF and has_message):
             return found
-        if found == PROTOBUF:
-            return PLAIN
-        if found == PARTIAL_PROTOBUF:
-            return PARTIAL
     raise not_acceptable()
+
+
+_OF_LINES: Final = (PLAIN, TABLE, PARTIAL, PARTIAL_PROTOBUF)
 
 
 def discovery_version(accept: str) -> str | None:
@@ -131,16 +140,8 @@ def discovery_version(accept: str) -> str | None:
     return None
 
 
-def wants_protobuf(accept: str) -> bool:
-    """Return whether an ``Accept`` header takes protobuf and no JSON."""
-    if "protobuf" not in accept.lower():
-        return False
-    found = {PLAIN, TABLE, PARTIAL, PROTOBUF, PARTIAL_PROTOBUF}.intersection(forms(accept))
-    return bool(found) and found <= {PROTOBUF, PARTIAL_PROTOBUF}
-
-
 def for_failures(accept: str) -> str:
-    """Return the form of a failure: JSON, unless the client takes YAML or protobuf alone."""
+    """Return the form of a failure: JSON, unless the client names YAML or protobuf first."""
     found = forms(accept)
     first = found[0] if found else PLAIN
     if first == PARTIAL_PROTOBUF:
@@ -181,8 +182,14 @@ class Negotiation(BaseContentNegotiation):
             for renderer in renderers:
                 if renderer.format == PAGE:
                     return renderer, renderer.media_type
-        for wanted in forms(accept):
-            for renderer in renderers:
-                if renderer.format == wanted:
-                    return renderer, renderer.media_type
+        for renderer in fitting(accept, renderers):
+            return renderer, renderer.media_type
         raise not_acceptable()
+
+
+def fitting(accept: str, renderers: Iterable[Any]) -> Iterator[Any]:
+    """Yield the renderers that write what an ``Accept`` header takes, in its order."""
+    for wanted in forms(accept):
+        for renderer in renderers:
+            if renderer.format == wanted:
+                yield renderer

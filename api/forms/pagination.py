@@ -14,6 +14,7 @@ Item = TypeVar("Item")
 
 _OF_A_PAGE = 100
 _MOST_OF_A_PAGE = 500
+_LONGEST = 1 << 31
 """Rows of a page for people: usually, and at most."""
 
 
@@ -49,7 +50,8 @@ class ContinuePagination(BasePagination):
         """
         query = request.query_params
         asked = (wire.signed(query.get("limit"), "limit") or 0) if query else 0
-        limit = asked if asked > 0 else None  # as the storage of kube-apiserver has it
+        # As the storage of kube-apiserver has it; no list is longer than what a number can say.
+        limit = min(asked, _LONGEST) if asked > 0 else None
         if request.accepted_renderer.format == PAGE:
             limit = min(limit or _OF_A_PAGE, _MOST_OF_A_PAGE)
         if self.most:

@@ -98,7 +98,7 @@ class YAMLRenderer(Renderer):
 
 
 class ProtobufRenderer(Renderer):
-    """Kubernetes' protobuf, for clients that take nothing else."""
+    """Kubernetes' protobuf, for clients that name it first."""
 
     media_type = protobuf.MEDIA_TYPE
     format = negotiation.PROTOBUF

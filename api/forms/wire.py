@@ -62,12 +62,14 @@ def revision(text: str | None) -> int | None:
     """
     if not text:
         return None
-    number = natural(text)
-    if number is None:
-        shown = encode(text).decode()
+    number = natural(text, digits=_MOST_DIGITS)
+    if number is None or number > _MAX_UINT64:
+        shown = encode(text[:100]).decode()
+        is_number = text.isascii() and text.isdigit()
         raise BadRequest(
             f"invalid resource version: resourceVersion: Invalid value: {shown}: "
-            f"strconv.ParseUint: parsing {shown}: invalid syntax"
+            f"strconv.ParseUint: parsing {shown}: "
+            f"{'value out of range' if is_number else 'invalid syntax'}"
         )
     return number
 
@@ -80,8 +82,8 @@ def signed(text: str | None, name: str) -> int | None:
     """
     if not text:
         return None
-    number = natural(text.removeprefix("-"))
-    if number is None:
+    number = natural(text.removeprefix("-"), digits=_MOST_DIGITS)
+    if number is None or number > _MAX_INT64:
         raise BadRequest(f'invalid value "{text[:100]}" for {name}: must be an integer')
     return -number if text.startswith("-") else number
 
@@ -96,6 +98,10 @@ def integer(text: str | None, name: str) -> int | None:
     return number
 
 
+_MOST_DIGITS: Final = 1000
+"""Digits that a number may have, most of them in front of it."""
+_MAX_INT64: Final = 2**63 - 1
+_MAX_UINT64: Final = 2**64 - 1
 _MOST_SHOWN: Final = 1000
 """Letters of an object that a patch made which are shown in a refusal."""
 _MOST_TOLD: Final = 100

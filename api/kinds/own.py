@@ -78,7 +78,7 @@ class OwnViewSet(ActionsMixin, StatusView):
             if moment is not None:
                 self.revision = past.revision_at(moment, now=now)
             elif (revision := options.exact_version(query)) is not None:
-                lineage.require(revision)
+                lineage.require_reached(revision)
                 past.require(revision)
                 self.revision = revision
         elif moment is None:

@@ -286,9 +286,9 @@ class StatusView(APIView):
         when the batch was carried out. ``request.user`` may be missing: the sender was not known.
         """
 
-    def _written(self, request: Request, response: Response) -> Response:
+    def _written(self, request: Request, response: Response, renderer: Any = None) -> Response:
         """Return an answer with its body, or the failure that writing the body raised."""
-        renderer = getattr(request, "accepted_renderer", None)
+        renderer = renderer or getattr(request, "accepted_renderer", None)
         if renderer is None or response.exception:
             renderer = self._for_failures(request)
         response.accepted_renderer = renderer
@@ -303,7 +303,17 @@ class StatusView(APIView):
             if response.exception:  # no message for it in protobuf; its sentence is worth more
                 response.accepted_renderer = renderers.PLAIN
                 return cast("Response", response.render())
+            if isinstance(error, errors.NotAcceptable):  # no message for it in protobuf
+                other = self._after(request, renderer)
+                if other is not None:
+                    return self._written(request, response, other)
             return self._written(request, self.handle_exception(error))
+
+    def _after(self, request: Request, renderer: Any) -> Any:
+        """Return the renderer that a client takes next where one can write no such answer."""
+        found = list(negotiation.fitting(request.META.get("HTTP_ACCEPT", ""), self._renderers))
+        place = found.index(renderer) if renderer in found else len(found)
+        return next(iter(found[place + 1 :]), None)
 
     def _for_failures(self, request: Request) -> Any:
         """Return the renderer for a failure, in whatever form the success would have come."""

@@ -43,7 +43,7 @@ from clusterstate.objects.wire import managed_fields, patching
 from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries import past
 from clusterstate.queries.objects import find_object, get_object, not_found
-from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.lists import check_token, list_page
 from clusterstate.telemetry import tracing
 
 MAX_OBJECT_BYTES = 3 << 20
@@ -84,6 +84,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
         super().initial(request, *args, **kwargs)
         if request.method != "GET":
             options.require_present(request.query_params, "a change")
+        elif self.target.name and (
+            least := wire.revision(request.query_params.get("resourceVersion"))
+        ):
+            lineage.require_reached(least, exact=False)
         form = self.form = other_forms.of(target, request.version)
         if form is not None:
             self.target = form.target(target)
@@ -122,7 +126,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         moment = options.moment(query, now=clock.now())
         version = options.list_version(query)
         if version.least:
-            lineage.require(version.least)
+            lineage.require_reached(version.least)
         # A person may take any time over a page.
         now = None if request.accepted_renderer.format == PAGE else clock.now().timestamp()
         at = None
@@ -180,7 +184,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         else:
             revision = options.exact_version(query)
             if revision is not None:
-                lineage.require(revision)
+                lineage.require_reached(revision)
         if revision is None:
             body = find_object(kind, namespace, name)
         else:
@@ -430,6 +434,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Delete every object of a collection that the selectors match."""
         target, wanted = self.target, self._delete_options(request)
         query = request.query_params
+        version = options.list_version(query)
+        if version.least:
+            lineage.require_reached(version.least)
+        check_token(query.get("continue", ""))
+        most = wire.signed(query.get("limit"), "limit") or 0
         until = time.monotonic() + COLLECTION_SECONDS
         delete_collection(
             target.kind,
@@ -440,6 +449,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             now=clock.now(),
             user=self.user,
             enough=lambda: time.monotonic() > until,
+            most=most if most > 0 else None,
         )
         return deletions.answer_of_collection(target.kind, wanted)
 

@@ -116,6 +116,18 @@ class Event:
             self._old = _decode(compose(text, revision, previous_overlay(change)))
         return self._old
 
+    @property
+    def left(self) -> Manifest:
+        """Return the object before the change, with the revision of the change.
+
+        What a watch is told of an object that ceased to match. Rule: ``convertToWatchEvent``,
+        apiserver ``storage/cacher/cache_watcher.go``, v1.36.
+        """
+        old = self.old
+        assert old is not None, "only what matched before can cease to match"
+        version = str(self.change.revision)
+        return {**old, "metadata": {**old["metadata"], "resourceVersion": version}}
+
     def line(self, verb: bytes) -> bytes:
         """Return the event as one line of a watch."""
         line = self._lines.get(verb)

@@ -1,30 +1,39 @@
-"""``GET .../pods/NAME?waitFor=PodScheduled``: answer when the pod has been decided on.
+"""``GET .../pods/NAME?waitFor=CONDITION``: answer when that can be said of the pod.
 
-The answer is the pod, as of a plain GET: as soon as it has a node or is known to fit nowhere (its
-PodScheduled condition is there), and at the latest after ``timeoutSeconds`` (30). Nothing is held
-meanwhile but an open connection: the loop waits for the pod's next change in the log.
+``PodScheduled``: the pod has been decided on. It has a node, or is known to fit nowhere, or not to
+be tried yet (its PodScheduled condition is there). ``Bound``: it has a node, or has ended without.
+
+The answer is the pod, as of a plain GET, at the latest after ``timeoutSeconds`` (30). Nothing is
+held meanwhile but an open connection: the loop waits for the pod's next change in the log. A POST
+of pods may wait as well, for who may read them; it answers what they are then.
 """
 
 import asyncio
+from typing import Final
+
+import msgspec
 
 from api import routes
 from api.access import auth
 from api.access.impersonation import claim_of_headers
-from api.forms import errors, failures, negotiation, options, replies, wire
+from api.forms import errors, failures, negotiation, options, parsers, renderers, replies, wire
 from api.routes import Target
 from api.server import connections
 from api.server.scopes import Receive, Scope, Send, header, parameters
+from api.server.sending import Answer, Headers
 from api.streaming import rights
 from api.streaming.hub import Event, digested, hub
 from api.streaming.watch import Client, OnThread, wait
 from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.change_log.changes import DELETED
-from clusterstate.objects.values.errors import BadRequest, NotFound
+from clusterstate.objects.values.errors import BadRequest, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_object
 
-CONDITION = "PodScheduled"
+DECIDED: Final = "PodScheduled"
+BOUND: Final = "Bound"
 DEFAULT_SECONDS = 30
 MAX_SECONDS = 600
 
@@ -35,45 +44,72 @@ def asked_for(scope: Scope) -> bool:
     return target is not None and bool(target.name) and not target.subresource
 
 
+def asked_at_creation(scope: Scope) -> bool:
+    """Return whether a request with ``waitFor=`` in its query creates objects."""
+    target = routes.of(scope).target
+    return scope["method"] == "POST" and target is not None and not target.name
+
+
+def _wanted(scope: Scope, target: Target) -> tuple[str, float]:
+    """Return what is waited for, and for how many seconds at most.
+
+    Raises:
+        BadRequest: a parameter is wrong.
+    """
+    query = parameters(scope)
+    options.require_present(query, "waiting")
+    condition = query.get("waitFor", "")
+    if target.kind.name != "Pod" or condition not in (DECIDED, BOUND):
+        raise BadRequest(
+            f'invalid value "{condition}" for waitFor: only pods can be waited for, '
+            f"and only for {DECIDED} and {BOUND}"
+        )
+    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
+    asked = DEFAULT_SECONDS if seconds is None else seconds
+    return condition, float(min(asked, MAX_SECONDS))
+
+
+def _reading(target: Target) -> Attributes:
+    kind = target.kind
+    return Attributes(
+        verb="get",
+        group=kind.group,
+        resource=kind.plural,
+        namespace=target.namespace,
+        name=target.name,
+    )
+
+
 @connections.used()
-def _open(scope: Scope) -> tuple[Target, float, Attributes]:
+def _open(scope: Scope) -> tuple[Target, str, float, Attributes]:
     """Authenticate, authorise and check the parameters; runs on a thread. May query."""
     user = auth.authenticate(claim_of_headers(scope["headers"]))
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
-    wants = Attributes(
-        verb="get",
-        group=target.kind.group,
-        resource=target.kind.plural,
-        namespace=target.namespace,
-        name=target.name,
-    )
+    wants = _reading(target)
     auth.require(user, wants)
-    query = parameters(scope)
-    options.require_present(query, "waiting")
-    if target.kind.name != "Pod" or query["waitFor"] != CONDITION:
-        raise BadRequest(
-            f'invalid value "{query["waitFor"]}" for waitFor: only pods can be waited for, '
-            f"and only for {CONDITION}"
-        )
+    condition, seconds = _wanted(scope, target)
     auth.require_own_pod(user, target.namespace, target.name)
-    negotiation.form(header(scope, b"accept"))
-    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
-    asked = DEFAULT_SECONDS if seconds is None else seconds
-    return target, float(min(asked, MAX_SECONDS)), wants
+    negotiation.form(header(scope, b"accept"), has_message=True)
+    return target, condition, seconds, wants
 
 
 @connections.used()
-def _read(target: Target) -> tuple[bytes, int, bool]:
-    """Return the pod, its revision, and whether it was decided on. Queries; runs on a thread."""
+def _read(target: Target, condition: str) -> tuple[bytes, int, bool]:
+    """Return the pod, its revision, and whether the wait is over. Queries; runs on a thread."""
     body = get_object(target.kind, target.namespace, target.name)
     pod: Manifest = replies.decode(body)
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    decided = bool((pod.get("spec") or {}).get("nodeName")) or any(
-        condition.get("type") == CONDITION for condition in conditions
-    )
-    return body, int(pod["metadata"]["resourceVersion"]), decided
+    return body, int(pod["metadata"]["resourceVersion"]), _is_over(pod, condition)
+
+
+def _is_over(pod: Manifest, condition: str) -> bool:
+    status = pod.get("status") or {}
+    if (pod.get("spec") or {}).get("nodeName"):
+        return True
+    if condition == BOUND:
+        return status.get("phase") in ("Succeeded", "Failed")
+    return any(one.get("type") == DECIDED for one in status.get("conditions") or ())
 
 
 @connections.used()
@@ -83,16 +119,18 @@ def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
     return digested(found.items), found.cursor
 
 
-async def _decided(target: Target, seconds: float, client: Client, on_thread: OnThread) -> bytes:
-    """Return the pod when it was decided on, or as it is when the time is over.
+async def _until(
+    target: Target, condition: str, seconds: float, client: Client, on_thread: OnThread
+) -> bytes:
+    """Return the pod when the condition holds, or as it is when the time is over.
 
     Raises:
         NotFound: there is no such pod, or it was deleted meanwhile.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    body, cursor, decided = await on_thread(_read, target)
-    if decided:
+    body, cursor, is_over = await on_thread(_read, target, condition)
+    if is_over:
         return body
     kind = target.kind.name
     subscription = hub.subscribe(kind, key=(target.namespace, target.name))
@@ -118,7 +156,7 @@ async def _decided(target: Target, seconds: float, client: Client, on_thread: On
                         {"name": target.name, "kind": target.kind.plural},
                     )
                 body = event.object
-                if change.node_name or change.scheduled_at or change.unschedulable:
+                if _is_over(event.new, condition):
                     return body
             left = deadline - loop.time()
             if left <= 0:
@@ -134,13 +172,14 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     try:
-        target, seconds, wants = await on_thread(_open, scope)
-        waiting = _decided(target, seconds, client, on_thread)
-        body = await rights.kept(waiting, claim_of_headers(scope["headers"]), wants)
+        target, condition, seconds, wants = await on_thread(_open, scope)
+        waiting = _until(target, condition, seconds, client, on_thread)
+        found = await rights.kept(waiting, claim_of_headers(scope["headers"]), wants)
         if client.gone:
             return
+        media_type, body = _written(scope, replies.Stored(target.kind, found))
         headers = [
-            (b"content-type", b"application/json"),
+            (b"content-type", media_type),
             (b"cache-control", b"no-cache, private"),
             (b"content-length", str(len(body)).encode()),
         ]
@@ -150,3 +189,87 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await failures.reply(scope, send, error)
     finally:
         listener.cancel()
+
+
+_RENDERERS: Final = (renderers.PLAIN, renderers.YAMLRenderer(), renderers.ProtobufRenderer())
+
+
+def _written(scope: Scope, content: replies.Content) -> tuple[bytes, bytes]:
+    """Return the media type and the body of an answer, in the form that the client names first."""
+    accept = header(scope, b"accept")
+    chosen = next(negotiation.fitting(accept, _RENDERERS), renderers.PLAIN)
+    return chosen.media_type.encode(), chosen.write(content)
+
+
+@connections.used()
+def check(scope: Scope, user: User) -> tuple[str, float]:
+    """Return what a POST waits for when it has created pods, and for how many seconds at most.
+
+    Runs on a thread; may query.
+
+    Raises:
+        BadRequest: a parameter is wrong. Forbidden: the user may not read such pods.
+    """
+    target = routes.of(scope).target
+    assert target is not None
+    auth.require(user, _reading(target))
+    return _wanted(scope, target)
+
+
+async def created(
+    scope: Scope,
+    receive: Receive,
+    answer: Answer,
+    wanted: tuple[str, float],
+    on_thread: OnThread,
+) -> Answer:
+    """Return the answer to a POST of pods when all of them are what is waited for.
+
+    Of pods that were not stored, and in forms that show no pods, it is what it was.
+    """
+    target = routes.of(scope).target
+    status, headers, body = answer
+    made = _value_in(headers, body)
+    pods = made.get("items", []) if made.get("kind") != "Pod" else [made]
+    if target is None or status != 201 or not made.get("kind", "").startswith("Pod") or not pods:
+        return answer
+    condition, seconds = wanted
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    client = Client()
+    listener = asyncio.ensure_future(client.listen(receive))
+    found: list[bytes] = []
+    try:
+        for pod in pods:
+            metadata = pod["metadata"]
+            one = msgspec.structs.replace(
+                target, namespace=metadata["namespace"], name=metadata["name"]
+            )
+            left = max(deadline - loop.time(), 0.0)
+            waiting = _until(one, condition, left, client, on_thread)
+            claim = claim_of_headers(scope["headers"])
+            try:
+                found.append(await rights.kept(waiting, claim, _reading(one)))
+            except StatusError:  # it is gone by now, or was never stored; it was made all the same
+                found.append(replies.encode(pod))
+    finally:
+        listener.cancel()
+    content: replies.Content = replies.Stored(target.kind, found[0])
+    if made["kind"] != "Pod":
+        content = replies.StoredList(target.kind, found, made.get("metadata") or {})
+    media_type, new = _written(scope, content)
+    own = (b"content-type", b"content-length")
+    kept = [pair for pair in headers if pair[0].lower() not in own]
+    length = str(len(new)).encode()
+    return status, [*kept, (b"content-type", media_type), (b"content-length", length)], new
+
+
+def _value_in(headers: Headers, body: bytes) -> Manifest:
+    """Return what an answer holds, nothing of one in another form than JSON, YAML and protobuf."""
+    media_type = dict(headers).get(b"content-type", b"").decode()
+    parser = next((one for one in _PARSERS if one.takes(media_type)), None)
+    value = parser.read(body) if parser is not None else None
+    return value if isinstance(value, dict) else {}
+
+
+_PARSERS: Final = (parsers.JSONParser(), parsers.YAMLParser(), parsers.ProtobufParser())

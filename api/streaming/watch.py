@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -43,7 +43,6 @@ from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values import labels
 from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects.lists import list_page
 
 T = TypeVar("T")
@@ -85,6 +84,8 @@ class Request(msgspec.Struct, frozen=True):
     label_text: str
     field_text: str
     cursor: int | None
+    least: int
+    """A revision that the present state must have reached; 0 for any."""
     seconds: float
     bookmarks: bool
     initial_bookmark: bool
@@ -134,20 +135,17 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     other = other_forms.of(target, routes.of(scope).version)
     if other is not None:
         field_text = other.stored_selector(field_text)
-    version = query.get("resourceVersion", "")
-    cursor = natural(version, digits=63)
-    if version and cursor is None:
-        raise BadRequest(
-            f'Invalid value: "{version}": resourceVersion must be a non-negative integer'
-        )
+    cursor = wire.revision(query.get("resourceVersion"))
     options.check_watch(query)
     initial = wire.boolean(query.get("sendInitialEvents"), "sendInitialEvents")
-    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
+    seconds = wire.signed(query.get("timeoutSeconds"), "timeoutSeconds")
+    wire.signed(query.get("limit"), "limit")  # read, though a watch has no pages
     accept = header(scope, b"accept")
-    form = negotiation.form(accept, tables=not initial)
-    in_protobuf = _in_protobuf(accept, target.kind)
-    partial = negotiation.PARTIAL_PROTOBUF if in_protobuf else negotiation.PARTIAL
-    written = partial if form == negotiation.PARTIAL else form
+    served = target.kind.api_version if other is None else other.api_version
+    has_message = protobuf.is_known(served, target.kind.name)
+    written = negotiation.form(accept, has_message=has_message)
+    in_protobuf = written in _IN_PROTOBUF
+    form = _IN_PROTOBUF.get(written, written)
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
         target=target if other is None else other.target(target),
@@ -157,7 +155,8 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         label_text=query.get("labelSelector", ""),
         field_text=field_text,
         cursor=None if initial else cursor or None,
-        seconds=float(seconds) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
+        least=cursor or 0 if initial else 0,
+        seconds=float(max(seconds, 0)) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,
         form=form,
@@ -181,18 +180,15 @@ def _headers(request: Request) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def _in_protobuf(accept: str, kind: Kind) -> bool:
-    """Return whether events go out in protobuf.
+_IN_PROTOBUF: Final = {
+    negotiation.PROTOBUF: negotiation.PLAIN,
+    negotiation.PARTIAL_PROTOBUF: negotiation.PARTIAL,
+}
+"""Forms that go out in protobuf, and what they hold."""
 
-    Raises:
-        NotAcceptable: the client takes nothing else, and the kind has no protobuf message.
-    """
-    if not negotiation.wants_protobuf(accept):
-        return False
-    partial = negotiation.form(accept) == negotiation.PARTIAL
-    if partial or protobuf.is_known(kind.api_version, kind.name):
-        return True
-    raise negotiation.not_acceptable()
+
+_LEFT: Final = b"LEFT"
+"""The object ceased to match: the watch is told that it was deleted, as it was until then."""
 
 
 class Filter:
@@ -210,7 +206,7 @@ class Filter:
         self._plain = request.selector.everything and not self._fields
 
     def verb(self, event: Event) -> bytes | None:
-        """Return ADDED, MODIFIED or DELETED, None when the event does not concern the watch."""
+        """Return ADDED, MODIFIED, DELETED or ``_LEFT``; None when it does not concern the watch."""
         change = event.change
         if self._namespace and change.namespace != self._namespace:
             return None
@@ -239,7 +235,7 @@ class Filter:
         before = old is not None and self._matches(old)
         if now:
             return b"MODIFIED" if before else b"ADDED"
-        return b"DELETED" if before else None
+        return _LEFT if before else None
 
     def _matches(self, item: Manifest) -> bool:
         if not self._selector.everything and not self._selector.matches(
@@ -269,22 +265,25 @@ class Writer:
             self._sent(len(lines))
         return _joined(lines)
 
-    def _event(self, event: Event, verb: bytes) -> bytes:
+    def _event(self, event: Event, what: bytes) -> bytes:
         form, in_protobuf = self._request.form, self._request.protobuf
+        verb, item = (b"DELETED", _left) if what == _LEFT else (what, _new)
         if form == negotiation.PARTIAL:
-            partial = ("partial", self._request.version, verb, in_protobuf)
-            return event.cached(partial, lambda: self._partial(event.new, verb))
+            partial = ("partial", self._request.version, what, in_protobuf)
+            return event.cached(partial, lambda: self._partial(item(event), verb))
         other = self._request.other
         if other is not None and form == negotiation.PLAIN:
-            key_of_form = (other.api_version, verb, in_protobuf)
-            return event.cached(key_of_form, lambda: self._line(other.shown(event.new), verb))
+            key_of_form = (other.api_version, what, in_protobuf)
+            return event.cached(key_of_form, lambda: self._line(other.shown(item(event)), verb))
         if in_protobuf:
-            return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
+            return event.cached(("protobuf", what), lambda: protobuf.event(verb, item(event)))
         if form == negotiation.PLAIN:
+            if what == _LEFT:
+                return event.cached(what, lambda: self._line(event.left, verb))
             return event.line(verb)
         headed, self._headed = self._headed, False
-        key = (verb, self._request.include, headed, self._request.version)
-        return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
+        key = (what, self._request.include, headed, self._request.version)
+        return event.cached(key, lambda: self._table(item(event), verb, headed=headed))
 
     def _partial(self, item: Manifest, verb: bytes) -> bytes:
         head = {"kind": "PartialObjectMetadata", "apiVersion": self._request.version}
@@ -353,6 +352,14 @@ class Writer:
         return self._line(item, b"BOOKMARK")
 
 
+def _new(event: Event) -> Manifest:
+    return event.new
+
+
+def _left(event: Event) -> Manifest:
+    return event.left
+
+
 def _joined(lines: Iterable[bytes]) -> list[bytes]:
     """Return lines joined to pieces of some size, so that a connection buffers little at a time."""
     pieces: list[bytes] = []
@@ -401,7 +408,12 @@ def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
     """Return the lines of everything there is, in pieces, and the revision it stands at.
 
     Queries; runs on a thread.
+
+    Raises:
+        Timeout: the client knows a revision that lies beyond the present.
     """
+    if request.least:
+        lineage.require_reached(request.least)
     page = list_page(
         request.kind,
         request.target.namespace,

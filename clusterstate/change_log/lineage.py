@@ -35,7 +35,7 @@ import psycopg
 from django.db import OperationalError, connection, transaction
 
 from clusterstate.database import locks, sql
-from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.errors import Expired, Timeout
 from clusterstate.processes import memory
 
 BLOCK = 1 << 20
@@ -198,14 +198,49 @@ def require(revision: int) -> None:
     Raises:
         Expired: it lies beyond the present, or belongs to another history.
     """
+    last, first = _bounds()
+    if last is not None and revision > last:
+        raise expired_beyond(revision, last)
+    _require_of_this(revision, first)
+
+
+def require_reached(revision: int, *, exact: bool = True) -> None:
+    """Check that a read can be answered with a state that is not older. Queries once.
+
+    Rule: ``NewTooLargeResourceVersionError``, apiserver ``storage/errors.go``, v1.36: clients that
+    are told so read again without a revision.
+
+    Raises:
+        Timeout: ``revision`` lies beyond the present.
+        Expired: it belongs to another history, and the answer must stand at it (``exact``).
+    """
+    last, first = _bounds()
+    if last is not None and revision > last:
+        raise Timeout(
+            f"Timeout: Too large resource version: {revision}, current: {last}",
+            {
+                "causes": [
+                    {
+                        "reason": "ResourceVersionTooLarge",
+                        "message": "Too large resource version",
+                    }
+                ],
+                "retryAfterSeconds": 1,
+            },
+        )
+    if exact:
+        _require_of_this(revision, first)
+
+
+def _bounds() -> tuple[int | None, int]:
+    """Return the last revision and the first of this history; ``None`` where there is none yet."""
     row = sql.fetch_one(
         "SELECT pg_sequence_last_value('change_revision'), first_revision FROM history WHERE id = 1"
     )
-    if row is None:
-        return
-    last, first = row
-    if revision > last:
-        raise expired_beyond(revision, last)
+    return (None, 0) if row is None else (row[0], row[1])
+
+
+def _require_of_this(revision: int, first: int) -> None:
     if revision < first:
         raise Expired(f"too old resource version: {revision} ({first})")
 

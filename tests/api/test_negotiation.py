@@ -13,54 +13,46 @@ TABLE = (
 )
 
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+METADATA = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
 @pytest.mark.parametrize(
-    "accept",
+    ("accept", "form", "without_message"),
     [
-        "", "*/*", "application/json", "application/json, */*",
-        "application/vnd.kubernetes.protobuf,application/json",
-        "application/vnd.kubernetes.protobuf, */*",
-        "application/json;stream=watch,application/json",
-        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+        ("", "json", "json"), ("*/*", "json", "json"), ("application/json", "json", "json"),
+        ("application/json, */*", "json", "json"),
+        ("application/json;stream=watch,application/json", "json", "json"),
+        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+         "json", "json"),
+        (PROTOBUF, "protobuf", None), (f"{PROTOBUF};stream=watch", "protobuf", None),
+        (f"image/png, {PROTOBUF}", "protobuf", None),
+        # What client-go sends.
+        (f"{PROTOBUF},application/json", "protobuf", "json"),
+        (f"{PROTOBUF};stream=watch, */*", "protobuf", "json"),
+        (f"application/json,{PROTOBUF}", "json", "json"),
+        (f"application/json;q=0.5,{PROTOBUF};q=0.9", "protobuf", "json"),
+        (f"{PROTOBUF};q=0.1, application/json", "json", "json"),
+        (f"{PROTOBUF};q=wrong, application/json", "protobuf", "json"),
+        (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json", "json", "json"),
+        (f"{PROTOBUF};{METADATA},application/json;{METADATA}", "partial-protobuf",
+         "partial-protobuf"),
+        (TABLE, "table", "table"), (f"{PROTOBUF},{TABLE}", "protobuf", "table"),
     ],
 )  # fmt: skip
-def test_plain_json_satisfies(accept):
-    assert negotiation.form(accept) == negotiation.PLAIN
-
-
-@pytest.mark.parametrize(
-    ("accept", "wants"),
-    [
-        ("application/vnd.kubernetes.protobuf", True),
-        ("application/vnd.kubernetes.protobuf;stream=watch", True),
-        ("image/png, application/vnd.kubernetes.protobuf", True),
-        ("application/vnd.kubernetes.protobuf,application/json", False),
-        ("application/vnd.kubernetes.protobuf;stream=watch, */*", False),
-        ("application/json,application/vnd.kubernetes.protobuf", False),
-        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", False),
-        ("", False),
-    ],
-)
-def test_protobuf_is_given_to_those_who_take_no_json(accept, wants):
-    assert negotiation.form(accept) == negotiation.PLAIN
-    assert negotiation.wants_protobuf(accept) is wants
-
-
-def test_a_watch_that_begins_with_what_there_is_has_no_table():
-    assert negotiation.form(TABLE, tables=False) == negotiation.PLAIN
-    alone = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    assert negotiation.form(alone) == negotiation.TABLE
-    with pytest.raises(NotAcceptable):
-        negotiation.form(alone, tables=False)
-
-
-def test_a_table_is_given_to_those_who_prefer_it():
-    assert negotiation.form(TABLE) == negotiation.TABLE
+def test_a_client_gets_what_it_names_first_of_what_there_is(accept, form, without_message):
+    assert negotiation.form(accept, has_message=True) == form
+    if without_message is not None:
+        assert negotiation.form(accept, has_message=False) == without_message
+    else:
+        with pytest.raises(NotAcceptable):
+            negotiation.form(accept, has_message=False)
 
 
 @pytest.mark.parametrize("accept", ["image/png", "text/html"])
 def test_what_cannot_be_given_is_refused(accept):
     with pytest.raises(NotAcceptable, match="application/json"):
-        negotiation.form(accept)
+        negotiation.form(accept, has_message=True)
 
 
 @pytest.mark.parametrize(

@@ -167,15 +167,27 @@ def test_a_pod_is_created_read_listed_and_deleted_in_protobuf(server: Any, root:
     assert ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0")[0] == 200
 
 
-def test_who_takes_json_gets_json_whatever_is_named_first(server: Any, root: str) -> None:
+def test_what_is_named_first_is_given(server: Any, root: str) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    for accept, kind in (
-        (FIRST_PROTOBUF, "PodList"), (f"{MEDIA_TYPE}, */*", "PodList"),
-        (f"{table},{MEDIA_TYPE}", "Table"), (f"{MEDIA_TYPE},{table}", "Table"),
-    ):  # fmt: skip
+    for accept in (FIRST_PROTOBUF, f"{MEDIA_TYPE}, */*", f"{MEDIA_TYPE},{table}"):
+        _, headers, answer = server.ask("GET", PODS, root, accept=accept)
+        assert headers["content-type"] == MEDIA_TYPE
+        assert decode(answer)["kind"] == "PodList"
+        code, headers, answer = server.ask("GET", f"{PODS}/none", root, accept=accept)
+        assert (code, headers["content-type"]) == (404, MEDIA_TYPE)
+        assert decode(answer)["kind"] == "Status"
+    for accept, kind in ((f"{table},{MEDIA_TYPE}", "Table"), (f"*/*,{MEDIA_TYPE}", "PodList")):
         _, headers, answer = server.ask("GET", PODS, root, accept=accept)
         assert headers["content-type"] == "application/json"
         assert json.loads(answer)["kind"] == kind
+
+
+def test_a_watch_comes_in_what_is_named_first(server: Any, root: str) -> None:
+    assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
+    with server.connect() as connection:
+        connection.sendall(request("GET", f"{PODS}?watch=true", root, accept=FIRST_PROTOBUF))
+        ((verb, item),) = frames(connection, 1)
+    assert (verb, item["metadata"]["name"]) == ("ADDED", "a")
 
 
 def test_what_has_no_protobuf_is_json_or_not_acceptable(server: Any, root: str) -> None:

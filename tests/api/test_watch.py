@@ -169,9 +169,45 @@ def test_a_selector_that_begins_to_match_adds_and_one_that_ceases_deletes(cluste
     stream = cluster.watch(f"labelSelector=on%3Dyes&resourceVersion={cluster.revision()}")
     for labels in ({"on": "yes"}, {"on": "yes", "x": "1"}, {"on": "no"}, {"on": "yes"}):
         cluster.label("a", **labels)
-    kinds = [stream.next()[0] for _ in range(4)]
-    assert kinds == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
+    events = [stream.next() for _ in range(4)]
+    assert [kind for kind, _ in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
+    # What it was while it matched, as of the revision at which it ceased to.
+    versions = [int(item["metadata"]["resourceVersion"]) for _, item in events]
+    labels = [item["metadata"]["labels"] for _, item in events]
+    assert (labels[2], versions == sorted(set(versions))) == ({"on": "yes", "x": "1"}, True)
     stream.close()
+
+
+def test_what_ceases_to_match_is_told_as_it_was_in_every_form(cluster):
+    cluster.pod("a")
+    cluster.label("a", on="yes")
+    since = cluster.revision()
+    cluster.label("a", on="no")
+    query = f"labelSelector=on%3Dyes&resourceVersion={since}&timeoutSeconds=1"
+    version = cluster.revision()
+    for form in ("", "as=PartialObjectMetadata;", "as=Table;"):
+        accept = f"application/json;{form}g=meta.k8s.io;v=v1" if form else "application/json"
+        [(kind, item)] = cluster.watch(query, accept=accept).events()
+        if "rows" in item:
+            item = item["rows"][0]["object"]
+        metadata = item["metadata"]
+        assert (kind, metadata["labels"]) == ("DELETED", {"on": "yes"})
+        assert int(since) < int(metadata["resourceVersion"]) <= int(version)
+
+
+def test_initial_events_come_as_tables_to_those_who_ask(cluster):
+    cluster.pod("a")
+    table = "application/json;as=Table;g=meta.k8s.io;v=v1"
+    events = cluster.watch(
+        "timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan",
+        accept=table,
+    ).events()
+    assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK"]
+    assert [item["kind"] for _, item in events] == ["Table", "Table"]
+    added, bookmark = (item["rows"][0]["object"]["metadata"] for _, item in events)
+    assert added["name"] == "a"
+    assert bookmark["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 def test_fields_that_change_by_binding_are_selected_by_too(cluster):
@@ -253,7 +289,7 @@ def test_a_version_that_is_no_longer_kept_is_one_error_event(cluster):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("beyond", [10**6, 2**62, 10**30])
+@pytest.mark.parametrize("beyond", [10**6, 2**62, 2**63])
 def test_a_version_beyond_the_present_is_one_error_event(cluster, beyond):
     cluster.watch("timeoutSeconds=1").events()  # somebody else's events are at hand
     version = int(cluster.revision()) + beyond
@@ -264,10 +300,19 @@ def test_a_version_beyond_the_present_is_one_error_event(cluster, beyond):
     assert status["message"].startswith(f"too large resource version: {version}, current: ")
 
 
-def test_a_list_beyond_the_present_is_expired(cluster):
+def test_initial_events_that_cannot_be_so_new_are_one_error_event(cluster):
     version = int(cluster.revision()) + 10**6
-    status, body = cluster.service.request("GET", f"{cluster.pods}?resourceVersion={version}")
-    assert (status, body["reason"]) == (410, "Expired")
+    stream = cluster.watch(
+        f"timeoutSeconds=5&resourceVersion={version}&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan"
+    )
+    [(kind, status)] = stream.events()
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
+    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+def test_a_list_that_goes_on_beyond_the_present_is_expired(cluster):
+    version = int(cluster.revision()) + 10**6
     known = f"{cluster.pods}?resourceVersion={cluster.revision()}"
     assert cluster.service.request("GET", known)[0] == 200
     page = {"rv": version, "start": ["default", "a"]}
@@ -330,7 +375,8 @@ def test_events_are_of_the_version_of_their_form_that_is_asked_for(cluster, vers
 @pytest.mark.parametrize(
     ("query", "code"),
     [("labelSelector=a+in+(b", 400), ("fieldSelector=spec.flurb%3D1", 400),
-     ("resourceVersion=x", 400), ("timeoutSeconds=-1", 400)],
+     ("resourceVersion=x", 400), ("timeoutSeconds=x", 400), ("limit=x", 400),
+     ("resourceVersion=-1", 400)],
 )  # fmt: skip
 def test_a_wrong_watch_is_an_http_error(cluster, query, code):
     stream = cluster.watch(query)

@@ -34,12 +34,14 @@ def delete_collection(
     now: datetime,
     user: User = NOBODY,
     enough: Callable[[], bool] | None = None,
+    most: int | None = None,
 ) -> int:
     """Delete what the selectors match; return how many objects were deleted or begin to go.
 
     What becomes of each is what deleting it alone would do. Objects that were created meanwhile
     stay, and those that vanish meanwhile are passed over. ``enough`` is asked between transactions;
-    when it returns true the rest stays. Of a dry run each transaction is rolled back.
+    when it returns true the rest stays. Of a dry run each transaction is rolled back. ``most``: how
+    many objects of those that match, the first of their list.
 
     Raises:
         StatusError: an object may not be deleted; some others are gone.
@@ -49,7 +51,7 @@ def delete_collection(
     chosen = DeleteOptions.of(options)
     keys = matching_keys(
         kind, namespace, label_selector=label_selector, field_selector=field_selector
-    )
+    )[:most]
     done = 0
     for first in range(0, len(keys), CHUNK):
         if enough is not None and enough():

@@ -553,6 +553,16 @@ def _write_token(after: _After) -> str:
     return base64.urlsafe_b64encode(text).decode()
 
 
+def check_token(token: str) -> None:
+    """Check the token by which a list goes on; empty where it does not.
+
+    Raises:
+        BadRequest: it was not given out here.
+    """
+    if token:
+        _read_token(token)
+
+
 def _read_token(token: str) -> _After:
     try:
         value = msgspec.json.decode(base64.urlsafe_b64decode(token.encode()), type=_Token)
