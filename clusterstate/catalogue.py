@@ -33,6 +33,7 @@ from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import memory
 from clusterstate.queries.objects import find_object
+from clusterstate.queries.scheduler import decisions
 
 EPOCH = (
     f"CASE WHEN pg_advisory_xact_lock_shared({locks.ADMISSION}) IS NOT NULL"
@@ -198,7 +199,7 @@ def is_current(context: Catalogue) -> bool:
 
 
 def reload() -> Catalogue:
-    """Read the catalogue and remember it. Queries once for each kind in it, and twice more.
+    """Read the catalogue and remember it. Queries once for each kind in it, and thrice more.
 
     What is read may be newer than the epoch read before it, never older: too new costs one reload
     more, too old would let a stale rule through.
@@ -217,7 +218,10 @@ def reload() -> Catalogue:
     default = sql.fetch_one(
         "SELECT name FROM priority_class WHERE global_default ORDER BY value, name LIMIT 1"
     )
-    found = Catalogue(row[0], objects, default[0] if default else None, admission_settings())
+    switches = msgspec.structs.replace(
+        admission_settings(), compatibility=decisions.compatibility()
+    )
+    found = Catalogue(row[0], objects, default[0] if default else None, switches)
     if not _written_here():
         remember(found)
     return found

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.errors import FieldError
 from clusterstate.objects.values.meta import ObjectMeta
 from clusterstate.objects.values.node import Node
@@ -64,7 +65,15 @@ from scheduling.plugins.taint_toleration import TaintToleration
 from scheduling.plugins.volume_binding import VolumeBinding
 from scheduling.plugins.volume_restrictions import VolumeRestrictions
 from scheduling.plugins.volume_zone import VolumeZone
-from tests.conformance.cluster_cases import Case, Outcome, read, read_pod, status, with_gates
+from tests.conformance.cluster_cases import (
+    Case,
+    Outcome,
+    read,
+    read_pod,
+    status,
+    version_of,
+    with_gates,
+)
 
 VOLUME_MEMBERS = {
     "persistentVolumeClaims": "PersistentVolumeClaim",
@@ -195,6 +204,7 @@ def make_plugin(case: Case) -> Any:
                 empty_node_selector_term="none",
                 match_label_keys=gates.get("MatchLabelKeysInPodTopologySpread", True),
                 node_inclusion_policy=gates.get("NodeInclusionPolicyInPodTopologySpread", True),
+                compatibility=version_of(case),
                 **comparison,
             )
         case "NodeName":
@@ -206,7 +216,7 @@ def make_plugin(case: Case) -> Any:
         case "VolumeRestrictions":
             return VolumeRestrictions()
         case "ImageLocality":
-            return ImageLocality()
+            return ImageLocality(version_of(case))
         case "NodeResourcesFit":
             return NodeResourcesFit(args, sidecar_containers=gates.get("SidecarContainers", True))
     with_arguments_alone = {
@@ -280,26 +290,27 @@ KUBERNETES = {
 
 
 @cache
-def kubernetes_profile() -> Profile:
-    profile = load(KUBERNETES).profile("default-scheduler")
+def kubernetes_profile(version: Compatibility = NEWEST) -> Profile:
+    profile = load({**KUBERNETES, "compatibility": version.text}).profile("default-scheduler")
     assert profile is not None
     return profile
 
 
 @cache
-def kubernetes_framework() -> Framework:
-    return build_framework(kubernetes_profile())
+def kubernetes_framework(version: Compatibility = NEWEST) -> Framework:
+    return build_framework(kubernetes_profile(version))
 
 
 @cache
 def whole_framework() -> Framework:
-    """Return Kubernetes' whole default profile, the plugins that are off by default included."""
+    """Return the whole default profile of 1.36, the plugins that are off by default included."""
     names = [{"name": name, "weight": _WEIGHTS.get(name, 1)} for name in BUILT_IN]
     own = {
         **KUBERNETES["profiles"][0],
         "plugins": {"multiPoint": {"disabled": [{"name": "*"}], "enabled": names}},
     }
-    profile = load({**KUBERNETES, "profiles": [own]}).profile("default-scheduler")
+    document = {**KUBERNETES, "compatibility": "1.36", "profiles": [own]}
+    profile = load(document).profile("default-scheduler")
     assert profile is not None
     return build_framework(profile)
 
@@ -324,9 +335,9 @@ def framework_with(plugin: Any, place: int | None = None, *, weight: int = 1) ->
     return Framework(profile, {**known, plugin.name: plugin})
 
 
-def narrowed(filters: Iterable[str]) -> Framework:
+def narrowed(filters: Iterable[str], version: Compatibility = NEWEST) -> Framework:
     """Return a framework that filters with these plugins alone."""
-    profile = kubernetes_profile()
+    profile = kubernetes_profile(version)
     names = set(filters)
     points = {
         point: tuple(use for use in uses if use.name in names)
@@ -383,6 +394,7 @@ def decision_outcome(decision: Decision) -> Outcome:
 
 def run_schedule_case(case: Case, framework: Framework | None = None) -> Outcome:
     """Return what the engine decides about a case of the area schedule."""
+    framework = framework or kubernetes_framework(version_of(case))
     outcome = decision_outcome(decide(case, read_pod(case), framework=framework))
     # A PreFilter that rejects the pod everywhere speaks instead of the counts.
     reasons = {tuple(entry.get("reasons", ())) for entry in outcome["rejected"].values()}
@@ -401,7 +413,10 @@ class _Preemption:
         self.pod = read_pod(case)
         self.snapshot = build_snapshot(case)
         names = case.get("filterPlugins")
-        self.framework = kubernetes_framework() if names is None else narrowed(names)
+        version = version_of(case)
+        self.framework = (
+            kubernetes_framework(version) if names is None else narrowed(names, version)
+        )
         self.plugin = next(
             p for p in self.framework.post_filter_plugins if isinstance(p, DefaultPreemption)
         )
@@ -510,6 +525,7 @@ def _select_victims(case: Case) -> Outcome:
         row,
         run.snapshot.disruption_budgets(),
         run.framework,
+        version_of(case),
     )
     return {
         "victims": [victim.key for victim in victims],
@@ -585,7 +601,9 @@ def _select_candidate(case: Case) -> Outcome:
 
 def _pdb(case: Case) -> Outcome:
     budgets = build_snapshot({"pdbs": case["pdbs"]}).disruption_budgets()
-    violating, others = split_by_budget(_records(read(Pod, case["pods"])), budgets)
+    violating, others = split_by_budget(
+        _records(read(Pod, case["pods"])), budgets, version_of(case)
+    )
     return {
         "violating": [record.key for record in violating],
         "nonViolating": [record.key for record in others],

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from clusterstate.objects.values.compatibility import Compatibility
 from tests.forms import many
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES") or many(10, 100))
@@ -415,6 +416,7 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 5, most_pods: int = 6) -> Man
     world["services"] = draw(st.lists(services, max_size=1))
     world["replicaSets"] = draw(st.lists(replica_sets, max_size=1))
     world["pdbs"] = draw(st.lists(budgets, max_size=1))
+    world["compatibility"] = draw(st.sampled_from(Compatibility)).text
     return world
 
 

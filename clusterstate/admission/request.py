@@ -8,6 +8,7 @@ import msgspec
 
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.actor import Actor
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.errors import BadRequest, Forbidden
 from clusterstate.objects.values.meta import Manifest
 
@@ -48,6 +49,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     is off, and costs a query for each new pod where it is on.
     ``dedicated_nodes`` is on, yet acts only on pods of namespaces that say so, as does
     ``limit_pod_hard_anti_affinity_topology``, which is off but for namespaces that ask for it.
+    ``compatibility`` stands in the scheduler's configuration (`decisions.compatibility`).
     ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
     PodTolerationRestriction; ``None`` means that none is configured.
     """
@@ -69,6 +71,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     resource_quota: bool = True
     default_toleration_seconds: bool = True
     taint_toleration_comparison_operators: bool = False
+    compatibility: Compatibility = NEWEST
     cluster_default_tolerations: tuple[Manifest, ...] | None = None
     cluster_toleration_whitelist: tuple[Manifest, ...] | None = None
 

@@ -63,12 +63,16 @@ class Live:
             now = time.time()
             mirror, self._mirror = self._mirror, None
             # Kept again only at the end: what fails halfway is loaded again.
-            names = {profile.scheduler_name for profile in profiles.in_force()[1].profiles}
+            configuration = profiles.in_force()[1]
+            names = {profile.scheduler_name for profile in configuration.profiles}
+            if mirror is not None:
+                mirror.compatibility = configuration.compatibility
             replaces = mirror is not None and (mirror.has_outgrown or names != self._profiles)
             if mirror is None or replaces:
                 mirror = None
                 self._kept = 0, {}
                 mirror = Mirror({name: {} for name in names}, Backoff())
+                mirror.compatibility = configuration.compatibility
                 mirror.load(now)
                 self._profiles = names
                 self._version += 1

@@ -50,7 +50,9 @@ class Present:
         rows = load_classes([class_id])
         if not rows:
             raise NotFound(f"the scheduling class {class_id} is no longer kept")
-        return self.snapshot.intern(from_stored_class(class_id, rows[0].spec))
+        return self.snapshot.intern(
+            from_stored_class(class_id, rows[0].spec, self.snapshot.compatibility)
+        )
 
     def framework(self, scheduler_name: str) -> Framework | None:
         """Return a profile in force, ready to run; ``None`` if no profile has the name."""

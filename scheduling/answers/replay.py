@@ -214,6 +214,7 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     """Return the snapshot that the decision was made on, and the classes by id."""
     revision = record.snapshot_revision
     snapshot = Snapshot()
+    snapshot.compatibility = profiles.at(record.profile_revision).compatibility
     placements = decisions.placements_at(revision)
     snapshot.revision = revision
     for item in list_at("Node", revision):
@@ -233,7 +234,9 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     infos: dict[int, PodInfo] = {}
     for row in load_classes(class_ids):
         with suppress(TooManyResources):
-            infos[row.id] = snapshot.intern(from_stored_class(row.id, row.spec))
+            infos[row.id] = snapshot.intern(
+                from_stored_class(row.id, row.spec, snapshot.compatibility)
+            )
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
     placed = decisions.placed_before(record)

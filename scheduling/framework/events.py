@@ -48,6 +48,9 @@ class Resource(StrEnum):
     CSI_STORAGE_CAPACITY = "CSIStorageCapacity"
     VOLUME_ATTACHMENT = "VolumeAttachment"
     DEVICE_CLASS = "DeviceClass"
+    WORKLOAD = "Workload"
+    """A Service or a controller that selects pods came, went, or selects others: constraints by
+    default count the pods that these select. kube-scheduler has no such event."""
     ANY = "*"
     """Something else that any plugin may care about."""
 
@@ -72,6 +75,8 @@ class Action(Flag):
     UPDATE_NAMESPACE_LABEL = auto()
     UPDATE = auto()
     """Of an object of another kind; hints compare it with what it was."""
+    UPDATE_POD_TERMINATING = auto()
+    """A pod on a node began to end: it holds its room, and is not counted any more by spread."""
 
 
 NOTHING = Action(0)

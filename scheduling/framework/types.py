@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.rules.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.pod import Pod, Toleration, Volume
 from scheduling.framework.status import Code, Status
@@ -205,6 +206,18 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     selector: Selector
     disruptions_allowed: int = 0
     disrupted: frozenset[str] = frozenset()
+
+    def guards(self, info: PodInfo, compatibility: Compatibility) -> bool:
+        """Return whether preemption counts pods of a class against the budget.
+
+        An empty selector guards every pod of the namespace (v1.38, kubernetes#141785). Until 1.37
+        preemption passes over such a budget, and over pods without labels.
+        """
+        if self.namespace != info.namespace:
+            return False
+        if compatibility < Compatibility.V1_38 and (self.selector.everything or not info.labels):
+            return False
+        return self.selector.matches(info.labels)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
     Raises:
         ConfigurationError: the profile names a plugin that does not exist or cannot be made.
     """
-    args = profile.args
+    args, version = profile.args, profile.compatibility
     affinity = args.get("NodeAffinity", NodeAffinityArgs())
     assert isinstance(affinity, NodeAffinityArgs)
 
@@ -110,12 +110,13 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
         "PodTopologySpread": lambda: PodTopologySpread(
             of("PodTopologySpread", PodTopologySpreadArgs, PodTopologySpreadArgs()),
             empty_node_selector_term=affinity.empty_node_selector_term,
+            compatibility=version,
         ),
         "InterPodAffinity": lambda: InterPodAffinity(
             of("InterPodAffinity", InterPodAffinityArgs, InterPodAffinityArgs())
         ),
         "DefaultPreemption": lambda: DefaultPreemption(
-            of("DefaultPreemption", DefaultPreemptionArgs, DefaultPreemptionArgs())
+            of("DefaultPreemption", DefaultPreemptionArgs, DefaultPreemptionArgs()), version
         ),
         "NodeResourcesBalancedAllocation": lambda: NodeResourcesBalancedAllocation(
             of(
@@ -125,7 +126,7 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
             )
         ),
         "DynamicResources": DynamicResources,
-        "ImageLocality": ImageLocality,
+        "ImageLocality": lambda: ImageLocality(version),
         "DefaultBinder": DefaultBinder,
     }
     plugins: dict[str, Plugin] = {}

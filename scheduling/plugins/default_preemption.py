@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from scheduling.framework.configuration.plugin_args import DefaultPreemptionArgs
 from scheduling.framework.interface import CycleState, Handle
 from scheduling.framework.node_table import NodeTable, Rows
@@ -47,7 +48,12 @@ class DefaultPreemption:
 
     name = NAME
 
-    def __init__(self, args: DefaultPreemptionArgs = DefaultPreemptionArgs()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        args: DefaultPreemptionArgs = DefaultPreemptionArgs(),  # noqa: B008
+        compatibility: Compatibility = NEWEST,
+    ) -> None:
+        self._compatibility = compatibility
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
 
@@ -148,7 +154,9 @@ class DefaultPreemption:
         statuses: dict[str, Status] = {}
         for row in np.roll(rows, -begin).tolist():
             name = snapshot.node_name(row)
-            victims, violations, status = select_victims(state, pod, snapshot, row, budgets, handle)
+            victims, violations, status = select_victims(
+                state, pod, snapshot, row, budgets, handle, self._compatibility
+            )
             if not status.ok:
                 statuses[name] = status
                 continue
@@ -230,6 +238,7 @@ def select_victims(
     row: int,
     budgets: Sequence[DisruptionBudget],
     handle: Handle,
+    compatibility: Compatibility = NEWEST,
 ) -> tuple[list[PodRecord], int, Status]:
     """Return the pods that must leave the node, most important first, and violations of budgets.
 
@@ -262,7 +271,7 @@ def select_victims(
             return [], 0, status
         # Ties want an order that does not depend on who looks.
         ordered = sorted(potential, key=lambda other: other.order)
-        violating, fine = split_by_budget(by_importance(ordered), budgets)
+        violating, fine = split_by_budget(by_importance(ordered), budgets, compatibility)
         victims: list[PodRecord] = []
         violations = 0
         for group, violates in ((violating, 1), (fine, 0)):
@@ -305,7 +314,9 @@ def by_importance(pods: Sequence[PodRecord]) -> list[PodRecord]:
 
 
 def split_by_budget(
-    pods: Iterable[PodRecord], budgets: Sequence[DisruptionBudget]
+    pods: Iterable[PodRecord],
+    budgets: Sequence[DisruptionBudget],
+    compatibility: Compatibility = NEWEST,
 ) -> tuple[list[PodRecord], list[PodRecord]]:
     """Return the pods whose eviction would violate a budget, and the others, both in order.
 
@@ -316,15 +327,11 @@ def split_by_budget(
     fine: list[PodRecord] = []
     for other in pods:
         violates = False
-        labels = other.info.labels
-        if labels:
-            for number, budget in enumerate(budgets):
-                if budget.namespace != other.info.namespace or budget.selector.everything:
-                    continue
-                if not budget.selector.matches(labels) or other.name in budget.disrupted:
-                    continue
-                left[number] -= 1
-                violates = violates or left[number] < 0
+        for number, budget in enumerate(budgets):
+            if other.name in budget.disrupted or not budget.guards(other.info, compatibility):
+                continue
+            left[number] -= 1
+            violates = violates or left[number] < 0
         (violating if violates else fine).append(other)
     return violating, fine
 

@@ -42,6 +42,7 @@ from scheduling.framework import volume_hints
 from scheduling.framework.configuration import Profile
 from scheduling.framework.configuration.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from scheduling.framework.events import (
+    ANYTHING,
     EVERY_EVENT,
     Action,
     ClusterEvent,
@@ -267,6 +268,11 @@ class _SpreadHints:
             if constraint.when_unsatisfiable == _HARD
         )
 
+    @property
+    def has_hard_defaults(self) -> bool:
+        """Whether pods that state no constraints may be rejected."""
+        return bool(self._default_keys)
+
     def nodes(self, pod: Pod, event: ClusterEvent) -> bool:
         """The node joins, leaves or changes domain, or is counted from now on, or no longer.
 
@@ -301,7 +307,10 @@ class _SpreadHints:
 
     @staticmethod
     def pods(pod: Pod, event: ClusterEvent) -> bool:
-        """A pod came or went that one of the constraints counts, or begins or ceases to be one."""
+        """A pod came or went that one of the constraints counts, or begins or ceases to be one.
+
+        One that terminates is not counted any more, though it holds its room.
+        """
         other = event.new or event.old
         if not isinstance(other, Pod) or other.metadata.namespace != pod.metadata.namespace:
             return False
@@ -309,12 +318,18 @@ class _SpreadHints:
             # The profile's default constraints select by what owns the pod.
             return True
         sides = [side.metadata.labels for side in (event.old, event.new) if isinstance(side, Pod)]
+        ends = Action.UPDATE_POD_TERMINATING in event.action
         for constraint in _hard_constraints(pod):
             selector = _counted_by(constraint, pod)
             counted = [selector.matches(labels) for labels in sides]
-            if counted == [True] or len(set(counted)) == 2:
+            if counted == [True] or len(set(counted)) == 2 or (ends and any(counted)):
                 return True
         return False
+
+    @staticmethod
+    def workloads(pod: Pod, _event: ClusterEvent) -> bool:
+        """What selects pods changed: constraints by default may count others."""
+        return not pod.spec.topology_spread_constraints
 
     @classmethod
     def itself(cls, pod: Pod, event: ClusterEvent) -> bool:
@@ -363,11 +378,15 @@ def _spread(profile: Profile) -> Sequence[Registration]:
         _empty_term(_node_affinity_args(profile)),
     )
     node_changes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
-    return (
+    found = (
         _node(node_changes, hints.nodes),
-        _pod(_POD_CHANGES, hints.pods),
+        _pod(_POD_CHANGES | Action.UPDATE_POD_TERMINATING, hints.pods),
         _itself(Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION, hints.itself),
     )
+    if not hints.has_hard_defaults:
+        return found
+    by_default = Registration(resource=Resource.WORKLOAD, actions=ANYTHING, hint=hints.workloads)
+    return (*found, by_default)
 
 
 def _terms(affinity: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
@@ -440,6 +459,8 @@ def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
 def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
     """A node came that is in a domain of an affinity term, or a label of one changed that matters.
 
+    Or it went: its pods are in no domain any more, though it takes a while until they are gone.
+
     A label that changes takes the node's pods out of a domain, or brings them into one, and the
     node itself: that may help here or on any other node. Who wants to be near gains by the domain
     that the node joins; who wants to be apart, and who is kept apart by the anti-affinity of placed
@@ -447,9 +468,7 @@ def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
     """
     near = [term.topology_key for term in _affinity_terms(pod)]
     new = event.new
-    if not isinstance(new, Node):
-        return False
-    after = new.metadata.labels
+    after = new.metadata.labels if isinstance(new, Node) else {}
     if not isinstance(event.old, Node):
         return not near or any(key in after for key in near)
     before = event.old.metadata.labels
@@ -512,7 +531,7 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
     "VolumeZone": _fixed(*volume_hints.VOLUME_ZONE),
     "PodTopologySpread": _spread,
     "InterPodAffinity": _fixed(
-        _node(Action.ADD | Action.UPDATE_NODE_LABEL, _affinity_nodes),
+        _node(Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL, _affinity_nodes),
         _pod(_POD_CHANGES, _affinity_pods),
         _itself(Action.UPDATE_POD_LABEL),
         Registration(

@@ -159,10 +159,12 @@ class VirtualCluster(Waking):
 
     def terminate(self, record: PodRecord, *, preempted: bool) -> None:
         """Note that a pod on a node is going to leave."""
+        before = self.standing(record.key)
         self.snapshot.add_pod(
             record.key, record.info, self.snapshot.node_of(record.key) or "",
             start_time=record.start_time, terminating=True, preempted=preempted, name=record.name,
         )  # fmt: skip
+        self.pod_changed(before, self.standing(record.key), self.now)
 
     def wake_all(self) -> None:
         """Let every waiting pod be tried again: something that is looked up changed."""
@@ -240,6 +242,8 @@ class VirtualCluster(Waking):
             snapshot.confirm(pod_id, info, node_name, start_time=self.now)
             queue.done(pod_id)
             classes[info.index] = info
+            if (stood := before.get(pod_id)) is not None and stood.nominated != node_name:
+                self.pod_changed(stood, None, self.now)
         self._observer.placed(ids, names)
         for decision in refused:
             pod_id = cast("int", decision.key)

@@ -407,7 +407,9 @@ class World:
             # A pod that is being resized holds what its status says.
             pod = msgspec.convert(manifest, Pod)
             spec = msgspec.structs.replace(pod.spec, node_name="")
-            return self.snapshot.intern(from_pod(msgspec.structs.replace(pod, spec=spec)))
+            pod = msgspec.structs.replace(pod, spec=spec)
+            version = self.snapshot.compatibility
+            return self.snapshot.intern(from_pod(pod, compatibility=version))
         digest, text = scheduling_class.encode(manifest)
         return self.snapshot.known_class(digest) or self.snapshot.intern(from_class(digest, text))
 

@@ -124,6 +124,7 @@ class _Profiles:
             framework = self.frameworks[profile.scheduler_name] = make(profile)
             self.events[profile.scheduler_name] = registrations(profile, framework.events)
         self.backoff = Backoff.of(configuration)
+        self.compatibility = configuration.compatibility
 
 
 class Scheduler:
@@ -164,6 +165,7 @@ class Scheduler:
             pre_enqueue=self._queue_plugins.held_by,
         )
         self.mirror.configuration = self._revision
+        self.mirror.compatibility = self._profiles.compatibility
         self.binder = Binder(self.mirror, self._framework_of)
         self.binder.refused_some = self._guard.decided
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
@@ -258,6 +260,7 @@ class Scheduler:
         self._guard.begin(revision)
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
+        self.mirror.compatibility = made.compatibility  # ``_shed`` loads it anew if it differs
         self.reservations.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)

@@ -1,11 +1,15 @@
 """LimitRanger: what LimitRanges fill in and what they refuse, in Kubernetes' words."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from clusterstate.admission import CREATE, UPDATE, admit
 from clusterstate.admission.defaults import set_defaults
+from clusterstate.admission.plugins import limit_ranger
+from clusterstate.admission.request import Request
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.errors import Forbidden
 from clusterstate.objects.values.meta import Manifest
 from tests.admission.context import NOBODY, Known, create, pod
@@ -268,3 +272,136 @@ def test_it_can_be_switched_off() -> None:
     )
     made = admit("Pod", CREATE, pod(), None, "", known, NOBODY).manifest
     assert resources_of(made) == [{}]
+
+
+# What differs by version: docs/compatibility.md ------------------------------------------------
+
+
+def judge(
+    manifest: Manifest,
+    old: Manifest | None,
+    *ranges: Manifest,
+    kind: str = "Pod",
+    version: Compatibility = NEWEST,
+) -> None:
+    limit_ranger.validate(
+        Request(
+            kind=kind,
+            operation=CREATE if old is None else UPDATE,
+            manifest=manifest,
+            old=old,
+            subresource="resize" if kind == "Pod" and old is not None else "",
+            namespace="default",
+            name="web",
+            user=NOBODY,
+            context=Known(limit_ranges=ranges, compatibility=version),
+        )
+    )
+
+
+def resize(
+    old: Manifest, resources: Manifest, item: Manifest, version: Compatibility = NEWEST
+) -> None:
+    """Resize the container ``a`` of a pod."""
+    new = copy.deepcopy(old)
+    for field in ("containers", "initContainers"):
+        for one in new["spec"].get(field, ()):
+            if one["name"] == "a":
+                one["resources"] = resources
+    judge(new, old, {"spec": {"limits": [item]}}, version=version)
+
+
+IN_FORCE: list[Manifest] = [
+    {"type": "Container", "min": {"memory": "128Mi"}, "max": {"cpu": "2"}},
+    {"type": "Container", "max": {"memory": "32Mi", "cpu": "2"}},
+    {"type": "Container", "maxLimitRequestRatio": {"memory": "1"}, "max": {"cpu": "2"}},
+    {"type": "Pod", "max": {"memory": "100Mi", "cpu": "3"}},
+]
+
+
+@pytest.mark.parametrize("item", IN_FORCE)
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_resize_is_judged_by_what_it_changes(item: Manifest, field: str) -> None:
+    """kubernetes#142171: until 1.37 it was judged by what had been there, too."""
+    stored = {
+        "requests": {"cpu": "1", "memory": "48Mi"},
+        "limits": {"cpu": "1", "memory": "64Mi"},
+    }
+    always = {"restartPolicy": "Always"} if field == "initContainers" else {}
+    spec: Manifest = {"containers": [container("b", **stored)]}
+    spec[field] = [*spec.get(field, ()), {**container("a", **stored), **always}]
+    old = pod(spec)
+
+    def asking(cpu: str, limit: str = "64Mi") -> Manifest:
+        return {
+            "requests": {"cpu": cpu, "memory": "48Mi"},
+            "limits": {"cpu": cpu, "memory": limit},
+        }
+
+    resize(old, asking("1500m"), item)
+    with pytest.raises(Forbidden, match="memory"):
+        resize(old, asking("1500m"), item, Compatibility.V1_37)
+    with pytest.raises(Forbidden, match="cpu"):
+        resize(old, asking("4"), item)
+    with pytest.raises(Forbidden, match="memory"):
+        resize(old, asking("1", "96Mi"), item)
+
+
+def claim(amount: str, **more: Any) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c", "namespace": "default", **more},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": amount}},
+        },
+    }
+
+
+def test_a_claim_is_judged_by_a_request_that_changes() -> None:
+    """kubernetes#142170: a label may be set on a claim that an earlier LimitRange let pass."""
+    kind = "PersistentVolumeClaim"
+    item = {"type": kind, "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}
+    limits: Manifest = {"spec": {"limits": [item]}}
+    labelled = claim("512Mi", labels={"a": "b"})
+    judge(labelled, claim("512Mi"), limits, kind=kind)
+    with pytest.raises(Forbidden, match="minimum storage"):
+        judge(labelled, claim("512Mi"), limits, kind=kind, version=Compatibility.V1_37)
+    with pytest.raises(Forbidden, match="minimum storage"):
+        judge(claim("768Mi"), claim("512Mi"), limits, kind=kind)
+    with pytest.raises(Forbidden, match="minimum storage"):
+        judge(claim("512Mi"), None, limits, kind=kind)
+
+
+LARGE = 2**63 // 1000 + 1
+"""The first whole number whose thousandths do not fit into 64 bits."""
+
+
+@pytest.mark.parametrize(
+    ("item", "stated", "passes_until"),
+    [
+        ({"min": {CPU: "1"}}, {"requests": {CPU: "0.9999"}}, Compatibility.V1_37),
+        ({"min": {CPU: "1"}}, {"requests": {CPU: "0.999"}}, None),
+        ({"max": {CPU: "1"}}, {"limits": {CPU: "1.0001"}}, None),
+        ({"min": {"memory": f"{LARGE}"}}, {"requests": {"memory": f"{LARGE - 1}.5"}},
+         Compatibility.V1_37),
+        ({"min": {"memory": f"{LARGE}"}}, {"requests": {"memory": f"{LARGE - 1}"}}, None),
+        ({"maxLimitRequestRatio": {CPU: "2"}},
+         {"requests": {CPU: "0.9999"}, "limits": {CPU: "2"}}, Compatibility.V1_37),
+        ({"maxLimitRequestRatio": {CPU: "2"}}, {"requests": {CPU: "1"}, "limits": {CPU: "3"}},
+         None),
+    ],
+)  # fmt: skip
+def test_amounts_are_compared_exactly(
+    item: Manifest, stated: Manifest, passes_until: Compatibility | None
+) -> None:
+    """kubernetes#141348: until 1.37 as thousandths, or as whole units where these overflow."""
+    limits: Manifest = {"spec": {"limits": [{"type": "Container", **item}]}}
+    for version in Compatibility:
+        manifest = pod({"containers": [container(**stated)]})
+        if passes_until is not None and version <= passes_until:
+            judge(manifest, None, limits, version=version)
+        else:
+            with pytest.raises(Forbidden):
+                judge(manifest, None, limits, version=version)

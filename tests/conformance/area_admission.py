@@ -20,6 +20,7 @@ from clusterstate.admission.plugins import (
 )
 from clusterstate.admission.request import AdmissionSettings, Request, User
 from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import StatusError
 from tests.conformance.manifests import difference
 
@@ -36,6 +37,7 @@ class CaseContext:
             unreachable_toleration_seconds=context.get("unreachableTolerationSeconds", 300),
             cluster_default_tolerations=_tuple(context.get("clusterDefault")),
             cluster_toleration_whitelist=_tuple(context.get("clusterWhitelist")),
+            compatibility=Compatibility.V1_36,
         )
 
     def _find(self, field: str, name: str) -> dict[str, Any] | None:

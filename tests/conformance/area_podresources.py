@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects.rules import resources
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod import Pod, PodStatus
 from clusterstate.objects.values.quantity import Quantity
 
@@ -38,7 +39,7 @@ def check(case: dict[str, Any]) -> str | None:
         elif name not in _ALWAYS:
             return f"unknown option {name!r}"
     pod = msgspec.convert(case["pod"], Pod)
-    options = resources.PodResourcesOptions(**settings)
+    options = resources.PodResourcesOptions(compatibility=Compatibility.V1_36, **settings)
     found = {name: str(q) for name, q in function(pod, options).items()}
     wanted = {name: str(Quantity.parse(text)) for name, text in (case["result"] or {}).items()}
     if found != wanted:

@@ -14,6 +14,7 @@ from tests.conformance.cluster_cases import (
     read_cluster,
     read_pod,
     status,
+    version_of,
 )
 from tests.conformance.implementations import check_all
 from tests.reference import default_preemption as preemption
@@ -125,7 +126,7 @@ def _select_candidate(case: Case) -> Outcome:
 
 def _pdb(case: Case) -> Outcome:
     violating, others = preemption.split_by_budgets(
-        read(Pod, case["pods"]), read_cluster({"pdbs": case["pdbs"]}).budgets
+        read(Pod, case["pods"]), read_cluster({"pdbs": case["pdbs"]}).budgets, version_of(case)
     )
     return {
         "violating": [full_name(p) for p in violating],

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects.values.compatibility import Compatibility
+from clusterstate.objects.values.compatibility import parse as parse_version
 from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
@@ -50,6 +52,13 @@ def read_pod(case: Case, key: str = "pod") -> Pod:
     return msgspec.convert(strip_nulls(case[key]), Pod)
 
 
+def version_of(case: Case) -> Compatibility:
+    """Return which version of Kubernetes a case is about; the vectors are of 1.36."""
+    found = parse_version(case.get("compatibility", "1.36"))
+    assert found is not None
+    return found
+
+
 def read_cluster(case: Case) -> Cluster:
     return build_cluster(
         read(Node, case.get("nodes")),
@@ -61,6 +70,7 @@ def read_cluster(case: Case) -> Cluster:
         stateful_sets=read(StatefulSet, case.get("statefulSets")),
         budgets=read(PodDisruptionBudget, case.get("pdbs")),
         nominated=read(Pod, case.get("nominatedPods")),
+        version=version_of(case),
     )
 
 

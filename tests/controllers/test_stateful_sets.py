@@ -1,8 +1,11 @@
 """StatefulSets in the database: order, updates from the last ordinal on, claims, revisions."""
 
+import json
+
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage
@@ -11,6 +14,8 @@ from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after
 
 pytestmark = pytest.mark.django_db
+
+GONE = {"gracePeriodSeconds": 0}
 
 
 def make_set(replicas=3, image="db:1", **spec):
@@ -67,6 +72,12 @@ def settle(now=NOW, rounds=30):
         if not run_all(now=now) and not follower.follow(now):
             return seen
     raise AssertionError("never settled")
+
+
+def follow_version(version):
+    """Store a configuration of the scheduler that names a version of Kubernetes."""
+    document = json.dumps({"compatibility": version})
+    scheduler_configuration.store(document=document, by="a person", now=NOW)
 
 
 def rolling(**fields):
@@ -177,6 +188,52 @@ def test_on_delete_waits_for_somebody_to_delete():
     objects.delete("Pod", "default", "db-0", {"gracePeriodSeconds": 0}, now=NOW)
     settle()
     assert images() == {"db-0": "db:2", "db-1": "db:1"}
+
+
+@pytest.mark.parametrize("version", ["1.36", "1.37"])
+def test_the_current_revision_follows_pods_that_were_deleted_for_an_update(version):
+    """kubernetes#136833: until 1.36 it does so where the set itself rolls its pods."""
+    follow_version(version)
+    make_agent("n")
+    make_set(updateStrategy={"type": "OnDelete"})
+    settle()
+    before = get()["status"]["currentRevision"]
+    roll_to("db:2")
+    for pod in pods():
+        objects.delete("Pod", "default", pod["metadata"]["name"], GONE, now=NOW)
+        settle()
+    assert set(images().values()) == {"db:2"}
+    status = get()["status"]
+    assert status["updatedReplicas"] == 3
+    assert status["updateRevision"] != before
+    expected = before if version == "1.36" else status["updateRevision"]
+    assert status["currentRevision"] == expected
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+def test_a_parallel_set_shrinks_though_some_pods_cannot_be_created(version):
+    """kubernetes#141057: until 1.37 what is missing holds up what is too many."""
+    follow_version(version)
+    make_agent("n")
+    make_set(4, podManagementPolicy="Parallel")
+    settle()
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    objects.create("ResourceQuota", "default", quota, now=NOW)
+    objects.delete("Pod", "default", "db-0", GONE, now=NOW)
+    edit(replicas=2)
+    follower.follow(NOW)
+    kept = ["db-1"] if version == "1.38" else ["db-1", "db-2", "db-3"]
+    assert sorted(images()) == kept
+
+
+def test_a_version_without_max_unavailable_takes_one_after_the_other():
+    """kubernetes#139466: off in 1.36."""
+    follow_version("1.36")
+    make_agent("n")
+    make_set(updateStrategy=rolling(maxUnavailable=2))
+    settle()
+    roll_to("db:2")
+    assert min(len(one) for one in settle()) == 2
 
 
 def test_several_may_be_unavailable_where_it_says_so():

@@ -557,3 +557,65 @@ def test_a_plugin_set_of_another_type_is_named(version, wrong_type):
     assert all(
         field.startswith("profiles[0].plugins.score.enabled") for field, _ in wrong(document)
     )
+
+
+def test_a_document_as_kube_scheduler_writes_it_loads():
+    """``--write-config-to`` of 1.36, shortened where plugins repeat; 1.37 adds a point."""
+    text = """
+apiVersion: kubescheduler.config.k8s.io/v1
+clientConnection: {acceptContentTypes: "", burst: 100, contentType: application/json, kubeconfig: "", qps: 50}
+delayCacheUntilActive: false
+enableContentionProfiling: true
+enableProfiling: true
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  leaseDuration: 15s
+  renewDeadline: 10s
+  resourceLock: leases
+  resourceName: kube-scheduler
+  resourceNamespace: kube-system
+  retryPeriod: 2s
+parallelism: 16
+percentageOfNodesToScore: 0
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 10
+profiles:
+- pluginConfig:
+  - {args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: DefaultPreemptionArgs, minCandidateNodesAbsolute: 100, minCandidateNodesPercentage: 10}, name: DefaultPreemption}
+  - {args: {apiVersion: kubescheduler.config.k8s.io/v1, hardPodAffinityWeight: 1, ignorePreferredTermsOfExistingPods: false, kind: InterPodAffinityArgs}, name: InterPodAffinity}
+  - {args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: NodeAffinityArgs}, name: NodeAffinity}
+  - {args: {apiVersion: kubescheduler.config.k8s.io/v1, defaultingType: System, kind: PodTopologySpreadArgs}, name: PodTopologySpread}
+  plugins:
+    bind: {}
+    filter: {}
+    multiPoint:
+      enabled: [{name: SchedulingGates, weight: 0}, {name: PrioritySort, weight: 0}, {name: NodeResourcesFit, weight: 1}, {name: TaintToleration, weight: 3}, {name: DefaultBinder, weight: 0}]
+    permit: {}
+    placementGenerate: {}
+    placementScore: {}
+    podGroupPostFilter: {}
+    postBind: {}
+    score: {}
+  schedulerName: default-scheduler
+"""  # noqa: E501  # as it is written
+    configuration = load(text)
+    assert not any("placement" in one or "podGroup" in one for one in configuration.warnings)
+    assert configuration.percentage_of_nodes_to_score == 0
+
+
+def test_points_for_groups_of_pods_name_plugins_of_kube_scheduler():
+    def plugins(**sets):
+        return {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"plugins": sets}],
+        }
+
+    known = {"enabled": [{"name": "TopologyPlacementGenerator"}], "disabled": [{"name": "*"}]}
+    (warning,) = load(plugins(placementGenerate=known)).warnings
+    assert "TopologyPlacementGenerator has no effect" in warning
+    with pytest.raises(Invalid) as refused:
+        load(plugins(placementScore={"enabled": [{"name": "Mine"}]}))
+    (error,) = refused.value.errors
+    assert error.field == "profiles[0].plugins.placementScore.enabled[0].name"

@@ -146,3 +146,11 @@ def test_the_fast_helpers_agree_within_int64(text):
     q = Quantity.parse(text)
     assert quantity.value(text) == max(min(q.value(), 2**63 - 1), -(2**63))
     assert quantity.milli_value(text) == max(min(q.milli_value(), 2**63 - 1), -(2**63))
+
+
+def test_equal_numbers_are_not_unequal():
+    one, sum_of_halves = Quantity.parse("1"), Quantity.parse("500m").add(Quantity.parse("0.5"))
+    assert one == sum_of_halves == Quantity.parse("1000m")
+    assert not one != sum_of_halves  # noqa: SIM202  # each operator has its own method
+    assert one != Quantity.parse("1001m")
+    assert one != "1"

@@ -11,6 +11,8 @@ from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.reference.cycle import PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration import PluginUse
+from scheduling.framework.configuration.extenders import ExtenderArgs
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
@@ -227,6 +229,8 @@ def test_a_service_that_cannot_be_reached_fails_quickly(service: Service) -> Non
             "extenders[0].managedResources[1].name",
         ),
         ({"httpTimeout": "soon"}, "extenders[0].httpTimeout"),
+        ({"httpTimeout": "-1s"}, "extenders[0].httpTimeout"),
+        ({"httpTimeout": 5}, "extenders[0].httpTimeout"),
         ({"enableHTTPS": True}, "extenders[0].enableHTTPS"),
         ({"prioritizeVerb": "p", "weight": 0}, "extenders[0].weight"),
         ({"managedResources": [{"name": "cpu"}]}, "extenders[0].managedResources[0].name"),
@@ -246,6 +250,39 @@ def test_every_profile_has_it(service: Service) -> None:
     document = {**configuration(service), "profiles": [{"schedulerName": n} for n in ("x", "y")]}
     for profile in load_configuration(document).profiles:
         assert f"Extender {service.url}" in build_plugins(profile)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("100ms", 0.1), ("1h0m0s", 60), ("1.5h", 60), ("1m0s", 60), ("30s", 30), ("1s500ms", 1.5),
+     ("0", 5), ("0s", 5), (".5s", 0.5), ("250us", 0.00025)],
+)  # fmt: skip
+def test_durations_are_read_as_go_reads_them(service: Service, given: str, seconds: float) -> None:
+    """A call takes a minute at most, and the usual time where none is given."""
+    loaded = load_configuration(configuration(service, httpTimeout=given))
+    (args,) = (a for a in loaded.profiles[0].args.values() if isinstance(a, ExtenderArgs))
+    assert args.seconds == pytest.approx(seconds)
+    assert any("acts as 60s" in one for one in loaded.warnings) == ("h" in given)
+
+
+def test_two_extenders_may_have_one_address_and_no_resource_in_common() -> None:
+    one = {"urlPrefix": "http://h/x", "filterVerb": "f", "managedResources": [{"name": "a.b/c"}]}
+    other = {"urlPrefix": "http://h/x", "prioritizeVerb": "p", "weight": 2}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+    }
+    profile = load_configuration({**document, "extenders": [one, other]}).profiles[0]
+    assert [use.name for use in profile.points["filter"]][-1] == "Extender http://h/x"
+    assert profile.points["score"][-1] == PluginUse("Extender http://h/x (2)", 2)
+    both = {**other, "managedResources": [{"name": "d.e/f"}, {"name": "a.b/c"}]}
+    with pytest.raises(Invalid) as refused:
+        load_configuration({**document, "extenders": [one, both]})
+    (error,) = refused.value.errors
+    assert (error.field, error.detail) == (
+        "extenders[1].managedResources[1].name",
+        "duplicate extender managed resource name",
+    )
 
 
 def test_one_extender_binds(service: Service) -> None:

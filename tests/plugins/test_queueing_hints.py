@@ -11,7 +11,7 @@ from clusterstate.objects.rules.matching import (
 )
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
-from scheduling.engine.queue.waking import Waking
+from scheduling.engine.queue.waking import Standing, Waking
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration, load
@@ -522,7 +522,10 @@ SPREADING = st.builds(
 
 @st.composite
 def happenings(draw, pods):
-    """Two clusters, and the event between them: a node or a pod came, went or was relabelled."""
+    """Two clusters, and the event between them.
+
+    A node or a pod came, went or was relabelled, went before its pods, or began to end.
+    """
     names = ["m", "n", "o"]
     nodes = [
         PlacedNode(node(name, draw(PLACES)), tuple(draw(st.lists(pods, max_size=2))))
@@ -530,13 +533,18 @@ def happenings(draw, pods):
     ]
     place = draw(st.integers(0, 2))
     one, rest = nodes[place], nodes[:place] + nodes[place + 1 :]
-    what = draw(st.sampled_from(["node changes", "node", "pod changes", "pod"]))
+    kinds = ["node changes", "node", "node with pods", "pod changes", "pod", "pod ends"]
+    what = draw(st.sampled_from(kinds))
     if what == "node changes":
         other = PlacedNode(node(one.name, draw(PLACES)), one.pods)
         before = Cluster(tuple(nodes))
         event = Beside(before).event_of_node(one.node, other.node)
         return before, Cluster((*rest, other)), event or changed(one.node, other.node)
     backwards = draw(st.booleans())
+    if what == "node with pods":
+        before = Cluster(tuple(nodes))
+        event = Beside(before).event_of_node(one.node, None)
+        return before, Cluster(tuple(rest)), event
     if what == "node":
         alone = PlacedNode(one.node)
         before, after = Cluster(tuple(rest)), Cluster((*rest, alone))
@@ -547,6 +555,13 @@ def happenings(draw, pods):
     before, after = Cluster(tuple(nodes)), Cluster((*rest, one.with_pod(some)))
     if what == "pod":
         return (after, before, went(some)) if backwards else (before, after, came(some))
+    if what == "pod ends":
+        metadata = msgspec.structs.replace(some.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+        ending = msgspec.structs.replace(some, metadata=metadata)
+        stood = Standing(pod=some, on_node=True)
+        stands = Standing(pod=some, on_node=True, terminating=True)
+        event = Beside(after).event_of_pod(stood, stands)
+        return after, Cluster((*rest, one.with_pod(ending))), event
     relabelled = msgspec.convert(
         {**msgspec.to_builtins(some), "metadata": {"namespace": "default", "labels": draw(LABELS)}},
         Pod,

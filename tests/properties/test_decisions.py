@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterstate.objects.values.compatibility import NEWEST
 from scheduling.engine.reference.cycle import Options, schedule_batch, schedule_pod
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.catalogue import build_framework
@@ -51,6 +52,7 @@ def test_an_empty_term_matches_everything_unless_the_profile_says_otherwise(
     """C1: the engine's default against the plain rules' default."""
     profile = default_configuration().profile("default-scheduler")
     assert profile is not None
+    world = {**world, "compatibility": NEWEST.text}
     decided = harness.decide(world, read_pod({"pod": pod}), framework=build_framework(profile))
     plain = schedule(read_pod({"pod": pod}), read_cluster(world))
     assert harness.decision_outcome(decided)["best"] == sorted(plain.best)

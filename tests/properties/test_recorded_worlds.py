@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.node import Node
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import Options, PodToPlace, assume_or_nominate, schedule_pod
@@ -120,6 +121,7 @@ class Shuffle:
             "pdbs": [self.budget(n) for n in range(self.random.randint(0, 2))],
             "pod": self.pod("incoming", (0, 10, 1000)),
             "ev": "full",
+            "compatibility": self.random.choice([*Compatibility]).text,
         }
         for kind in ("services", "replicaSets"):
             world[kind] = [self.pick(kind)] if self.sometimes(0.4) else []

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.workloads import (
@@ -43,7 +44,10 @@ class PlacedNode:
 
 @dataclass(frozen=True)
 class Cluster:
-    """All nodes and the objects beside them; ``nominated`` are unbound pods by node name."""
+    """All nodes and the objects beside them; ``nominated`` are unbound pods by node name.
+
+    ``version``: of Kubernetes, for rules that differ.
+    """
 
     nodes: tuple[PlacedNode, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -53,6 +57,7 @@ class Cluster:
     stateful_sets: tuple[StatefulSet, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     nominated: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    version: Compatibility = NEWEST
 
     def node(self, name: str) -> PlacedNode | None:
         """Return the node of that name, or None."""
@@ -74,6 +79,7 @@ def build_cluster(
     stateful_sets: Sequence[StatefulSet] = (),
     budgets: Sequence[PodDisruptionBudget] = (),
     nominated: Iterable[Pod] = (),
+    version: Compatibility = NEWEST,
 ) -> Cluster:
     """Return a cluster with each pod on the node that its ``spec.nodeName`` names.
 
@@ -96,4 +102,5 @@ def build_cluster(
         stateful_sets=tuple(stateful_sets),
         budgets=tuple(budgets),
         nominated=expected,
+        version=version,
     )

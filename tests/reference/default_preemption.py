@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.workloads import PodDisruptionBudget
@@ -97,12 +98,14 @@ def by_importance(pods: Sequence[Pod], now: datetime) -> list[Pod]:
 
 
 def split_by_budgets(
-    pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]
+    pods: Sequence[Pod],
+    budgets: Sequence[PodDisruptionBudget],
+    version: Compatibility = NEWEST,
 ) -> tuple[list[Pod], list[Pod]]:
     """Return (violating, not violating): a budget allows so many of its pods, in this order.
 
-    A pod without labels, an empty selector and one that does not parse match nothing; a pod that
-    the budget counts as disrupted already costs nothing.
+    A selector that does not parse guards nobody, nor does, until 1.37, an empty one or any one a
+    pod without labels; a pod that the budget counts as disrupted already costs nothing.
     """
     allowed = [budget.status.disruptions_allowed for budget in budgets]
     violating: list[Pod] = []
@@ -110,21 +113,23 @@ def split_by_budgets(
     for pod in pods:
         violated = False
         for index, budget in enumerate(budgets):
-            if _guards(budget, pod):
+            if _guards(budget, pod, version):
                 allowed[index] -= 1
                 violated = violated or allowed[index] < 0
         (violating if violated else others).append(pod)
     return violating, others
 
 
-def _guards(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    if not pod.metadata.labels or budget.metadata.namespace != pod.metadata.namespace:
+def _guards(budget: PodDisruptionBudget, pod: Pod, version: Compatibility) -> bool:
+    if budget.metadata.namespace != pod.metadata.namespace:
         return False
     try:
         selector = selector_from_label_selector(budget.spec.selector)
     except SelectorError:
         return False
-    if selector.everything or not selector.matches(pod.metadata.labels):
+    if version < Compatibility.V1_38 and (selector.everything or not pod.metadata.labels):
+        return False
+    if not selector.matches(pod.metadata.labels):
         return False
     return pod.metadata.name not in budget.status.disrupted_pods
 
@@ -180,7 +185,9 @@ def select_victims(
     verdict = filter_with_nominated(rules, run, pod, node, cluster)
     if not verdict.success:
         return Victims(()), verdict
-    violating, others = split_by_budgets(by_importance(lower, now), cluster.budgets)
+    violating, others = split_by_budgets(
+        by_importance(lower, now), cluster.budgets, cluster.version
+    )
     victims = []
     violations = 0
     for other in (*violating, *others):

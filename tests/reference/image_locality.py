@@ -1,8 +1,9 @@
 """ImageLocality: prefer nodes that hold the pod's images already, the larger the better.
 
-Source: pkg/scheduler/framework/plugins/imagelocality/image_locality.go, v1.36.
+Source: pkg/scheduler/framework/plugins/imagelocality/image_locality.go, v1.36 and v1.37.
 """
 
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.rule import MAX_NODE_SCORE, Rule
@@ -34,7 +35,7 @@ class ImageLocality(Rule[None, None]):
         """Return 0 to 100.
 
         The scaling by spread keeps one node with a rare image from drawing every pod to it. Image
-        volumes add to the sum, but do not raise the limit as containers do.
+        volumes add to the sum; until 1.36 they do not raise the limit as containers do.
         """
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         volumes = [volume.image.reference for volume in pod.spec.volumes if volume.image]
@@ -45,7 +46,10 @@ class ImageLocality(Rule[None, None]):
             if image in here:
                 holders = sum(image in image_sizes(other) for other in cluster.nodes)
                 total += int(here[image] * (holders / len(cluster.nodes)))
-        highest = HIGHEST_PER_CONTAINER * len(containers)
+        limiting = len(containers)
+        if cluster.version >= Compatibility.V1_37:
+            limiting += len(volumes)
+        highest = HIGHEST_PER_CONTAINER * limiting
         if total < LOWEST:
             return 0
         total = min(total, highest)

@@ -19,6 +19,7 @@ from clusterstate.objects.rules.matching import (
     EmptyTerm,
     find_untolerated,
 )
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.labels import (
     Selector,
     SelectorError,
@@ -196,7 +197,9 @@ class PodTopologySpread(Rule[FilterState, ScoreState]):
             for constraint, count in zip(constraints, counts, strict=True):
                 if self._counts_for(constraint, pod, node):
                     value = node.labels[constraint.topology_key]
-                    count[value] = count.get(value, 0) + matching_pods(node, constraint, pod)
+                    count[value] = count.get(value, 0) + matching_pods(
+                        node, constraint, pod, cluster
+                    )
         return Begun(state=FilterState(constraints, counts))
 
     def copy(self, state: FilterState) -> FilterState:
@@ -283,7 +286,7 @@ class PodTopologySpread(Rule[FilterState, ScoreState]):
             for constraint, count in zip(constraints, counts, strict=True):
                 value = node.labels.get(constraint.topology_key, "")
                 if value in count and self._counts_for(constraint, pod, node):
-                    count[value] += matching_pods(node, constraint, pod)
+                    count[value] += matching_pods(node, constraint, pod, cluster)
         return Begun(state=ScoreState(constraints, counts, weights, ignored))
 
     def score(self, state: ScoreState | None, pod: Pod, node: PlacedNode, cluster: Cluster) -> int:
@@ -298,7 +301,7 @@ class PodTopologySpread(Rule[FilterState, ScoreState]):
             if value is None:
                 continue
             if constraint.topology_key == HOSTNAME:
-                matching = matching_pods(node, constraint, pod)
+                matching = matching_pods(node, constraint, pod, cluster)
             else:
                 matching = count[value]
             total += matching * weight + (constraint.max_skew - 1)
@@ -326,13 +329,13 @@ def has_all_keys(node: PlacedNode, constraints: Sequence[Constraint]) -> bool:
     return all(c.topology_key in node.labels for c in constraints)
 
 
-def matching_pods(node: PlacedNode, constraint: Constraint, pod: Pod) -> int:
+def matching_pods(node: PlacedNode, constraint: Constraint, pod: Pod, cluster: Cluster) -> int:
     """Count the pods on ``node`` that the constraint of ``pod`` is about.
 
-    Terminating pods and other namespaces do not count; a selector without requirements counts
-    nobody.
+    Terminating pods and other namespaces do not count; until 1.37 a selector without requirements
+    counts nobody.
     """
-    if constraint.selector.everything:
+    if constraint.selector.everything and cluster.version < Compatibility.V1_38:
         return 0
     return sum(
         other.metadata.deletion_timestamp is None

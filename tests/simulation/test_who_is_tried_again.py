@@ -172,6 +172,17 @@ def lost(name: str) -> Happening:
     return happen
 
 
+def ends(name: str) -> Happening:
+    """A placed pod begins to end; it stays on its node."""
+
+    def happen(world: World) -> None:
+        record = world.snapshot.pod(name)
+        assert record is not None
+        world.cluster.terminate(record, preempted=False)
+
+    return happen
+
+
 CASES: dict[str, tuple[list[NodeBuilder], list[PodBuilder], Happening, set[str]]] = {
     "a tainted node grows, and one of two pods tolerates the taint": (
         [SHUT], [p.asks(cpu="6"), q.asks(cpu="6").tolerates("not-ready")],
@@ -333,6 +344,17 @@ CASES: dict[str, tuple[list[NodeBuilder], list[PodBuilder], Happening, set[str]]
         [other("x", one=""), other("y", two=""),
          spread(p, "rack", "one"), spread(q, "rack", "two")],
         goes("x"), {"p"},
+    ),
+    "a placed pod begins to end that one of the constraints counted": (
+        [n.labelled(rack="1")],
+        [other("x", one=""), other("y", two=""),
+         spread(p, "rack", "one"), spread(q, "rack", "two"), third(p).asks(cpu="64")],
+        ends("x"), {"p"},
+    ),
+    "a node goes before the pod on it that keeps others out of its domain": (
+        [n.labelled(rack="1"), m.labelled(rack="1", zone="a")],
+        [other("x", one=""), apart(p, "one", "rack"), apart(q, "one", "zone").asks(cpu="64")],
+        lost("n"), {"p"},
     ),
     "a node comes with one of two topology keys": (
         [n.labelled(rack="1"), m.labelled(zone="a")],

@@ -16,7 +16,8 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.change_log import changes
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue.pending import Backoff, Stage
-from scheduling.framework.configuration.documents import default_configuration
+from scheduling.framework.configuration import Profile
+from scheduling.framework.configuration.documents import default_configuration, load
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import mirror as mirrors
 from scheduling.worker.mirror import Mirror, one_by_one
@@ -94,9 +95,19 @@ def woken(mirror: Mirror) -> list[str]:
         (label, []),
         (bind, OTHERS),
         (lambda: delete("placed", gracePeriodSeconds=0), WAITING),
+        (lambda: delete("placed", gracePeriodSeconds=60), WAITING),
         (lambda: set_labels("n1", disk="ssd"), WAITING),
     ],
-    ids=["unnominated", "moved", "deleted", "annotated", "bound", "another left", "a node changed"],
+    ids=[
+        "unnominated",
+        "moved",
+        "deleted",
+        "annotated",
+        "bound",
+        "another left",
+        "another begins to leave",
+        "a node changed",
+    ],
 )
 @pytest.mark.parametrize("heard", ["by rows", "in columns", "read again"])
 def test_who_is_woken_by_what_happens(
@@ -179,3 +190,117 @@ def test_a_change_of_a_waiting_pod_wakes_it_if_it_matters_to_who_rejected_it(
     objects.update("Pod", "default", "waiting", change, now=NOW)
     mirror.refresh(SECONDS)
     assert mirror.queue.place(pod.pod_id).stage is expected
+
+
+def wait_for(plugin: str, profile: Profile, *names: str) -> Mirror:
+    """Return a mirror in whose queue pods wait that a plugin rejected."""
+    mirror = Mirror({"default-scheduler": registrations(profile)}, Backoff())
+    mirror.load(SECONDS)
+    ids = {find_pod_id("default", name) for name in names}
+    for pod in mirror.queue.pop_batch(SECONDS, 10):
+        if pod.pod_id in ids:
+            mirror.queue.requeue_unschedulable(pod.pod_id, [plugin], SECONDS)
+    return mirror
+
+
+def stages(mirror: Mirror, *names: str) -> list[str]:
+    """Return which of the pods were woken."""
+    return [
+        name
+        for name in names
+        if mirror.queue.place(cast(int, find_pod_id("default", name))).stage
+        is not Stage.UNSCHEDULABLE
+    ]
+
+
+@pytest.fixture(params=["by rows", "in columns"])
+def heard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "in columns":
+        monkeypatch.setattr(mirrors, "_FEW", 0)
+        monkeypatch.setattr(one_by_one, "TOGETHER", 1)
+    return cast(str, request.param)
+
+
+@pytest.mark.parametrize("assumed", [True, False])
+def test_a_nominated_pod_that_is_bound_elsewhere_gives_its_room_away(
+    heard: str, assumed: bool
+) -> None:
+    """Until then pods of no higher priority were kept off the node; others never were."""
+    bootstrap.add_missing(now=NOW)
+    for name in ("n1", "n2"):
+        make_node(name)
+    for name, value in PRIORITIES.items():
+        objects.create("PriorityClass", "", {"metadata": {"name": name}, "value": value}, now=NOW)
+        make_pod(name, priorityClassName=name)
+    nominate("n1")
+    profile = default_configuration().profiles[0]
+    mirror = wait_for("NodeResourcesFit", profile, *OTHERS)
+    if assumed:
+        pod_id = cast(int, find_pod_id("default", "nominated"))
+        row = mirror.snapshot.row_of("n2")
+        assert row is not None
+        mirror.snapshot.assume(pod_id, mirror.info(mirror.queue.pod(pod_id).class_id), row)
+    bind()
+    mirror.refresh(SECONDS)
+    assert stages(mirror, *OTHERS) == ["equal", "low"]
+
+
+SPREADING = [
+    {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "s"}},
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("labels", "plugin", "expected"),
+    [
+        ({"app": "s"}, "PodTopologySpread", ["waiting"]),
+        ({"app": "t"}, "PodTopologySpread", []),
+        ({"app": "s"}, "NodeResourcesFit", []),
+    ],
+)
+def test_a_counted_pod_that_begins_to_end_wakes_who_is_spread_with_it(
+    heard: str, labels: dict[str, str], plugin: str, expected: list[str]
+) -> None:
+    """It is not counted from then on, and holds its room until it is gone."""
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    make_pod("placed", "n1")
+    objects.update(
+        "Pod", "default", "placed",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": labels}}, now=NOW,
+    )  # fmt: skip
+    make_pod("waiting", topologySpreadConstraints=SPREADING)
+    mirror = wait_for(plugin, default_configuration().profiles[0], "waiting")
+    delete("placed", gracePeriodSeconds=60)
+    mirror.refresh(SECONDS)
+    assert stages(mirror, "waiting") == expected
+    delete("placed", gracePeriodSeconds=0)
+    mirror.refresh(SECONDS)
+    assert stages(mirror, "waiting") == (["waiting"] if labels["app"] == "s" else [])
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_what_constraints_by_default_count_by_wakes_who_states_none(hard: bool) -> None:
+    bootstrap.add_missing(now=NOW)
+    make_pod("waiting")
+    make_pod("stating", topologySpreadConstraints=SPREADING)
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+    }
+    args = {"defaultingType": "List", "defaultConstraints": [constraint]}
+    document = {
+        **default_configuration().document,
+        "profiles": [{"pluginConfig": [{"name": "PodTopologySpread", "args": args}]}],
+    }
+    mirror = wait_for("PodTopologySpread", load(document).profiles[0], "waiting", "stating")
+    service = {"metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 1}]}}
+    objects.create("Service", "default", service, now=NOW)
+    mirror.refresh(SECONDS)
+    assert stages(mirror, "waiting", "stating") == (["waiting"] if hard else [])

@@ -1,5 +1,8 @@
 """The scheduler's configuration: every version is kept, the last one is in force.
 
+Admission asks it which version of Kubernetes to follow (``compatibility``): that one is part of
+admission's catalogue, whose epoch advances when it changes.
+
 What a document may say is the scheduler's business, which comes in as a function (``check_with``).
 """
 
@@ -8,6 +11,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from clusterstate import catalogue
 from clusterstate.database import locks, sql
 from clusterstate.objects.values.errors import Conflict
 from clusterstate.queries.scheduler import decisions
@@ -51,6 +55,7 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
     with transaction.atomic():
         sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.CONFIGURATION,))
         present = decisions.configuration()
+        before = decisions.compatibility()
         revision = 0 if present is None else present.revision
         if replaces is not None and replaces != revision:
             raise Conflict(
@@ -65,5 +70,8 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
             (document, now, by),
         )
         assert row is not None
+        if decisions.compatibility() is not before:
+            catalogue.lock_for_writing()
+            catalogue.advance()
         stored: int = row[0]
         return stored

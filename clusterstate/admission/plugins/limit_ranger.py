@@ -4,12 +4,13 @@ The LimitRanges of the namespace first fill in what the containers of a new pod 
 validation they refuse what is below a minimum, above a maximum, or limited at too many times its
 request. What containers ask for changes by ``pods/resize`` alone, so that pods are looked at when
 they are created or resized, and claims whenever they are changed. Pods and claims that are being
-deleted are left alone. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36.
+deleted are left alone. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36 and v1.38
+(``_Asked``).
 
 Several LimitRanges are applied in the order of their names, where Kubernetes has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -17,9 +18,10 @@ import msgspec
 from clusterstate.admission.request import CREATE, UPDATE, Request
 from clusterstate.objects.rules import resources
 from clusterstate.objects.rules.resources import ResourceList
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
-from clusterstate.objects.values.quantity import Quantity
+from clusterstate.objects.values.quantity import MAX_INT64, ZERO, Quantity
 
 ANNOTATION: Final = "kubernetes.io/limit-ranger"
 _CONTAINER_FIELDS: Final = (("containers", "container"), ("initContainers", "init container"))
@@ -105,90 +107,165 @@ def validate(request: Request) -> None:
     else:
         return
     for limit_range in request.context.limit_ranges(request.namespace):
-        found = list(dict.fromkeys(violations(limit_range, request.manifest)))
+        found = list(dict.fromkeys(violations(limit_range, request)))
         if found:
             raise request.forbidden(found[0] if len(found) == 1 else f"[{', '.join(found)}]")
 
 
-def _items(limit_range: Manifest, type_: str) -> list[Manifest]:
+def _items(limit_range: Manifest, type_: str | None = None) -> list[Manifest]:
     limits = (limit_range.get("spec") or {}).get("limits") or ()
-    return [item for item in limits if item.get("type") == type_]
+    return [item for item in limits if type_ is None or item.get("type") == type_]
 
 
-def _pod_violations(limit_range: Manifest, manifest: Manifest) -> Iterable[str]:
-    spec = manifest.get("spec") or {}
-    for item in (limit_range.get("spec") or {}).get("limits") or ():
+class _Asked:
+    """What a container, a pod or a claim asks for, and which of it a rule does not look at.
+
+    From 1.38 on that is what an update leaves as it was, request and limit alike
+    (kubernetes#142170, #142171); ``before`` is the same of the stored object. Amounts are compared
+    exactly from 1.38 on (kubernetes#141348); until 1.37 as thousandths, and as whole units where
+    one of them has too many thousandths.
+    """
+
+    def __init__(
+        self,
+        requests: ResourceList,
+        limits: ResourceList,
+        before: "_Asked | None",
+        version: Compatibility,
+    ) -> None:
+        self.requests = requests
+        self.limits = limits
+        self._before = before if version >= Compatibility.V1_38 else None
+        self._exact = version >= Compatibility.V1_38
+
+    def bounds(self, item: Manifest, field: str) -> Iterator[tuple[str, Quantity]]:
+        """Yield the bounds of a LimitRange that are looked at, by name."""
+        before = self._before
+        parsed = _parsed(item.get(field) or {})
+        for name, bound in sorted(parsed.items(), key=lambda one: one[0]):
+            if before is None or (
+                before.requests.get(name) != self.requests.get(name)
+                or before.limits.get(name) != self.limits.get(name)
+            ):
+                yield name, bound
+
+    def comparable(self, name: str, bound: Quantity) -> tuple[int, int, int]:
+        """Return request, limit (0 where there is none) and bound as integers of one unit.
+
+        Rule: ``requestLimitEnforcedValues``, plugin/pkg/admission/limitranger/admission.go.
+        """
+        amounts = [self.requests.get(name, ZERO), self.limits.get(name, ZERO), bound]
+        if self._exact:
+            asked, limit, enforced = (one.nano for one in amounts)
+        elif all(one.value() <= _MOST_THOUSANDTHS for one in amounts):
+            asked, limit, enforced = (one.milli_value() for one in amounts)
+        else:
+            asked, limit, enforced = (one.value() for one in amounts)
+        return asked, limit, enforced
+
+    def ratio_is_above(self, name: str, most: Quantity) -> bool:
+        """Return whether the limit is more than ``most`` times the request; neither is 0."""
+        asked, limit, _ = self.comparable(name, most)
+        if self._exact:
+            return limit * 10**9 > asked * most.nano
+        ratio = limit / asked
+        if most.value() <= _MOST_THOUSANDTHS:
+            return ratio * 1000 > most.milli_value()
+        return ratio > most.value()
+
+
+_MOST_THOUSANDTHS: Final = MAX_INT64 // 1000
+
+
+def _pod_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
+    old = request.old if request.operation == UPDATE else None
+    version = request.context.settings.compatibility
+    for item in _items(limit_range):
         if item.get("type") == "Container":
-            for field, _ in _CONTAINER_FIELDS:
-                for container in spec.get(field) or ():
-                    stated = container.get("resources") or {}
-                    requests, limits = stated.get("requests") or {}, stated.get("limits") or {}
-                    yield from _violations(item, _parsed(requests), _parsed(limits))
+            before = {} if old is None else dict(_containers(old, {}, version))
+            for _, asked in _containers(request.manifest, before, version):
+                yield from _violations(item, asked)
         elif item.get("type") == "Pod":
-            pod = msgspec.convert(manifest, Pod)
-            requests, limits = (
-                resources.pod_requests(pod, _OF_SPEC),
-                resources.pod_limits(pod, _OF_SPEC),
-            )
-            yield from _violations(item, requests, limits)
+            stored = None if old is None else _whole(old, None, version)
+            yield from _violations(item, _whole(request.manifest, stored, version))
 
 
-def _claim_violations(limit_range: Manifest, manifest: Manifest) -> Iterable[str]:
+def _containers(
+    pod: Manifest, before: Mapping[str, _Asked], version: Compatibility
+) -> Iterator[tuple[str, _Asked]]:
+    """Yield the containers by name; ``before``: those of the stored pod."""
+    spec = pod.get("spec") or {}
+    for field, _ in _CONTAINER_FIELDS:
+        for container in spec.get(field) or ():
+            stated, name = container.get("resources") or {}, container.get("name") or ""
+            requests = _parsed(stated.get("requests") or {})
+            limits = _parsed(stated.get("limits") or {})
+            yield name, _Asked(requests, limits, before.get(name), version)
+
+
+def _whole(manifest: Manifest, before: _Asked | None, version: Compatibility) -> _Asked:
+    pod = msgspec.convert(manifest, Pod)
+    requests, limits = resources.pod_requests(pod, _OF_SPEC), resources.pod_limits(pod, _OF_SPEC)
+    return _Asked(requests, limits, before, version)
+
+
+def _claim_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
     """Claims have requests only, which minimum and maximum are compared with."""
-    stated = (manifest.get("spec") or {}).get("resources") or {}
-    requests = _parsed(stated.get("requests") or {})
+    old = request.old if request.operation == UPDATE else None
+    version = request.context.settings.compatibility
+    before = None if old is None else _Asked(_claimed(old), {}, None, version)
+    asked = _Asked(_claimed(request.manifest), {}, before, version)
     for item in _items(limit_range, "PersistentVolumeClaim"):
         type_ = item["type"]
-        for name, low in _bounds(item, "min"):
-            yield from _below(type_, name, low, requests.get(name), None)
-        for name, high in _bounds(item, "max"):
-            asked = requests.get(name)
+        yield from _below(item, asked)
+        for name, high in asked.bounds(item, "max"):
             says = f"maximum {name} usage per {type_} is {high}"
-            if asked is None:
+            wanted, _, most = asked.comparable(name, high)
+            if name not in asked.requests:
                 yield f"{says}.  No request is specified"
-            elif asked > high:
-                yield f"{says}, but request is {asked}"
+            elif wanted > most:
+                yield f"{says}, but request is {asked.requests[name]}"
+
+
+def _claimed(manifest: Manifest) -> ResourceList:
+    stated = (manifest.get("spec") or {}).get("resources") or {}
+    return _parsed(stated.get("requests") or {})
 
 
 def _parsed(amounts: Mapping[str, str | int | float]) -> ResourceList:
     return resources.parse_resources(amounts)
 
 
-def _bounds(item: Manifest, field: str) -> list[tuple[str, Quantity]]:
-    return sorted(_parsed(item.get(field) or {}).items(), key=lambda bound: bound[0])
-
-
-def _violations(item: Manifest, requests: ResourceList, limits: ResourceList) -> Iterable[str]:
-    type_ = item["type"]
-    for name, low in _bounds(item, "min"):
-        yield from _below(type_, name, low, requests.get(name), limits.get(name))
-    for name, high in _bounds(item, "max"):
-        asked, limit = requests.get(name), limits.get(name)
+def _violations(item: Manifest, asked: _Asked) -> Iterator[str]:
+    type_, requests, limits = item["type"], asked.requests, asked.limits
+    yield from _below(item, asked)
+    for name, high in asked.bounds(item, "max"):
+        wanted, limit, most = asked.comparable(name, high)
         says = f"maximum {name} usage per {type_} is {high}"
-        if limit is None:
+        if name not in limits:
             yield f"{says}.  No limit is specified"
-        elif limit > high:
-            yield f"{says}, but limit is {limit}"
-        elif asked is not None and asked > high:
-            yield f"{says}, but request is {asked}"
-    for name, most in _bounds(item, "maxLimitRequestRatio"):
-        asked, limit = requests.get(name), limits.get(name)
-        says = f"{name} max limit to request ratio per {type_} is {most}"
-        if not asked:
+        elif limit > most:
+            yield f"{says}, but limit is {limits[name]}"
+        elif name in requests and wanted > most:
+            yield f"{says}, but request is {requests[name]}"
+    for name, ratio in asked.bounds(item, "maxLimitRequestRatio"):
+        wanted, limit, _ = asked.comparable(name, ratio)
+        says = f"{name} max limit to request ratio per {type_} is {ratio}"
+        if not wanted:
             yield f"{says}, but no request is specified or request is 0"
         elif not limit:
             yield f"{says}, but no limit is specified or limit is 0"
-        elif limit.nano * 10**9 > asked.nano * most.nano:
-            yield f"{says}, but provided ratio is {limit.nano / asked.nano:f}"
+        elif asked.ratio_is_above(name, ratio):
+            yield f"{says}, but provided ratio is {limit / wanted:f}"
 
 
-def _below(
-    type_: str, name: str, low: Quantity, asked: Quantity | None, limit: Quantity | None
-) -> Iterable[str]:
-    says = f"minimum {name} usage per {type_} is {low}"
-    if asked is None:
-        yield f"{says}.  No request is specified"
-    elif asked < low:
-        yield f"{says}, but request is {asked}"
-    elif limit is not None and limit < low:
-        yield f"{says}, but limit is {limit}"
+def _below(item: Manifest, asked: _Asked) -> Iterator[str]:
+    for name, low in asked.bounds(item, "min"):
+        says = f"minimum {name} usage per {item['type']} is {low}"
+        wanted, limit, least = asked.comparable(name, low)
+        if name not in asked.requests:
+            yield f"{says}.  No request is specified"
+        elif wanted < least:
+            yield f"{says}, but request is {asked.requests[name]}"
+        elif name in asked.limits and limit < least:
+            yield f"{says}, but limit is {asked.limits[name]}"

@@ -7,10 +7,12 @@ the end. Rules: component-helpers ``resource/helpers.go``, ``pkg/apis/core/v1/he
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import QuantityText
 from clusterstate.objects.values.pod import (
     Container,
@@ -39,6 +41,9 @@ class PodResourcesOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``non_missing_container_requests`` stand in for requests that a container does not state.
     ``use_status_resources`` also looks at what running containers hold while they are resized.
+    Until 1.36 (``compatibility``) the most of what each container states, was promised and has is
+    summed; from 1.37 on the largest of the three sums counts, and a sum is the pod's own status
+    where that says it.
     """
 
     use_status_resources: bool = False
@@ -46,6 +51,7 @@ class PodResourcesOptions(msgspec.Struct, frozen=True, kw_only=True):
     skip_pod_level_resources: bool = False
     skip_container_level_resources: bool = False
     non_missing_container_requests: ResourceList = {}
+    compatibility: Compatibility = NEWEST
 
 
 _DEFAULT_OPTIONS: Final = PodResourcesOptions()
@@ -142,10 +148,16 @@ def _aggregate(
 
     A restartable init container (a sidecar) runs on; an ordinary one needs its own resources plus
     those of the sidecars started before it. ``choose`` looks at the status of a container; without
-    a status the spec counts, unless a resize to it was found infeasible.
+    a status the spec counts, unless a resize to it was found infeasible. Until 1.36 the spec counts
+    then, too, and for each ordinary init container.
     """
     statuses = _statuses(pod) if choose else {}
     infeasible = choose is not None and is_resize_infeasible(pod)
+    if options.compatibility < Compatibility.V1_37:
+        infeasible = False
+        for container in pod.spec.init_containers:
+            if container.restart_policy != "Always":
+                statuses.pop(container.name, None)
     missing = options.non_missing_container_requests
 
     def needs(container: Container) -> ResourceList:
@@ -175,14 +187,47 @@ def _aggregate(
     return total
 
 
+def _most_of_requests(status: ContainerStatus, stated: Resources, *, infeasible: bool) -> Resources:
+    """Return the most of what a container states, was promised and has, by resource (v1.36)."""
+    if status.resources is None:
+        return stated
+    sides = (status.resources.requests, status.allocated_resources)
+    return _most(*sides) if infeasible else _most(stated, *sides)
+
+
+def _most_of_limits(status: ContainerStatus, stated: Resources, *, infeasible: bool) -> Resources:
+    if status.resources is None:
+        return stated
+    has = status.resources.limits
+    return has if infeasible else _most(stated, has)
+
+
+def _most(*sides: Resources) -> Resources:
+    result: Resources = {}
+    for name, text in (pair for side in sides for pair in side.items()):
+        if name not in result or Quantity.parse(text) > Quantity.parse(result[name]):
+            result[name] = text
+    return result
+
+
 def aggregate_container_requests(
     pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS
 ) -> ResourceList:
     """Return the requests of all containers together (``AggregateContainerRequests``)."""
     if not options.use_status_resources:
         return _aggregate(pod, "requests", options)
-    allocated = _aggregate(pod, "requests", options, _allocated)
-    actuated = _aggregate(pod, "requests", options, _actuated_requests)
+    if options.compatibility < Compatibility.V1_37:
+        infeasible = is_resize_infeasible(pod)
+        return _aggregate(
+            pod, "requests", options, partial(_most_of_requests, infeasible=infeasible)
+        )
+    told = pod.status
+    if told.allocated_resources and told.resources is not None and told.resources.requests:
+        allocated = parse_resources(told.allocated_resources)
+        actuated = parse_resources(told.resources.requests)
+    else:
+        allocated = _aggregate(pod, "requests", options, _allocated)
+        actuated = _aggregate(pod, "requests", options, _actuated_requests)
     if is_resize_infeasible(pod):
         return _max(actuated, allocated)
     return _max(_aggregate(pod, "requests", options), actuated, allocated)
@@ -195,7 +240,14 @@ def aggregate_container_limits(
     options = msgspec.structs.replace(options, non_missing_container_requests={})
     if not options.use_status_resources:
         return _aggregate(pod, "limits", options)
-    actuated = _aggregate(pod, "limits", options, _actuated_limits)
+    if options.compatibility < Compatibility.V1_37:
+        infeasible = is_resize_infeasible(pod)
+        return _aggregate(pod, "limits", options, partial(_most_of_limits, infeasible=infeasible))
+    told = pod.status.resources
+    if told is not None and told.limits:
+        actuated = parse_resources(told.limits)
+    else:
+        actuated = _aggregate(pod, "limits", options, _actuated_limits)
     if is_resize_infeasible(pod):
         return actuated
     return _max(_aggregate(pod, "limits", options), actuated)
@@ -299,8 +351,6 @@ def control_group(pod: Pod) -> ControlGroup:
 
 # Integers for the scheduler -------------------------------------------------------------------
 
-_STATUS_OPTIONS: Final = PodResourcesOptions(use_status_resources=True)
-
 
 def _has_status_resources(pod: Pod) -> bool:
     told = pod.status
@@ -315,9 +365,12 @@ def _has_status_resources(pod: Pod) -> bool:
     )
 
 
-def current_requests(pod: Pod) -> ResourceList:
+def current_requests(pod: Pod, compatibility: Compatibility = NEWEST) -> ResourceList:
     """Return the requests that count now: of a pod that is resized also what it still holds."""
-    return pod_requests(pod, _STATUS_OPTIONS if _has_status_resources(pod) else _DEFAULT_OPTIONS)
+    if not _has_status_resources(pod):
+        return pod_requests(pod)
+    options = PodResourcesOptions(use_status_resources=True, compatibility=compatibility)
+    return pod_requests(pod, options)
 
 
 @remembered(65_536, longest=64)
@@ -371,7 +424,7 @@ def _whole(name: str, nano: int) -> int:
     return min(rounded, MAX_INT64)
 
 
-def pod_request_ints(pod: Pod) -> dict[str, int]:
+def pod_request_ints(pod: Pod, compatibility: Compatibility = NEWEST) -> dict[str, int]:
     """Return the requests that the scheduler counts: CPU in thousandths, the rest in whole units.
 
     Sums are exact and rounded up once, as in ``Resource.Add``. Resources that a running pod holds
@@ -381,13 +434,13 @@ def pod_request_ints(pod: Pod) -> dict[str, int]:
         QuantityError: a resource is not a quantity.
     """
     if _has_status_resources(pod):
-        exact = {name: q.nano for name, q in pod_requests(pod, _STATUS_OPTIONS).items()}
+        exact = {name: q.nano for name, q in current_requests(pod, compatibility).items()}
     else:
         exact = _nano_requests(pod, {})
     return {name: _whole(name, nano) for name, nano in exact.items()}
 
 
-def non_zero_requests(pod: Pod) -> tuple[int, int]:
+def non_zero_requests(pod: Pod, compatibility: Compatibility = NEWEST) -> tuple[int, int]:
     """Return (CPU in thousandths, memory in bytes) for scoring.
 
     A container without a request counts as 100m and 200Mi; where the pod states requests for
@@ -396,11 +449,12 @@ def non_zero_requests(pod: Pod) -> tuple[int, int]:
     missing = {CPU: DEFAULT_CPU_MILLI * 10**6, MEMORY: DEFAULT_MEMORY_BYTES * 10**9}
     status = _has_status_resources(pod)
     if pod_level_requests_set(pod):
-        present = pod_requests(pod, PodResourcesOptions(use_status_resources=status))
+        present = current_requests(pod, compatibility)
         missing = {name: nano for name, nano in missing.items() if name not in present}
     if status:
         options = PodResourcesOptions(
             use_status_resources=True,
+            compatibility=compatibility,
             non_missing_container_requests={n: Quantity(nano) for n, nano in missing.items()},
         )
         exact = {name: q.nano for name, q in pod_requests(pod, options).items()}

@@ -8,10 +8,11 @@
     quantity, int_or_percent      amounts; bounds that are a number or a percentage
     labels                        label selectors, and the syntax of names
     addresses                     cluster IPs and node ports of Services
-    moments, cron                 times that never overflow; schedules of CronJobs
+    moments, durations, cron      times that never overflow; durations of Go; schedules of CronJobs
     actor, causes                 who changed an object, and what for
     ending                        the condition DisruptionTarget and its reasons
     shapes                        shapes of pods in a line of text
     errors                        what can be wrong with a request
+    compatibility                 which version of Kubernetes is followed where they differ
     remembered, numbers           caches of functions of short texts; numbers that arrive as texts
 """

@@ -177,6 +177,9 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.cmp(other) == 0
 
+    def __ne__(self, other: object) -> bool:  # msgspec's compares identities
+        return not self == other
+
     def __lt__(self, other: "Quantity") -> bool:
         return self.cmp(other) < 0
 

@@ -9,6 +9,8 @@ import msgspec
 from clusterstate.change_log import lineage
 from clusterstate.database import sql
 from clusterstate.objects.values import document, ending
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
+from clusterstate.objects.values.compatibility import parse as parse_version
 from clusterstate.objects.values.errors import Expired
 
 _LATEST = timedelta(minutes=20)
@@ -194,6 +196,15 @@ def placements_at(revision: int) -> list[Placement]:
 
 def _made_room(text: str) -> bool:
     return ending.is_preempted(document.conditions(text))
+
+
+def compatibility() -> Compatibility:
+    """Return which version of Kubernetes the configuration in force names. Queries once."""
+    row = sql.fetch_one(
+        "SELECT document::json ->> 'compatibility' FROM scheduler_configuration"
+        " ORDER BY revision DESC LIMIT 1"
+    )
+    return (parse_version(row[0]) if row is not None else None) or NEWEST
 
 
 # Configurations --------------------------------------------------------------------------------

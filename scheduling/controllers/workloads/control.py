@@ -6,6 +6,7 @@ of the same owner waits twice as long as the one before it, and begins with a si
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +19,13 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.actions.writing.stored import Stored
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import AlreadyExists, Conflict, NotFound, StatusError
 from clusterstate.objects.values.labels import is_dns1123_subdomain
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.scheduler import decisions
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.world import World, selector_of
 
@@ -80,6 +83,11 @@ class NamespaceControl:
         self._events: list[Occurrence] = []
         self._when_recorded: list[Callable[[], object]] = []
         self._dues: list[datetime] = []
+
+    @cached_property
+    def compatibility(self) -> Compatibility:
+        """Which version of Kubernetes to follow. Queries once."""
+        return decisions.compatibility()
 
     def look_again(self, at: datetime | None) -> None:
         """Note that the namespace is to be looked at again at a moment, whatever changes before."""

@@ -1,9 +1,13 @@
 """What a StatefulSet wants of its pods now, one ordinal after the other, and its status.
 
 Pure. Rules: pkg/controller/statefulset (``stateful_set_control.go``, ``stateful_set_utils.go``),
-v1.36. Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` says whose
-they are, and so with whom the garbage collector deletes them: the set's, a pod's that is scaled
-away, or nobody's.
+v1.36, and what later versions do otherwise: ``maxUnavailable`` counts (1.37, kubernetes#139466),
+``currentRevision`` follows the pods of a set that is updated OnDelete, too (1.37, #136833), and a
+Parallel set shrinks although some of its pods cannot be created (1.38, #141057).
+
+Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` says whose they are,
+and so with whom the garbage collector deletes them: the set's, a pod's that is scaled away, or
+nobody's.
 """
 
 from collections.abc import Sequence
@@ -12,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.int_or_percent import scaled
 from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
@@ -53,6 +58,7 @@ def plan(
     current: str,
     update: str,
     now: datetime,
+    version: Compatibility = NEWEST,
 ) -> Plan:
     """Return the next step of a StatefulSet.
 
@@ -62,14 +68,22 @@ def plan(
         current: the name of the revision that it came from.
         update: the name of the revision of the present template.
         now: the time, for ``minReadySeconds``.
+        version: of Kubernetes.
     """
-    return _Planner(owner, pods, current, update, now).plan()
+    return _Planner(owner, pods, current, update, now, version).plan()
 
 
 class _Planner:
     def __init__(
-        self, owner: Manifest, pods: Sequence[OwnedPod], current: str, update: str, now: datetime
+        self,
+        owner: Manifest,
+        pods: Sequence[OwnedPod],
+        current: str,
+        update: str,
+        now: datetime,
+        version: Compatibility,
     ) -> None:
+        self._version = version
         spec = owner["spec"]
         self._owner, self._spec, self._now = owner, spec, now
         self._current, self._update = current, update
@@ -91,13 +105,12 @@ class _Planner:
         self._plan = Plan(status={}, create=[], delete=[], events=[])
 
     def plan(self) -> Plan:
-        if (
-            not self._owner["metadata"].get("deletionTimestamp")
-            and self._fill()
-            and self._shrink()
-            and self._strategy.get("type") != "OnDelete"
-        ):
-            self._roll()
+        if not self._owner["metadata"].get("deletionTimestamp"):
+            filled = self._fill()
+            goes_on = not self._ordered and self._version >= Compatibility.V1_38
+            shrunk = (filled or goes_on) and self._shrink()
+            if filled and shrunk and self._strategy.get("type") != "OnDelete":
+                self._roll()
         self._count()
         return self._plan
 
@@ -150,7 +163,8 @@ class _Planner:
         rolling = self._strategy.get("rollingUpdate") or {}
         partition = int(rolling.get("partition") or 0)
         most = 1
-        if rolling.get("maxUnavailable") is not None:
+        counts = self._version >= Compatibility.V1_37
+        if counts and rolling.get("maxUnavailable") is not None:
             most = max(1, scaled(rolling["maxUnavailable"], self._replicas, round_up=True))
         lacking = 0
         for ordinal, pod in reversed(self._slots):
@@ -172,7 +186,7 @@ class _Planner:
         updated = revisions.count(self._update)
         current, following = self._current, revisions.count(self._current)
         done = (
-            self._strategy.get("type") == "RollingUpdate"
+            (self._strategy.get("type") == "RollingUpdate" or self._version >= Compatibility.V1_37)
             and updated == self._replicas
             and len(ready) == self._replicas
             and len(there) == self._replicas

@@ -25,7 +25,14 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
     update = history.current["metadata"]["name"]
     current = (owner.get("status") or {}).get("currentRevision") or update
     current = current if current in known else update
-    plan = rules.plan(owner, pods, current=current, update=update, now=control.now)
+    plan = rules.plan(
+        owner,
+        pods,
+        current=current,
+        update=update,
+        now=control.now,
+        version=control.compatibility,
+    )
     for type_, reason, message in plan.events:
         control.record_event(owner, type_, reason, message)
     wanted = [

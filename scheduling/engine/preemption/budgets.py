@@ -3,13 +3,15 @@
 A budget is indexed by one label that its selector asks for, so that a new class is compared with
 the budgets that can select it and not with all. How many disruptions a budget allows changes with
 every pod, which pods it selects does not: the two are kept up to date apart. Rule:
-``filterPodsWithPDBViolation`` (preemption.go, v1.36); a selector of everything guards no pod.
+``filterPodsWithPDBViolation`` (preemption.go); which pods a budget guards depends on the version
+(``DisruptionBudget.guards``).
 """
 
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.labels import EQUALS, IN, Selector
 from scheduling.engine.compiled.row_arguments import Budgets
 from scheduling.engine.snapshot import Snapshot
@@ -20,8 +22,9 @@ from scheduling.framework.types import DisruptionBudget, PodInfo
 class BudgetArrays:
     """The budgets of one snapshot, followed when they are asked for."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, compatibility: Compatibility) -> None:
         self._snapshot = snapshot
+        self._compatibility = compatibility
         self._version = -1
         self._budgets: Sequence[DisruptionBudget] = ()
         self._selectors: list[tuple[str, str, Selector]] = []
@@ -65,7 +68,7 @@ class BudgetArrays:
         """Index each budget by its namespace and, if it asks for one, a label."""
         self._filed = {}
         for number, budget in enumerate(self._budgets):
-            if budget.selector.everything or budget.selector.nothing:
+            if budget.selector.nothing:
                 continue
             key: Hashable = budget.namespace
             for one in budget.selector.requirements:
@@ -76,13 +79,14 @@ class BudgetArrays:
 
     def _guarding(self, info: PodInfo) -> list[int]:
         """Return the budgets that guard pods of a class."""
-        if not self._filed or not info.labels:
+        if not self._filed:
             return []
         near = [*self._filed.get(info.namespace, ())]
         for label in info.labels.items():
             near += self._filed.get((info.namespace, *label), ())
         budgets = self._budgets
-        return sorted(number for number in near if budgets[number].selector.matches(info.labels))
+        version = self._compatibility
+        return sorted(number for number in near if budgets[number].guards(info, version))
 
     def _spared(self) -> Int64:
         """Return the pods that are being disrupted, as ``Budgets`` has them."""

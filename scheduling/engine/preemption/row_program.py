@@ -103,7 +103,7 @@ class RowPrograms:
         self._programs: dict[int, FilterProgram] = {}
         self._bytes = 0
         self._victims: dict[int, VictimsByRow] = {}
-        self._budgets = BudgetArrays(snapshot)
+        self._budgets = BudgetArrays(snapshot, framework.profile.compatibility)
         self._codes = np.zeros(row_arguments.MOST_CODES, np.int64)
         self._numbers = np.zeros(row_arguments.MOST_CODES, np.int64)
         self._room_sizes = (0, 0, 0, 0)

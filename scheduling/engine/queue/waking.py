@@ -36,11 +36,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod stands that is there, as far as others may wait for it.
 
     ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is to have; it may be
-    left out of a pod that is on a node.
+    left out of a pod that is on a node. ``terminating``: it is on a node, and ends.
     """
 
     pod: Pod
     on_node: bool = False
+    terminating: bool = False
     nominated: str = ""
 
 
@@ -126,8 +127,11 @@ class Waking:
             action = Action.DELETE
         elif is_on and not was_on:
             action = Action.ADD
-        elif was_on and old is not None and new is not None and old is not new:
-            action = diff_pod(old, new)
+        elif before is not None and after is not None and was_on:
+            if before.pod is not after.pod:
+                action = diff_pod(before.pod, after.pod)
+            if after.terminating and not before.terminating:
+                action |= Action.UPDATE_POD_TERMINATING
         elif before is not None and _ends(before.nominated, after):
             # It was on no node; whoever was kept off one for it may find room there now.
             action, at_most = Action.DELETE, before.pod.spec.priority or 0
@@ -160,7 +164,7 @@ class Waking:
         """Return where a pod stands by the snapshot; ``None``: it holds no room anywhere."""
         record = self.snapshot.pod(key)
         if record is not None:
-            return Standing(pod=record.info.pod, on_node=True)
+            return Standing(pod=record.info.pod, on_node=True, terminating=record.terminating)
         node_name = self.snapshot.nominated_node_of(key)
         if not node_name:
             return None

@@ -45,6 +45,7 @@ services and controllers select with it, ``nomination_version`` changes of nomin
 Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from scheduling.engine.snapshot.looked_up import LookedUp
 from scheduling.engine.snapshot.workloads import Workloads
 
@@ -59,3 +60,5 @@ class Snapshot(LookedUp, Workloads):
         LookedUp.__init__(self, capacity)
         Workloads.__init__(self)
         self.revision = 0
+        self.compatibility: Compatibility = NEWEST
+        """The version that says what its pods ask for while they are resized."""

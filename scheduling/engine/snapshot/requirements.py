@@ -23,6 +23,7 @@ from clusterstate.objects.rules.resources import (
     pod_request_ints,
     pod_requests,
 )
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.labels import (
     IN,
     NOT_IN,
@@ -47,31 +48,37 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(Pod).decode
 
 
-def from_stored_class(class_id: int, spec: str | bytes) -> PodInfo:
+def from_stored_class(
+    class_id: int, spec: str | bytes, compatibility: Compatibility = NEWEST
+) -> PodInfo:
     """Return the requirements of a stored scheduling class: ``from_class``, by the class's id."""
-    return from_class(digest_of(class_id), spec)
+    return from_class(digest_of(class_id), spec, compatibility)
 
 
-def from_class(digest: bytes, spec: str | bytes) -> PodInfo:
+def from_class(digest: bytes, spec: str | bytes, compatibility: Compatibility = NEWEST) -> PodInfo:
     """Return the requirements of a scheduling class.
 
     Args:
         digest: the class's digest.
         spec: its reduced manifest as JSON (``scheduling_class.encode``).
+        compatibility: the version that says what a pod asks for while it is resized.
 
     Raises:
         msgspec.ValidationError: ``spec`` is not a pod.
         QuantityError: a resource amount does not parse.
     """
-    return from_pod(_decode(spec), digest)
+    return from_pod(_decode(spec), digest, compatibility)
 
 
-def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
+def from_pod(
+    pod: Pod, digest: bytes | None = None, compatibility: Compatibility = NEWEST
+) -> PodInfo:
     """Return the requirements of a pod.
 
     Args:
         pod: an admitted pod; its ``metadata.namespace`` may be empty and is then ``default``.
         digest: content of everything that matters; worked out from the pod when ``None``.
+        compatibility: the version that says what a pod asks for while it is resized.
 
     Raises:
         QuantityError: a resource amount does not parse.
@@ -87,9 +94,9 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
     info.owner = next(
         ((o.api_version, o.kind, o.name) for o in meta.owner_references if o.controller), None
     )
-    info.requests = pod_request_ints(pod)
+    info.requests = pod_request_ints(pod, compatibility)
     info.scored_requests = _scored_requests(pod)
-    info.nonzero_cpu, info.nonzero_memory = non_zero_requests(pod)
+    info.nonzero_cpu, info.nonzero_memory = non_zero_requests(pod, compatibility)
     info.tolerations = spec.tolerations
     info.host_ports = _host_ports(pod)
     containers = (*spec.init_containers, *spec.containers)

@@ -30,7 +30,8 @@ _NO_SERVICES: Mapping[str, Selector] = {}
 class Workloads:
     """Selectors by owner, and budgets.
 
-    ``budget_version`` counts changes of budgets. What a service or a controller selects matters to
+    ``budget_version`` counts changes of budgets, ``selection_version`` those of what services and
+    controllers select. What a service or a controller selects matters to
     the classes that it can mean: ``_selects_anew`` and ``_owns_anew`` say which these are.
     """
 
@@ -41,6 +42,7 @@ class Workloads:
         self._controllers: dict[tuple[str, str, str], Selector] = {}
         self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.budget_version = 0
+        self.selection_version = 0
 
     def set_service(self, service: Service) -> None:
         """Add or replace a service; one that selects what it did before changes nothing."""
@@ -51,6 +53,7 @@ class Workloads:
         self.remove_service(meta.namespace, meta.name)
         self._services[meta.namespace, meta.name] = selector
         if selector.requirements:
+            self.selection_version += 1
             there = self._services_at.setdefault(_filed(meta.namespace, selector), {})
             there[meta.name] = selector
             self._selects_anew(meta.namespace, selector)
@@ -64,6 +67,7 @@ class Workloads:
             del there[name]
             if not there:
                 del self._services_at[filed]
+            self.selection_version += 1
             self._selects_anew(namespace, selector)
 
     def _selects_anew(self, namespace: str, selector: Selector) -> None:
@@ -87,11 +91,13 @@ class Workloads:
         if self._controllers.get(key) == selector:
             return
         self._controllers[key] = selector
+        self.selection_version += 1
         self._owns_anew(key)
 
     def remove_controller(self, kind: str, namespace: str, name: str) -> None:
         """Remove a controller by kind (ReplicationController, ReplicaSet or StatefulSet)."""
         if self._controllers.pop((kind, namespace, name), None) is not None:
+            self.selection_version += 1
             self._owns_anew((kind, namespace, name))
 
     def default_selector(self, pod: PodInfo) -> Selector | None:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from scheduling.framework.configuration.plugin_args import (
     Args,
     DefaultPreemptionArgs,
@@ -54,6 +55,15 @@ EXTENSION_POINTS = (
 """The extension points in the order in which a pod meets them."""
 
 
+POINTS_WITHOUT_EFFECT = (
+    "placementGenerate",
+    "placementFeasible",
+    "placementScore",
+    "podGroupPostFilter",
+)
+"""Points of kube-scheduler's for groups of pods: it writes them, empty, into every profile."""
+
+
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the loader must know of a plugin: where it may act, and the type of its arguments.
 
@@ -86,6 +96,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     min_feasible_nodes_to_find: int = 50
     points: dict[str, tuple[PluginUse, ...]] = {}
     args: dict[str, Args] = {}
+    compatibility: Compatibility = NEWEST
 
     def plugins(self, point: str) -> tuple[PluginUse, ...]:
         """Return the plugins to run at ``point``, in order."""
@@ -117,6 +128,7 @@ class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     pod_initial_backoff_seconds: int = 1
     pod_max_backoff_seconds: int = 10
     pod_max_in_unschedulable_pods_seconds: int = 300
+    compatibility: Compatibility = NEWEST
     document: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
 
@@ -201,6 +213,8 @@ WITHOUT_EFFECT = frozenset(
         "NodeDeclaredFeatures",
         "GangScheduling",
         "DeferredPodScheduling",
+        "TopologyPlacementGenerator",
+        "PodGroupPodsCount",
     }
 )
 """Kubernetes' plugins for things that this service does not have."""

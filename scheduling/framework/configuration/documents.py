@@ -15,8 +15,9 @@ Three steps:
 
 Where this differs from Kubernetes: ``percentageOfNodesToScore`` is 100 when it is absent, since
 scoring every node is cheap here; 0 asks for the adaptive formula; values above 100 act as 100 with
-a warning (R170, C18). ``minFeasibleNodesToFind`` (default 50, R175) and
-``podMaxInUnschedulablePodsSeconds`` (default 300) are fields of the document.
+a warning (R170, C18). ``minFeasibleNodesToFind`` (default 50, R175),
+``podMaxInUnschedulablePodsSeconds`` (default 300) and ``compatibility`` (``objects.compatibility``)
+are fields of the document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects.values import compatibility
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import (
     DUPLICATE,
     INVALID,
@@ -161,7 +164,8 @@ def _read(
     flush = top.integer("podMaxInUnschedulablePodsSeconds", 300)
     if flush <= 0:
         top.error("podMaxInUnschedulablePodsSeconds", flush, "must be greater than 0")
-    extending = extenders.read(top)
+    version = _compatibility(top)
+    extending = extenders.read(top, warnings)
     fields = top.objects("profiles")
     top.finish()
     if not document.get("profiles"):
@@ -172,6 +176,7 @@ def _read(
             default_name=len(fields) == 1,
             percentage=percentage,
             floor=floor,
+            version=version,
             known=known,
             warnings=warnings,
         )
@@ -189,6 +194,7 @@ def _read(
         pod_initial_backoff_seconds=initial,
         pod_max_backoff_seconds=longest,
         pod_max_in_unschedulable_pods_seconds=flush,
+        compatibility=version,
         document=document,
         warnings=tuple(warnings),
     )
@@ -211,6 +217,19 @@ def _percentage(field: Field, default: int | None, warnings: list[str]) -> int |
             f"{path}: {value} leaves most nodes unexamined; below 10 placements get worse"
         )
     return value
+
+
+def _compatibility(top: Field) -> Compatibility:
+    """Read which version of Kubernetes to decide like; the newest one where it is not said."""
+    given = top.take("compatibility")
+    if given is None:
+        return compatibility.NEWEST
+    found = compatibility.parse(given)
+    if found is None:
+        known = ", ".join(f'"{one.text}"' for one in Compatibility)
+        top.error("compatibility", given, f"must be one of {known}")
+        return compatibility.NEWEST
+    return found
 
 
 def _check_profiles(profiles: Sequence[tuple[Profile, Field]], errors: Errors) -> None:
@@ -248,6 +267,7 @@ def _profile(
     default_name: bool,
     percentage: int,
     floor: int,
+    version: Compatibility,
     known: Mapping[str, PluginInfo],
     warnings: list[str],
 ) -> tuple[Profile, Field]:
@@ -276,6 +296,7 @@ def _profile(
         min_feasible_nodes_to_find=floor,
         points=points,
         args=args,
+        compatibility=version,
     )
     return profile, field
 

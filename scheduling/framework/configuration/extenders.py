@@ -1,25 +1,26 @@
 """``extenders`` of a KubeSchedulerConfiguration: HTTP services that take part in decisions.
 
-Each becomes a plugin of every profile, called ``Extender`` and its URL, asked after all other
-filters and before all other binders; those that may be ignored come last, as in kube-scheduler.
-Fields and their meaning: ``pkg/scheduler/extender.go``, v1.36. ``batchVerb`` is this service's own.
-Parts of ``tlsConfig`` are refused, not ignored.
+Each becomes a plugin of every profile, asked after all other filters and before all other binders;
+those that may be ignored come last, as in kube-scheduler. It is called ``Extender`` and its URL,
+and of several at one address the later ones have a number, too. Fields and their meaning:
+``pkg/scheduler/extender.go``, v1.36. ``batchVerb`` is this service's own. Parts of ``tlsConfig``
+are refused, not ignored.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from clusterstate.objects.values.errors import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, FieldError
+from clusterstate.objects.values import durations
+from clusterstate.objects.values.errors import FORBIDDEN, INVALID, REQUIRED, FieldError
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.configuration.plugin_args import NodeResourcesFitArgs
 from scheduling.framework.configuration.reading import Field, check_label_name
 
 _DEFAULT_SECONDS: Final = 5.0
 _LONGEST_SECONDS: Final = 60.0
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb", "batchVerb")
 _TLS_REFUSED: Final = ("serverName", "certData", "keyData", "caData")
 
@@ -56,26 +57,30 @@ class Extender(msgspec.Struct, frozen=True):
     ignored_by_scheduler: frozenset[str]
 
 
-def read(top: Field) -> list[Extender]:
+def read(top: Field, warnings: list[str]) -> list[Extender]:
     """Return the extenders of a configuration; what is wrong with them is noted.
 
-    Rule: apis/config/validation ``validateExtenders``: one of them may bind.
+    Rule: apis/config/validation ``validateExtenders``: one of them may bind, and a resource is
+    managed by one of them. Two may have the same address.
     """
-    found = [_read(field) for field in top.objects("extenders")]
+    taken: set[str] = set()
+    found = [_read(field, taken, warnings) for field in top.objects("extenders")]
     binders = sum(bool(one.args.bind_verb) for one in found)
     if binders > 1:
         detail = f"found {binders} extenders implementing bind"
         top.errors.append(FieldError(INVALID, "extenders", None, detail))
-    seen: set[str] = set()
+    count: dict[str, int] = {}
     for number, one in enumerate(found):
-        if one.args.name in seen:
-            path = f"extenders[{number}].urlPrefix"
-            top.errors.append(FieldError(DUPLICATE, path, one.args.url_prefix))
-        seen.add(one.args.name)
+        name = one.args.name
+        nth = count[name] = count.get(name, 0) + 1
+        if nth > 1:
+            args = msgspec.structs.replace(one.args, name=f"{name} ({nth})")
+            found[number] = msgspec.structs.replace(one, args=args)
     return found
 
 
-def _read(field: Field) -> Extender:
+def _read(field: Field, taken: set[str], warnings: list[str]) -> Extender:
+    """Read one; ``taken`` are the resources that those before it manage, and gets its own."""
     errors = field.errors
     url = field.text("urlPrefix")
     scheme = _scheme(url)
@@ -100,13 +105,13 @@ def _read(field: Field) -> Extender:
     weight = field.integer("weight", 1)
     if scores and not 1 <= weight <= 1000:
         field.error("weight", weight, "must be between 1 and 1000")
-    seconds = _seconds(field)
+    seconds = _seconds(field, warnings)
     tls = field.object("tlsConfig") or Field({}, field.child("tlsConfig"), errors)
     for name in _TLS_REFUSED:
         if tls.take(name):
             detail = "is not supported: name files (caFile, certFile, keyFile)"
             errors.append(FieldError(FORBIDDEN, tls.child(name), None, detail))
-    managed, ignored = _resources(field)
+    managed, ignored = _resources(field, taken)
     args = ExtenderArgs(
         name=f"Extender {url}",
         url_prefix=url.rstrip("/"),
@@ -142,31 +147,31 @@ def _scheme(url: str) -> str:
     return parts.scheme
 
 
-def _seconds(field: Field) -> float:
-    """Return ``httpTimeout``, such as "100ms" or "5s"; 5 s where it is absent."""
-    given: Any = field.take("httpTimeout")
+def _seconds(field: Field, warnings: list[str]) -> float:
+    """Return ``httpTimeout``, such as "100ms" or "1m30s"; 5 s where it is absent or 0."""
+    given = field.take("httpTimeout")
     if given is None:
         return _DEFAULT_SECONDS
-    for unit, size in _UNITS.items():
-        number = str(given).removesuffix(unit)
-        if number != str(given) and number.replace(".", "", 1).isdecimal():
-            seconds = float(number) * size
-            if 0 < seconds <= _LONGEST_SECONDS:
-                return seconds
-    shown = given if isinstance(given, str | int | float) else None
-    field.error("httpTimeout", shown, 'must be a duration above 0 and at most "60s", such as "1s"')
-    return _DEFAULT_SECONDS
+    seconds = durations.parse(given)
+    if seconds is None or seconds < 0:
+        shown = given if isinstance(given, str | int | float) else None
+        field.error("httpTimeout", shown, 'must be a duration such as "100ms", "5s" or "1m30s"')
+        return _DEFAULT_SECONDS
+    if seconds > _LONGEST_SECONDS:
+        warnings.append(f"{field.child('httpTimeout')}: {given} acts as 60s")
+    return min(seconds, _LONGEST_SECONDS) or _DEFAULT_SECONDS
 
 
-def _resources(field: Field) -> tuple[frozenset[str], frozenset[str]]:
+def _resources(field: Field, taken: set[str]) -> tuple[frozenset[str], frozenset[str]]:
     managed, ignored = set(), set()
     for one in field.objects("managedResources"):
         name = one.text("name")
         check_label_name(name, one.child("name"), field.errors)
         if "/" not in name:
             one.error("name", name, "must be an extended resource, such as example.com/device")
-        if name in managed:
-            one.errors.append(FieldError(DUPLICATE, one.child("name"), name))
+        if name in taken:
+            one.error("name", name, "duplicate extender managed resource name")
+        taken.add(name)
         if one.boolean("ignoredByScheduler", default=False):
             ignored.add(name)
         one.finish()

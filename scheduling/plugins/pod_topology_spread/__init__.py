@@ -1,8 +1,9 @@
 """PodTopologySpread: keep matching pods evenly spread over the values of node labels.
 
 Counts are tables of the snapshot, kept up to date per pod; what a cycle adds is the comparison.
-Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36. ``labelSelector: {}``
-counts no existing pod though the incoming pod matches itself; terminating pods do not count.
+Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36; terminating pods do not
+count. ``labelSelector: {}`` counts every pod of the namespace (v1.38, kubernetes#141340); until
+1.37 it counts no existing pod, though the incoming pod matches itself.
 
     __init__      PodTopologySpread: the plugin
     constraints   what classes state, or have by default
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from clusterstate.objects.rules.footprint import counter_id
 from clusterstate.objects.rules.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.node import Taint
 from scheduling.framework.arrays import Mask
@@ -68,7 +70,9 @@ class PodTopologySpread:
         match_label_keys: bool = True,
         node_inclusion_policy: bool = True,
         comparison_operators: bool = False,
+        compatibility: Compatibility = NEWEST,
     ) -> None:
+        self._counts_everything = compatibility >= Compatibility.V1_38
         self._empty_term = cast("EmptyTerm", empty_node_selector_term)
         self._comparison_operators = comparison_operators
         by_class = ConstraintsByClass(
@@ -82,11 +86,13 @@ class PodTopologySpread:
         # They are kept on the pod's class, by plugin instance: two profiles may differ.
         self._tables_key = (NAME, next(_instances), "tables")
 
-    @staticmethod
-    def _counter(selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
+    def _counts_any(self, selector: Selector) -> bool:
+        return not selector.nothing and (bool(selector.requirements) or self._counts_everything)
+
+    def _counter(self, selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
         """Return the count of the pods of a pod's namespace that a selector means."""
         namespace = pod.namespace
-        counts_any = bool(selector.requirements)
+        counts_any = self._counts_any(selector)
 
         def matches(other: PodInfo) -> int:
             return int(
@@ -94,7 +100,7 @@ class PodTopologySpread:
             )
 
         reach = Reach(anchors(selector, (namespace,)) if counts_any else ())
-        key = (NAME, namespace, selector)
+        key = (NAME, namespace, selector, counts_any)
         return snapshot.counter(key, matches, live_only=True, reach=reach)
 
     def _table(
@@ -240,7 +246,7 @@ class PodTopologySpread:
             return
         tables = self._tables(pod, snapshot).hard
         for number, (_, selector) in enumerate(wanted.hard_counted()):
-            uncounted = other.terminating or not selector.requirements
+            uncounted = other.terminating or not self._counts_any(selector)
             if not uncounted or not selector.matches(other.info.labels):
                 continue
             table = tables[number][1]
@@ -343,7 +349,7 @@ class PodTopologySpread:
                     matches_self=constraint.matches_self,
                     max_skew=constraint.max_skew,
                     min_domains=constraint.min_domains,
-                    taken=_taken(selector, pod.namespace),
+                    taken=None if self._counts_any(selector) else _taken(selector, pod.namespace),
                 )
             )
         for constraint, (_, table) in zip(wanted.soft, tables.soft, strict=True):
@@ -434,8 +440,9 @@ class _Tables:
 class _Quirks:
     """Where upstream's dry run counts pods that its first count leaves out.
 
-    ``updateWithPod`` looks neither at the deletion timestamp nor at an empty selector, so taking
-    such a pod off a node lowers the count below what was there, and putting it back raises it.
+    ``updateWithPod`` looks neither at the deletion timestamp nor, until 1.37, at an empty selector,
+    so taking such a pod off a node lowers the count below what was there, and putting it back
+    raises it.
     """
 
     def __init__(self) -> None:

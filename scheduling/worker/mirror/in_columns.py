@@ -1,5 +1,6 @@
 """Many changes of pods at once, in columns."""
 
+import msgspec
 import numpy as np
 
 from clusterstate.change_log import pod_log
@@ -42,23 +43,32 @@ class ManyChanges(SingleChanges):
     def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
         """Apply changes of pods as if one by one; waiting pods are woken once for each class."""
         found = pod_news.sort_out(pods, self.snapshot, self._classes)
-        self._confirm_pods(pods, found.same)
+        self._confirm_pods(pods, found.same, now)
         self._remove_pods(found.left, now)
         self._forget_pods(found.unseen, now)
-        self._end_pods(pods, found.ending)
+        self._end_pods(pods, found.ending, now)
         self._add_pods(pods, found.came, now)
         self._queue_pods(pods, found, now)
         self._apply_all(map(pods.change, found.rest), now)
 
-    def _confirm_pods(self, pods: pod_log.PodChanges, same: pod_news.Pods) -> None:
+    def _confirm_pods(self, pods: pod_log.PodChanges, same: pod_news.Pods, now: float) -> None:
         """Confirm pods on nodes; most are what this worker assumed."""
         snapshot = self.snapshot
         started = pod_news.seconds(pods, same)
         assumed = snapshot.confirm_all(same.ids, same.slots, started)
         for info in snapshot.infos_of(same.slots[assumed]):
             self._confirmed[info.index] = info
-        self._leave_queue_all(same.ids)
+        self._leave_for_all(pods, same, now)
         self._drop_running(pods, same)
+
+    def _leave_for_all(self, pods: pod_log.PodChanges, some: pod_news.Pods, now: float) -> None:
+        """Take pods out of the queue that are on nodes: ``_leave_for``."""
+        claims, classes = self._nominated_in_log, self.snapshot.classes
+        if claims:
+            for pod_id, number, index in zip(some.ids, some.numbers, some.classes, strict=True):
+                if pod_id in claims:
+                    self._leave_for(pod_id, classes[index], pods.node_names[number], now)
+        self._leave_queue_all(some.ids)
 
     def _add_pods(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
         """Count pods that clients and other processes put on nodes."""
@@ -72,7 +82,7 @@ class ManyChanges(SingleChanges):
             started=pod_news.seconds(pods, came),
             names=[names[number] for number in came.numbers],
         )
-        self._leave_queue_all(came.ids)
+        self._leave_for_all(pods, came, now)
         pending = pods.pending[came.numbers].tolist()
         self.arrivals.update(
             dict.fromkeys(one for one, waits in zip(came.ids, pending, strict=True) if waits)
@@ -103,11 +113,11 @@ class ManyChanges(SingleChanges):
         for before in held_room:
             self.pod_changed(before, None, now)
 
-    def _end_pods(self, pods: pod_log.PodChanges, ending: pod_news.Pods) -> None:
+    def _end_pods(self, pods: pod_log.PodChanges, ending: pod_news.Pods, now: float) -> None:
         """Count pods as such that end; they stay on their nodes until they are gone."""
         if not ending.ids:
             return
-        names = pods.names
+        names, infos = pods.names, self.snapshot.infos_of(ending.slots)
         self.snapshot.remove_pods(ending.ids, ending.slots)
         self.snapshot.add_pods(
             ending.ids,
@@ -120,6 +130,9 @@ class ManyChanges(SingleChanges):
         self._ending += ending.ids
         self._leave_queue_all(ending.ids)
         self._drop_running(pods, ending)
+        for info in infos:
+            before = Standing(pod=info.pod, on_node=True)
+            self.pod_changed(before, msgspec.structs.replace(before, terminating=True), now)
 
     def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""

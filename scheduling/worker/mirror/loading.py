@@ -36,6 +36,7 @@ class Loading(RefusedPods):
     def load(self, now: float) -> None:
         """Build everything from the rows. Queries a dozen times, in one database snapshot."""
         self.snapshot = Snapshot()
+        self.snapshot.compatibility = self.compatibility
         self.queue = self._new_queue()
         self.arrivals.clear()
         self._confirmed.clear()

@@ -89,7 +89,7 @@ class SingleChanges(WarmState):
         )
         for change, info in zip(came, infos, strict=True):
             if change.object_id in self.queue:
-                self._leave_queue(change.object_id)
+                self._leave_for(change.object_id, info, change.node_name or "", now)
             if change.phase == "Pending":
                 self.arrivals[change.object_id] = None
             if len(self.queue):
@@ -100,12 +100,16 @@ class SingleChanges(WarmState):
             self._apply_pod(change, now)
         elif change.kind == "Node":
             self._apply_node(change, now)
-        elif change.verb == changes.DELETED:
-            self._remove_other(change)
-        elif change.text is not None:
-            self._set_other(change.kind, change.text.replace(SLOT, ""))
-            if change.kind == "Namespace":
-                self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+        elif change.verb == changes.DELETED or change.text is not None:
+            selects = self.snapshot.selection_version
+            if change.verb == changes.DELETED:
+                self._remove_other(change)
+            elif change.text is not None:
+                self._set_other(change.kind, change.text.replace(SLOT, ""))
+                if change.kind == "Namespace":
+                    self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+            if self.snapshot.selection_version != selects:
+                self.something_changed(Resource.WORKLOAD, Action.ADD, now)
 
     def _apply_node(self, change: Change, now: float) -> None:
         row = self.snapshot.row_of(change.name)
@@ -171,7 +175,7 @@ class SingleChanges(WarmState):
         if snapshot.confirm(pod_id, info, node_name, start_time=started, terminating=terminating):
             if assumed:
                 self._confirmed[info.index] = info
-            self._leave_queue(pod_id)
+            self._leave_for(pod_id, info, node_name, now)
             if change.phase != "Pending":
                 self._drop_arrival(pod_id)
             return
@@ -186,14 +190,28 @@ class SingleChanges(WarmState):
         )
         if terminating:
             self._ending.append(pod_id)
-        self._leave_queue(pod_id)
+        self._leave_for(pod_id, info, node_name, now)
         if change.phase != "Pending":
             self._drop_arrival(pod_id)
         elif (known is None or assumed) and not terminating:
             # A client put the pod there: this worker assumed it on no node, or on another one.
             self.arrivals[pod_id] = None
-        before = None if known is None else Standing(pod=known.info.pod, on_node=True)
-        self.pod_changed(before, Standing(pod=info.pod, on_node=True), now)
+        before = None
+        if known is not None:
+            was = known.terminating
+            before = Standing(pod=known.info.pod, on_node=True, terminating=was)
+        after = Standing(pod=info.pod, on_node=True, terminating=terminating)
+        self.pod_changed(before, after, now)
+
+    def _leave_for(self, pod_id: int, info: PodInfo, node_name: str, now: float) -> None:
+        """Take a pod out of the queue that is on a node.
+
+        Whom it kept off another one, for which it was nominated, may find room there now.
+        """
+        claimed = self._nominated_in_log.get(pod_id, "")
+        self._leave_queue(pod_id)
+        if claimed != node_name:
+            self.pod_changed(Standing(pod=info.pod, nominated=claimed), None, now)
 
 
 def _seconds(moment: datetime | None) -> float | None:

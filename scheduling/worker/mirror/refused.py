@@ -148,7 +148,7 @@ class RefusedPods(WarmState):
         after = self._after(change)
         before = self._before(change, ended=after is None)
         like = tuple(
-            None if one is None else (id(one.pod), one.on_node, one.nominated)
+            None if one is None else (id(one.pod), one.on_node, one.terminating, one.nominated)
             for one in (before, after)
         )
         if like not in seen:
@@ -175,6 +175,8 @@ class RefusedPods(WarmState):
         return Standing(
             pod=self._classes[change.class_id].pod,
             on_node=is_on,
+            # The log does not tell since when: each change of one that ends may be the first.
+            terminating=is_on and change.deletion_at is not None,
             nominated=change.nominated_node_name or "",
         )
 

@@ -8,6 +8,7 @@ import msgspec
 from clusterstate.actions.loops.aside import Which, is_an_objects_fault
 from clusterstate.change_log.changes import Change
 from clusterstate.database import bulk
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.workloads import (
     Namespace,
@@ -73,6 +74,8 @@ class WarmState(Waking):
         # Up to which revision the log says nothing new of a pod's nomination: this scheduler wrote
         # it then, or read the row.
         self._nominated_as_of: dict[int, int] = {}
+        self.compatibility: Compatibility = NEWEST
+        """The version that the configuration in force names: whoever keeps the mirror says so."""
         self.configuration = 0
         """Revision of the configuration in force, by which refusals hold."""
         self.cursor = -1
@@ -121,7 +124,10 @@ class WarmState(Waking):
 
     @property
     def has_outgrown(self) -> bool:
-        """Whether many of the known classes and resources are of pods that are gone.
+        """Whether the snapshot is to be built anew.
+
+        Its amounts are those of another version of Kubernetes than the configuration names now, or
+        many of the known classes and resources are of pods that are gone.
 
         The snapshot never drops a class, and each Job and each pod of a StatefulSet is a class of
         its own, by its labels. A process that keeps a mirror for long loads it again then, and so
@@ -130,7 +136,8 @@ class WarmState(Waking):
         """
         snapshot = self.snapshot
         return (
-            len(snapshot.classes) > self._most_classes
+            snapshot.compatibility is not self.compatibility
+            or len(snapshot.classes) > self._most_classes
             or len(snapshot.resources) > self._most_resources
         )
 
@@ -145,7 +152,7 @@ class WarmState(Waking):
             return
         for row in load_classes(unknown):
             try:
-                info = from_stored_class(row.id, row.spec)
+                info = from_stored_class(row.id, row.spec, self.snapshot.compatibility)
                 self._classes[row.id] = self.snapshot.intern(info)
             except Exception as error:  # noqa: BLE001  # reported for each pod that has this class
                 self._unread[row.id] = error
