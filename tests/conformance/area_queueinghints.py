@@ -40,6 +40,13 @@ def _resource(case: Case, pod: Pod, old: Any, new: Any) -> Resource:
     return Resource.ASSIGNED_POD if placed else Resource.UNASSIGNED_POD
 
 
+def _begins_to_end(old: Any, new: Any) -> bool:
+    times = [
+        one.metadata.deletion_timestamp if isinstance(one, Pod) else None for one in (old, new)
+    ]
+    return times[0] is None and times[1] is not None
+
+
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
     name = case["plugin"]
@@ -62,6 +69,8 @@ def check(case: Case) -> str | None:
     action = {"Add": _ADDED, "Delete": _DELETED}.get(case["event"]["action"], _UPDATED)
     if not (case.get("gates") or {}).get("InPlacePodVerticalScaling", True):
         action &= ~Action.UPDATE_POD_SCALE_DOWN  # where pods are not resized, none scales down
+    if not _begins_to_end(old, new):
+        action &= ~Action.UPDATE_POD_TERMINATING
     event = ClusterEvent(
         resource=_resource(case, pod, old, new),
         action=action,
