@@ -107,7 +107,9 @@ def _warm_up(**_: object) -> None:
     """
     from clusterstate.health import heartbeats
     from clusterstate.processes import collector
+    from clusterstate.telemetry import slowness
 
+    slowness.own.begin()  # the keeper of the loops measures it from then on
     if settings.PROCESS in ("scheduler", "advisor"):
         from scheduling.engine.deciding import LoopsUnavailable
         from scheduling.processes.loops import LOOPS

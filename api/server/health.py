@@ -5,7 +5,8 @@
 that they follow: each writes its row in the database once a second, after its work, on whatever
 host it runs (``clusterstate.health.progress``). That a process was killed shows at once: its
 session of the database is gone. Redis only shortens waits, so its absence is reported (``[!]``) and
-does not make the service unready.
+does not make the service unready. The console, where it is a process of its own, is waited for
+once, until it first answers.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:
 ``latest`` returns what was found last, at once, and says so when that is too long ago. It says of
@@ -19,6 +20,7 @@ nothing of it old.
 ``health_texts`` says in which words they are told.
 """
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,6 +54,8 @@ _STATEMENT_SECONDS = 2.0
 _TOO_OLD_SECONDS = 3.0
 _CLOCK_SECONDS = 5.0
 """A larger difference between this host's clock and the database's is a problem."""
+_CONSOLE_SECONDS = 0.5
+"""How long the console may take to accept a connection."""
 _FULL_SECONDS = 10.0
 """How long a disk-full error keeps ``/readyz`` degraded."""
 _HELD_SECONDS = 5.0
@@ -109,6 +113,49 @@ def _work() -> Iterator[Part]:
         which = "ahead of" if ahead > 0 else "behind"
         problem = f"is {abs(ahead):.0f} s {which} the database's, whose time is written"
         yield Part("clock", problem if abs(ahead) > _CLOCK_SECONDS else "", needed=False)
+
+
+_console_answered: set[str] = set()
+"""The addresses at which the console has answered since this process began."""
+
+
+def _console() -> Iterator[Part]:
+    """Return whether the console's own process answers, where there is one. Queries nothing.
+
+    Whoever starts the service waits for it. Afterwards pods are placed without it: it is told of.
+    """
+    address = settings.CONSOLE_AT
+    if not address:
+        return
+    problem = ""
+    try:
+        _connect(address)
+        _console_answered.add(address)
+    except OSError as error:
+        begins = "" if address in _console_answered else ": it begins"
+        problem = f"does not answer ({type(error).__name__}){begins}"
+    yield Part("console", problem, needed=address not in _console_answered)
+
+
+def _connect(address: str) -> None:
+    """Connect to the console and hang up.
+
+    Raises:
+        OSError: it does not listen.
+    """
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(_CONSOLE_SECONDS)
+            one.connect(address.removeprefix("unix:"))
+        return
+    host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    socket.create_connection((host, int(port)), timeout=_CONSOLE_SECONDS).close()
+
+
+def _needed() -> Iterator[Part]:
+    """Return what is needed before this process may say that the service is ready."""
+    yield from _work()
+    yield from _console()
 
 
 def _followers() -> Iterator[Part]:
@@ -173,7 +220,7 @@ def _advisor() -> Iterator[Part]:
         yield Part("advisor", advisor.problem(), needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _disk, _redis, _advisor]
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_needed, _followers, _disk, _redis, _advisor]
 
 
 def look() -> list[Part]:

@@ -9,6 +9,7 @@ In a moment without requests the memory that a burst left is given back.
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from django.conf import settings
 from api.server.lanes import Lane
 from clusterstate.health import heartbeats
 from clusterstate.processes import collector
+from clusterstate.telemetry import slowness
 
 logger = structlog.get_logger(__name__)
 
@@ -33,9 +35,14 @@ def start(lanes: Sequence[Lane[Any, Any]]) -> None:
     heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
     loop = asyncio.get_running_loop()
     tidied_at = loop.time()
+    before = loop.time(), time.process_time()
 
     def beat() -> None:
-        nonlocal tidied_at
+        nonlocal tidied_at, before
+        took, used = loop.time() - before[0], time.process_time() - before[1]
+        before = loop.time(), time.process_time()
+        slowness.own.measure(took / _EVERY_SECONDS, used)
+        slowness.own.factor()
         stuck = [lane.name for lane in lanes if lane.stuck_seconds(loop.time()) > STUCK_SECONDS]
         if stuck:
             logger.error("requests_stuck", lanes=stuck)

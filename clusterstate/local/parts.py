@@ -44,8 +44,8 @@ class Part:
 class Wanted:
     """How many there are of those parts that may be several, and where the web servers listen.
 
-    ``console`` is the socket of the console's own process, ``None`` where the pages are served by
-    others.
+    Where a scheduler stands by, so does a process for the timers. ``console`` is the socket of the
+    console's own process, ``None`` where the pages are served by others.
     """
 
     http_port: int
@@ -86,6 +86,11 @@ def parts(wanted: Wanted) -> Iterator[Part]:
         # The web servers hand its requests over to it.
         arguments = (*_UVICORN, "--uds", str(wanted.console), _APPLICATION)
         yield _part("console", WEB, *arguments, late=True)
+    if wanted.schedulers > 1:
+        yield _part(
+            "timers-standby", WORKERS, *_worker("timers", "timers-standby"),
+            process="timers", late=True,
+        )  # fmt: skip
     for number in range(1, wanted.schedulers):
         # They follow warm, and take no time from the start.
         yield _scheduler(f"standby{number}" if number > 1 else "standby", late=True)

@@ -61,6 +61,19 @@ def warm() -> bool:
 
 
 @contextlib.contextmanager
+def one_compiles() -> Iterator[None]:
+    """Let one process of this machine have the loops compiled, while the others wait here.
+
+    Raises:
+        LoopsUnavailable: Numba does not load here.
+    """
+    with _loading():
+        from scheduling.engine.compiled import caching, loop
+    with caching.alone(loop.decide, "warming.lock"):
+        yield
+
+
+@contextlib.contextmanager
 def _loading() -> Iterator[None]:
     try:
         yield

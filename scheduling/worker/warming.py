@@ -3,8 +3,9 @@
 On a new machine, and after a change to the loops, none are on disk, and to compile them takes half
 a minute of a core. No pod waits for that: ``begin`` has another process compile the loops, and
 loads them here when that process has ended. Until then the reference path decides, with the same
-outcome, only slower; the scheduler says that it is ready when that is over (``is_over``). A thread
-of this process could not compile the loops: it would hold up all others.
+outcome, only slower. A thread of this process could not compile the loops: it would hold up all
+others. Of the processes of a machine that begin together one has them compiled, and the others wait
+for its code.
 
 ``python -m scheduling.worker.warming PARENT`` is that other process.
 """
@@ -28,6 +29,9 @@ logger = structlog.get_logger(__name__)
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG: Final = 1
+_NICENESS: Final = 10
+"""Who compiles yields: where processors are short it has a tenth of what another process has."""
+_TAKES: Final = "half a minute of a free core"
 _STARTING = threading.Lock()
 _threads: list[threading.Thread] = []
 
@@ -53,14 +57,23 @@ def begin(give_up: Callable[[], object] | None = None) -> None:
         thread.start()
 
 
-def is_over() -> bool:
-    """Return whether nothing is being compiled for this process any more."""
-    return not any(thread.is_alive() for thread in _threads)
-
-
 def _compile_beside(give_up: Callable[[], object] | None) -> None:
     began = time.monotonic()
-    logger.info("compiling_the_loops", until_then="decisions are right, and slower")
+    with deciding.one_compiles():
+        if not deciding.is_kept():
+            _compile()
+    try:
+        deciding.warm()  # from disk; what the other process could not keep there is compiled here
+    except Exception:
+        logger.exception("loops_unavailable")
+        if give_up is not None:
+            give_up()
+        return
+    logger.info("loops_compiled", seconds=round(time.monotonic() - began, 1))
+
+
+def _compile() -> None:
+    logger.info("compiling_the_loops", takes=_TAKES, until_then="decisions are right, and slower")
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "scheduling.worker.warming", str(os.getpid())],
         cwd=_ROOT,
@@ -73,14 +86,6 @@ def _compile_beside(give_up: Callable[[], object] | None) -> None:
     if done.returncode:
         said = done.stderr.strip().rpartition("\n")[2]
         logger.error("loops_not_compiled", status=done.returncode, error=said)
-    try:
-        deciding.warm()  # from disk; what the other process could not keep there is compiled here
-    except Exception:
-        logger.exception("loops_unavailable")
-        if give_up is not None:
-            give_up()
-        return
-    logger.info("loops_compiled", seconds=round(time.monotonic() - began, 1))
 
 
 def _die_with(parent: int) -> None:
@@ -92,4 +97,5 @@ def _die_with(parent: int) -> None:
 
 if __name__ == "__main__":
     _die_with(int(sys.argv[1]))
+    os.nice(_NICENESS)
     deciding.warm()

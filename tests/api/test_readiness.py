@@ -1,6 +1,7 @@
 """What /readyz tells of a database that takes no writes, of a full disk, and of a wrong clock."""
 
 import logging
+import socket
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -94,3 +95,22 @@ def test_requests_that_are_refused_for_one_reason_are_one_line(caplog) -> None:
         f"refused: {errors.DISK_FULL} (requests: 1)",
         f"refused: {errors.UNAVAILABLE} (requests: 1)",
     ]
+
+
+def test_the_console_is_waited_for_once_and_told_of_afterwards(settings, tmp_path, monkeypatch):
+    """Pods are placed without it: a proxy that asks here must not take the API away."""
+    path = tmp_path / "console.sock"
+    monkeypatch.setattr(health, "_console_answered", set())
+    settings.CONSOLE_AT = ""
+    assert "console" not in {one.name for one in health.look()}
+    settings.CONSOLE_AT = f"unix:{path}"
+    assert found("console") == Part("console", "does not answer (FileNotFoundError): it begins")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        assert found("console") == Part("console", needed=False)
+    told = Part("console", "does not answer (ConnectionRefusedError)", needed=False)
+    assert found("console") == told
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        settings.CONSOLE_AT = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert found("console") == Part("console", needed=False)

@@ -10,8 +10,9 @@ Round = list["Fault"]
 
 PARTS = (*PROCESSES, *SERVERS)
 """What is killed and stopped: whatever the supervisor runs, and itself."""
-_PROXIED = (*(part for part in PROCESSES if part not in ("beat", "standby")), "")
-"""By whose sessions a proxy tells them: beat has none, and those of all schedulers look alike."""
+_NAMELESS = ("beat", "standby", "timers-standby")
+_PROXIED = (*(part for part in PROCESSES if part not in _NAMELESS), "")
+"""By whose sessions a proxy tells them: beat has none, and those of one kind look alike."""
 
 
 @dataclass(frozen=True)

@@ -406,6 +406,9 @@ class System:
             ]
         wanted = f"STOWAGE_PROCESS={PROCESSES[part]}\0".encode()
         found = [pid for pid, environment in self._ours() if wanted in environment]
+        if PROCESSES[part] == "timers":
+            named = f"--name\0{part}\0".encode()
+            return [pid for pid in found if named in _read(Path(f"/proc/{pid}/cmdline"))]
         if PROCESSES[part] != "scheduler":
             return found
         # Of several schedulers one works, and the others say that they stand by.

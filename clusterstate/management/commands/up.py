@@ -146,12 +146,15 @@ class _Start:
             for part in processes:
                 if not part.late:
                     self._start_part(part)
-            self._wait_until_ready()
+            self._wait_until_ready("/readyz?exclude=console")
         if not settings.CONSOLE:
             embedded.make_private(self._console.parent, account.Account())
         for part in processes:
             if part.late:
                 self._start_part(part)
+        if not settings.CONSOLE:
+            with self._step("console"):
+                self._wait_until_ready("/readyz")
         self._supervisor.on_renew = self._renew
         self._supervisor.on_look = self._look_after_certificate
         self._summary()
@@ -270,7 +273,8 @@ class _Start:
         A scheduler's successor is warm when it stands by.
         """
         kinds = {"advisor": "advisor", "worker": "controllers", "timers": "timers"}
-        ranks = ("advisor", "worker", "timers", "standby", "scheduler")
+        kinds["timers-standby"] = "timers"
+        ranks = ("advisor", "worker", "timers-standby", "timers", "standby", "scheduler")
 
         def rank(child: Child) -> int:
             return ranks.index(child.name.rstrip("0123456789"))
@@ -286,12 +290,15 @@ class _Start:
         done = renewal.renew(self._supervisor, sorted(chosen, key=rank), is_warm)
         self._supervisor.say("all replaced" if done else "not all were replaced")
 
-    def _wait_until_ready(self) -> None:
-        """Return when /readyz says that every part works, or say which does not and go on."""
-        end = time.monotonic() + _START_SECONDS
-        ask_at, say_at = 0.0, time.monotonic() + _PATIENCE_SECONDS
-        problem = ""
-        while time.monotonic() < end:
+    def _wait_until_ready(self, path: str) -> None:
+        """Return when every part works, by what is at ``path``, or say which does not and go on.
+
+        What is waited for is told once, and again when it is something else.
+        """
+        began = time.monotonic()
+        ask_at, say_at = 0.0, began + _PATIENCE_SECONDS
+        told = lacking = ""
+        while time.monotonic() < began + _START_SECONDS:
             self._supervisor.watch(0.1)  # less when a child says something
             if time.monotonic() < ask_at:
                 continue
@@ -302,16 +309,20 @@ class _Start:
                         f"{child.name} does not start; its last lines above say why."
                         f" They are also in {self._state / 'stowage.log'}."
                     )
-            status, problem = _ask_ready(settings.HTTP_PORT)
+            status, problem = _ask_ready(settings.HTTP_PORT, path)
             if status == http.HTTPStatus.OK:
                 return
-            if time.monotonic() >= say_at:
+            lacking = problem.splitlines()[-1]
+            if time.monotonic() >= say_at and lacking != told:
                 say_at = time.monotonic() + _PATIENCE_SECONDS
+                told = lacking
                 self._supervisor.say(
-                    f"{problem.splitlines()[-1]}; the scheduler's first start compiles its loops,"
-                    " about half a minute on a quiet machine, and places pods meanwhile"
+                    f"{lacking}; that takes some seconds of a free machine, and longer on a busy"
+                    f" one: waiting for it, at most {_START_SECONDS:.0f} s"
                 )
-        self._supervisor.say(f"not ready after {_START_SECONDS:.0f} s: {problem}")
+        self._supervisor.say(
+            f"{lacking}, after {_START_SECONDS:.0f} s; goes on without: ask /readyz what works"
+        )
 
     def _summary(self) -> None:
         say = self._supervisor.say
@@ -373,11 +384,11 @@ def _require_redis(url: str) -> None:
         raise CommandError(f"REDIS_URL: cannot connect: {error}") from error
 
 
-def _ask_ready(port: int) -> tuple[int, str]:
-    """Return the status and the text of /readyz, or (0, why not)."""
+def _ask_ready(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the text of /readyz at its path, or (0, why not)."""
     asked = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
     try:
-        asked.request("GET", "/readyz")
+        asked.request("GET", path)
         answer = asked.getresponse()
         return answer.status, answer.read().decode(errors="replace").strip()
     except OSError as error:

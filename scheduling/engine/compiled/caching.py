@@ -80,11 +80,18 @@ def one_at_a_time(loop: Any) -> Iterator[None]:
     if is_kept(loop):
         yield
         return
+    with alone(loop, "compiling.lock"):
+        yield
+
+
+@contextmanager
+def alone(loop: Any, name: str) -> Iterator[None]:
+    """Hold a lock of this name where a loop's code is kept; none where no file can be written."""
     try:
         folder = Path(loop._cache.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "compiling.lock").open("w")
-    except OSError:
+        file = (folder / name).open("w")
+    except (AttributeError, OSError):  # Numba may be told to compile nothing, and keep nothing
         yield
         return
     with file:
