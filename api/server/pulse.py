@@ -19,7 +19,6 @@ from django.conf import settings
 from api.server.lanes import Lane
 from clusterstate.health import heartbeats
 from clusterstate.processes import collector
-from clusterstate.telemetry import slowness
 
 logger = structlog.get_logger(__name__)
 
@@ -41,8 +40,7 @@ def start(lanes: Sequence[Lane[Any, Any]]) -> None:
         nonlocal tidied_at, before
         took, used = loop.time() - before[0], time.process_time() - before[1]
         before = loop.time(), time.process_time()
-        slowness.own.measure(took / _EVERY_SECONDS, used)
-        slowness.own.factor()
+        heartbeats.measure(took / _EVERY_SECONDS, used)
         stuck = [lane.name for lane in lanes if lane.stuck_seconds(loop.time()) > STUCK_SECONDS]
         if stuck:
             logger.error("requests_stuck", lanes=stuck)

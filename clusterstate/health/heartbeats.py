@@ -111,6 +111,15 @@ def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
     _pulse.beat(loop, seconds * slowness.own.last)
 
 
+def measure(took: float, used: float) -> None:
+    """Note a round that would take a second: how long it took, and the processor used in it.
+
+    For a process without a keeper, which measures that itself (``sessions``).
+    """
+    slowness.own.measure(took, used)
+    slowness.own.factor()
+
+
 def rest(loop: str) -> None:
     """Say that the loop ended as it should: nothing is expected of it any more."""
     _pulse.beat(loop, _FOR_EVER)
