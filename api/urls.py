@@ -45,6 +45,7 @@ urlpatterns = [
     re_path(r"^$", layout.first_page(documents.RootView.as_view())),
 ]
 
+handler400 = "api.console.layout.bad_request"
 handler403 = "api.console.layout.forbidden"
 handler404 = "api.console.layout.unknown"
 handler500 = "api.forms.failures.server_error"

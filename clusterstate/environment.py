@@ -8,6 +8,7 @@ import ipaddress
 import json
 import os
 import re
+import socket
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from clusterstate.objects.values import shapes
-from clusterstate.objects.values.addresses import is_for_others
+from clusterstate.objects.values.addresses import FIRST, is_for_others
 from clusterstate.objects.values.shapes import Shape
 
 
@@ -90,6 +91,44 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 def words(name: str, default: str) -> list[str]:
     """Return the comma-separated parts, without blanks around them and without empty ones."""
     return [part.strip() for part in text(name, default).split(",") if part.strip()]
+
+
+SERVICE_NAMES = tuple(
+    f"kubernetes{rest}" for rest in ("", ".default", ".default.svc", ".default.svc.cluster.local")
+)
+"""What pods call the API server by."""
+
+
+def own_names(listens: str, advertised: str = "") -> tuple[list[str], list[str]]:
+    """Return the names and the IP addresses by which this host's clients may call it.
+
+    ``listens`` is where https listens; a wildcard address adds nothing. ``advertised``: see
+    STOWAGE_ADVERTISE_ADDRESS, empty where there is none. The Service's address is one of them.
+    """
+    names = dict.fromkeys(["localhost", socket.gethostname(), "stowage", *SERVICE_NAMES])
+    addresses = dict.fromkeys(one for one in ("127.0.0.1", "::1", FIRST, advertised) if one)
+    try:
+        given = ipaddress.ip_address(listens)
+    except ValueError:
+        names[listens] = None
+    else:
+        if not given.is_unspecified:
+            addresses[str(given)] = None
+    return [name for name in names if name.isascii()], list(addresses)
+
+
+def hosts(name: str, listens: str, advertised: str, origins: Sequence[str]) -> list[str]:
+    """Return the comma-separated names of hosts, as ``Host`` has them.
+
+    Unset: this host's own (``own_names``), and those of the origins that browsers see.
+    """
+    given = words(name, "")
+    if given:
+        return given
+    names, addresses = own_names(listens, advertised)
+    seen = (urlsplit(origin).hostname or "" for origin in origins)
+    found = [*names, *(f"[{a}]" if ":" in a else a for a in addresses), *filter(None, seen)]
+    return [one.lower() for one in found]
 
 
 def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:

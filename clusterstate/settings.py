@@ -95,7 +95,12 @@ def _secret_key() -> str:
 
 
 SECRET_KEY = _secret_key()
-ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
+CSRF_TRUSTED_ORIGINS = environment.words("STOWAGE_TRUSTED_ORIGINS", "")
+# By which names browsers may call the pages; unset: those of the certificate of `manage.py up`, and
+# of the origins above.
+ALLOWED_HOSTS = environment.hosts(
+    "STOWAGE_ALLOWED_HOSTS", HOST, ADVERTISE_ADDRESS, CSRF_TRUSTED_ORIGINS
+)
 # Whose X-Forwarded-For and X-Forwarded-Proto say who asks, and by which scheme.
 TRUSTED_PROXIES = environment.networks("STOWAGE_TRUSTED_PROXIES")
 METRICS_OPEN = environment.flag("STOWAGE_METRICS_OPEN", default=False)
@@ -331,7 +336,6 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "stowage-session"
 CSRF_COOKIE_NAME = "stowage-csrf"
 CSRF_FAILURE_VIEW = "api.console.layout.no_csrf"
-CSRF_TRUSTED_ORIGINS = environment.words("STOWAGE_TRUSTED_ORIGINS", "")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -550,6 +554,8 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"level": "ERROR"},  # a 404 is an answer, not news
+        # The answer says what to do; any stranger could fill the log.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "celery": {"level": _NO_NEWS},  # else a line for each task sent, received and done
         "axes": {"level": _NO_NEWS},
     },

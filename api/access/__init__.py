@@ -5,6 +5,7 @@
     auth             whose request it is: bearer tokens and browsers' sessions
     impersonation    acting for another user
     permissions      the one permission class of all views
+    reach            how far back a right tells of the past
     naming           which pods an answer may name
     notice_rights    which rights whoever is told of changes needs
     outgoing         which services a question may have asked

@@ -219,6 +219,20 @@ def require_own_pod(user: User, namespace: str, name: str) -> None:
         require_own_node(user, namespace, name, node_of_pod(namespace, name))
 
 
+def narrowed(user: User, wants: Attributes, selector: str) -> str:
+    """Return the field selector of a list or watch, for an agent of a node with its own node in it.
+
+    An agent may list a pod of its own by name; a pod of that name may have been on another node
+    before. May query.
+    """
+    if (wants.group, wants.resource) != ("", "pods") or wants.verb not in ("list", "watch"):
+        return selector
+    if not authorizer.reads_own_pods_only(user, wants.namespace, wants.name, wants.verb):
+        return selector
+    own = f"spec.nodeName={nodes.name_of(user.name, user.groups)}"
+    return f"{selector},{own}" if selector else own
+
+
 def require_own_node(user: User, namespace: str, name: str, node_name: str | None) -> None:
     """Raise AccessDenied unless a pod is on the node whose agent asks; ``None``: there is none."""
     if not node_name or node_name != nodes.name_of(user.name, user.groups):

@@ -1,13 +1,16 @@
 """Decisions: a search across pods, and one decision with its nodes compared and made again."""
 
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
+from api.access import reach
 from api.console import downloads, layout, time_travel
 from api.stowage import decision_search as wire
+from clusterstate.access.rules import Attributes
 from clusterstate.objects.values.errors import BadRequest, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
@@ -80,7 +83,14 @@ def _wanted(request: HttpRequest) -> Search:
     past = time_travel.of(request)
     if past is not None and (wanted.until is None or wanted.until > past.at):
         wanted = msgspec.structs.replace(wanted, until=past.at)
-    return wanted
+    return wire.bounded(layout.user_of(request), wanted)
+
+
+def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
+    """Return from when on the person's right tells of decisions about a pod, ``None``: of all."""
+    wants = Attributes("get", "", "pods", "decisions", namespace=namespace, name=name)
+    began = reach.beginning(layout.user_of(request), wants)
+    return None if began is None else began.at
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -102,6 +112,8 @@ def decision(request: HttpRequest, namespace: str, name: str, number: int) -> Ht
     from scheduling.answers import questions
 
     layout.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
+    if (began := since(request, namespace, name)) is not None:
+        questions.require_decided(number, since=began)
     found = questions.decision(namespace, name, number, full=False)
     top: list[dict[str, Any]] = found["top"]
     plugins = list(top[0]["weighted"]) if top else []

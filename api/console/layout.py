@@ -7,12 +7,14 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 from api import clock
+from api.access import reach
 from api.access.auth import require as require_right
 from api.console import fragment_cache, stream, time_travel
 from api.forms import errors, failures
@@ -22,7 +24,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.objects.values.actor import current
-from clusterstate.objects.values.errors import BadRequest, Forbidden, NotFound, StatusError
+from clusterstate.objects.values.errors import BadRequest, Expired, Forbidden, NotFound, StatusError
 from scheduling.answers import advisor
 
 POLICY: Final = (
@@ -46,6 +48,7 @@ class Place(msgspec.Struct, frozen=True):
     wants: Attributes
 
 
+_NEVER: Final = 1 << 62
 _NODES: Final = Attributes("list", resource="nodes")
 _PODS: Final = Attributes("list", resource="pods")
 FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
@@ -198,14 +201,29 @@ def require(request: HttpRequest, verb: str, resource: str, **about: str) -> Non
 
 
 def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
-    """Raise AccessDenied unless the person may do all of that."""
+    """Raise AccessDenied unless the person may do all of that; Expired where not of that past."""
     user = people.user_of(request.user)
     try:
         for one in wants:
             require_right(user, one)
+            if one.namespace and (past := time_travel.of(request)) is not None:
+                reach.require(user, one, past.revision)
     except Forbidden:
         request.META[fragment_cache.PERSONAL] = True  # the sentence names the person
         raise
+
+
+def since(request: HttpRequest, resource: str, **about: str) -> int:
+    """Return the revision from which on the person's right to get something tells of its past.
+
+    0: all of it; beyond all: nothing, as of a Secret. May query.
+    """
+    wants = Attributes("get", resource=resource, **about)
+    try:
+        began = reach.beginning(people.user_of(request.user), wants)
+    except (Expired, Forbidden):
+        return _NEVER
+    return 0 if began is None else began.revision
 
 
 def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
@@ -302,6 +320,17 @@ def first_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
         return view(request, *args, **kwargs)
 
     return answer
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 400 where Django refuses a browser's request before any view (``handler400``)."""
+    sentence = "This request cannot be read."
+    if isinstance(exception, DisallowedHost):
+        sentence = (
+            "This service does not go by the name in the address. Open it by a name of its host, or"
+            " add this one to STOWAGE_ALLOWED_HOSTS and start it again."
+        )
+    return HttpResponse(f"{sentence}\n", content_type="text/plain; charset=utf-8", status=400)
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
+from api.console import decisions, layout, time_travel
 from api.console import formatting as words
-from api.console import layout, time_travel
 from api.console.pods import why_of
 from api.forms import pages, tables
 from api.forms.cells import parse_time
@@ -44,14 +44,20 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         if past is None
         else find_at(KINDS["Pod"], namespace, name, past.revision)
     )
-    steps = time_travel.steps(KINDS["Pod"], namespace, name, past, limit=50)
+    since = layout.since(request, "pods", namespace=namespace, name=name)
+    steps = time_travel.steps(KINDS["Pod"], namespace, name, past, limit=50, since=since)
     if text is None and not steps:
         raise not_found("Pod", name)
     about = {"namespace": namespace, "name": name}
     decided = []
     if layout.may(request, "get", "pods", subresource="decisions", **about):
         with suppress(NotFound):
-            decided = questions.decisions_of(namespace, name, limit=20 if past is None else 200)
+            decided = questions.decisions_of(
+                namespace,
+                name,
+                limit=20 if past is None else 200,
+                since=decisions.since(request, namespace, name),
+            )
     if past is not None:
         decided = [one for one in decided if one["at"] <= past.text][:20]
     context: dict[str, Any] = {

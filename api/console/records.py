@@ -208,6 +208,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     about = {"group": kind.group, "namespace": namespace, "name": name}
     layout.require(request, "get", kind.plural, **about)
     past = time_travel.of(request)
+    since = layout.since(request, kind.plural, **about)
     manifest = _manifest_of(kind, namespace, name, past)
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     text = pages.as_yaml({**manifest, "metadata": metadata})
@@ -220,7 +221,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
             _save(kind, manifest, given, request)
         except Conflict as error:
             status = error.code
-            text, problems = _put_together(kind, manifest, given, error)
+            text, problems = _put_together(kind, manifest, given, error, since)
         except StatusError as error:
             problems, text, status = problems_of(error), given, error.code
         else:
@@ -233,7 +234,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
         "history": (kind.name, namespace or "-", name),
-        "steps": time_travel.steps(kind, namespace, name, past, limit=20),
+        "steps": time_travel.steps(kind, namespace, name, past, limit=20, since=since),
         "events": overview.events_of(kind.name, namespace, name, limit=20)
         if past is None and layout.may(request, "list", "events", namespace=namespace)
         else [],
@@ -253,8 +254,9 @@ def difference(
 ) -> HttpResponse:
     """Return what one change made of an object: its YAML before and after, line by line."""
     kind, namespace = _place(kind_name, namespace, name)
-    layout.require(request, "get", kind.plural, group=kind.group, namespace=namespace, name=name)
-    if revision >= 1 << 62:
+    about = {"group": kind.group, "namespace": namespace, "name": name}
+    layout.require(request, "get", kind.plural, **about)
+    if revision >= 1 << 62 or revision < layout.since(request, kind.plural, **about):
         raise not_found(kind, name)
     found = trail.trail_of(kind, namespace, name, limit=1, before=revision).steps
     if not found or found[0].revision != revision:
@@ -287,17 +289,18 @@ def _told(text: bytes | None) -> str:
 
 
 def _put_together(
-    kind: Kind, stored: Manifest, given: str, error: Conflict
+    kind: Kind, stored: Manifest, given: str, error: Conflict, since: int
 ) -> tuple[str, list[tuple[str, str]]]:
     """Return a text with what a person edited and what others changed meanwhile, and words on it.
 
     Nothing is saved by that: the person looks at it, and saves again. Where the version that the
-    person began with is not known any more, the text stays as it is.
+    person began with is not known any more, or lies before the revision ``since``, the text stays
+    as it is.
     """
     try:
         mine = read_yaml(given)
         version = natural(str(bodies.metadata_of(mine).get("resourceVersion", "")))
-        if version is None:
+        if version is None or version < since:
             return given, problems_of(error)
         space, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
         began = find_at(kind, space, name, version)

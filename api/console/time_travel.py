@@ -124,15 +124,18 @@ def nodes(request: HttpRequest) -> list[FleetNode]:
     return node_cache.nodes().items if found is None else found.fleet.items
 
 
-def steps(kind: Kind, namespace: str, name: str, past: Then | None, *, limit: int) -> list[Step]:
-    """Return the latest changes of an object, in the past those until then.
+def steps(
+    kind: Kind, namespace: str, name: str, past: Then | None, *, limit: int, since: int = 0
+) -> list[Step]:
+    """Return the latest changes of an object from a revision on, in the past those until then.
 
     Of an object that has changed since, those of its last ``_LOOK_BACK`` changes are looked at.
     """
     if past is None:
-        return trail.trail_of(kind, namespace, name, limit=limit).steps
-    found = trail.trail_of(kind, namespace, name, limit=_LOOK_BACK).steps
-    return [one for one in found if one.revision <= past.revision][:limit]
+        found = trail.trail_of(kind, namespace, name, limit=limit)
+        return trail.from_revision(found, since).steps
+    found = trail.trail_of(kind, namespace, name, limit=_LOOK_BACK)
+    return [one for one in found.steps if since <= one.revision <= past.revision][:limit]
 
 
 def forbids(request: HttpRequest, verb: str) -> bool:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 from api import clock
+from api.access import reach
 from api.forms import options
 from api.kinds.views import ActionsMixin, StatusView
 from api.requests import Request
@@ -86,6 +87,11 @@ class OwnViewSet(ActionsMixin, StatusView):
         elif moment > now + past.AHEAD:
             raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} has not come yet")
         self.moment = moment
+        for wants in self.wants(request):
+            if self.revision is not None:
+                reach.require(self.user, wants, self.revision)
+            elif moment is not None:
+                reach.require_moment(self.user, wants, moment)
 
     def require_kept(self, seconds: float) -> None:
         """Check that what was known at the moment that is asked about is still kept.

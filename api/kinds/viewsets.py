@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.response import Response
 
 from api import clock, routes
-from api.access import auth, naming
+from api.access import auth, naming, reach
 from api.forms import errors, options, other_forms, parsers, renderers, replies, versioning, wire
 from api.forms.bodies import items_of, metadata_of, put_namespace
 from api.forms.negotiation import PAGE
@@ -43,7 +43,7 @@ from clusterstate.objects.wire import managed_fields, patching
 from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries import past
 from clusterstate.queries.objects import find_object, get_object, not_found
-from clusterstate.queries.objects.lists import check_token, list_page
+from clusterstate.queries.objects.lists import check_token, list_page, revision_of
 from clusterstate.telemetry import tracing
 
 MAX_OBJECT_BYTES = 3 << 20
@@ -130,15 +130,23 @@ class ObjectViewSet(ActionsMixin, StatusView):
         # A person may take any time over a page.
         now = None if request.accepted_renderer.format == PAGE else clock.now().timestamp()
         at = None
-        if moment is not None and not query.get("continue"):
+        token = query.get("continue", "")
+        (wants,) = self.wants(request)
+        if moment is not None and not token:
             at = past.revision_at(moment, now=clock.now())
+            reach.require(self.user, wants, at)
+        elif version.exact is not None and not token:
+            reach.require(self.user, wants, version.exact)
+        elif token and (revision := revision_of(token)) is not None:
+            reach.require_from(self.user, wants, revision)
+        chosen = auth.narrowed(self.user, wants, query.get("fieldSelector", ""))
 
         def read(limit: int | None, token: str) -> Page[bytes]:
             page = list_page(
                 target.kind,
                 target.namespace,
                 label_selector=query.get("labelSelector", ""),
-                field_selector=query.get("fieldSelector", ""),
+                field_selector=chosen,
                 limit=limit,
                 continue_token=token,
                 exact=version.exact,
@@ -188,6 +196,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if revision is None:
             body = find_object(kind, namespace, name)
         else:
+            (wants,) = self.wants(request)
+            reach.require(self.user, wants, revision)
             body = past.find_at(kind, namespace, name, revision)
         if kind.name == "Pod" and authorizer.reads_own_pods_only(self.user, namespace, name):
             found = None if body is None else replies.decode(body)["spec"].get("nodeName")

@@ -18,7 +18,7 @@ from django.conf import settings
 from rest_framework.response import Response
 
 from api import routes
-from api.access import auth
+from api.access import auth, reach
 from api.access.impersonation import claim_of_headers
 from api.forms import errors, failures, renderers, replies, wire
 from api.forms.replies import Made
@@ -31,6 +31,7 @@ from api.stowage import audit_view
 from api.streaming import rights
 from api.streaming.watch import Client, OnThread
 from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
 from clusterstate.database import arrow
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import BadRequest, StatusError
@@ -86,6 +87,14 @@ def _needs(namespace: str) -> Attributes:
     return Attributes("get", "", "pods", "decisions", namespace=namespace)
 
 
+def bounded(user: User, wanted: Search) -> Search:
+    """Return a search without what a user's right does not reach back to. May query."""
+    began = reach.beginning(user, _needs(wanted.namespace))
+    if began is None or (wanted.since is not None and wanted.since >= began.at):
+        return wanted
+    return msgspec.structs.replace(wanted, since=began.at)
+
+
 class DecisionSearchViewSet(OwnViewSet):
     """Decisions about any pods, the newest first."""
 
@@ -107,7 +116,7 @@ class DecisionSearchViewSet(OwnViewSet):
         self.require_kept(settings.DECISION_SECONDS)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
-        wanted = read(query, at=self.moment)
+        wanted = bounded(self.user, read(query, at=self.moment))
         found = decision_search.search(wanted, limit=limit, before=before)
         metadata = {"continue": str(found.more)} if found.more else {}
         items = [{"metadata": {"name": str(one.id)}, **one.manifest()} for one in found.items]
@@ -183,7 +192,7 @@ def _open(scope: Scope) -> _Export:
     form = query.get("format", "jsonl")
     if form not in FORMS:
         raise BadRequest(f'format: Invalid value: "{form}": must be of {", ".join(FORMS)}')
-    return _Export(decision_search.choose(read(query)), FORMS[form]())
+    return _Export(decision_search.choose(bounded(user, read(query))), FORMS[form]())
 
 
 @connections.used()

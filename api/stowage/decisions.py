@@ -1,6 +1,7 @@
 """What the scheduler decided about a pod and why, and the configuration that it decides by."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 from django.conf import settings
@@ -9,6 +10,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.response import Response
 
 from api import clock
+from api.access import reach
 from api.forms import errors, replies, wire
 from api.kinds import own
 from api.kinds.own import OwnViewSet
@@ -44,6 +46,12 @@ class DecisionsViewSet(OwnViewSet):
         """Return the right to get them, for a list as well: they belong to one pod."""
         return (msgspec.structs.replace(*super().wants(request), verb="get"),)
 
+    def _since(self, request: Request) -> datetime | None:
+        """Return from when on the user's right tells of decisions, ``None``: of all."""
+        (wants,) = self.wants(request)
+        began = reach.beginning(self.user, wants)
+        return None if began is None else began.at
+
     def list(self, request: Request, namespace: str, name: str) -> HttpResponseBase:
         """Return the latest ones; of several in full the latest alone."""
         from scheduling.answers import questions
@@ -51,7 +59,8 @@ class DecisionsViewSet(OwnViewSet):
         form, full = _form(request)
         limit = min(wire.integer(request.query_params.get("limit"), "limit") or _MANY, MOST)
         self.require_kept(settings.DECISION_SECONDS)
-        items = questions.decisions_of(namespace, name, limit=limit, until=self.moment)
+        since = self._since(request)
+        items = questions.decisions_of(namespace, name, limit=limit, since=since, until=self.moment)
         if full:
             items = [_explained(namespace, name, int(item["id"])) for item in items[:1]]
         if form == "table":
@@ -71,8 +80,9 @@ class DecisionsViewSet(OwnViewSet):
         if number is None:
             raise BadRequest(f'invalid decision "{decision}": must be a number')
         self.require_kept(settings.DECISION_SECONDS)
-        if self.moment is not None:
-            questions.require_decided(number, until=self.moment)
+        since = self._since(request)
+        if self.moment is not None or since is not None:
+            questions.require_decided(number, since=since, until=self.moment)
         if full:
             found = _explained(namespace, name, number)
         else:
@@ -86,7 +96,7 @@ class DecisionsViewSet(OwnViewSet):
                     "resourceVersion": str(one.revision),
                 }
                 for one in provenance.victims_of_decision(number)
-                if may_see_pod(self.user, one.namespace, one.name)
+                if may_see_pod(self.user, one.namespace, one.name, one.revision)
             ]
         if form == "table":
             return _text(questions.decision_table(found))

@@ -12,7 +12,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api.access import auth
+from api.access import auth, reach
 from api.forms import errors, replies, wire
 from api.kinds import own
 from api.kinds.own import OwnViewSet
@@ -68,6 +68,8 @@ class ChangesViewSet(OwnViewSet):
         if form not in ("json", "table"):
             raise BadRequest(f'invalid value "{form}" for format: supported values: json, table')
         kind, namespace, name = _object(request)
+        (wants,) = self.wants(request)
+        began = reach.beginning(self.user, wants)
         if kind.name == "Pod":
             auth.require_own_pod(self.user, namespace, name)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
@@ -75,6 +77,12 @@ class ChangesViewSet(OwnViewSet):
         found = trail.trail_of(
             kind, namespace, name, limit=limit, before=before, until=self.revision
         )
+        if began is not None:
+            found = trail.from_revision(found, began.revision)
+        if kind.name == "Pod" and authorizer.reads_own_pods_only(self.user, namespace, name):
+            present = trail.trail_of(kind, namespace, name, limit=1)
+            if found.object_id != present.object_id:  # of a pod that had the name before
+                raise auth.AccessDenied(self.user, wants)
         if not found.steps:
             raise NotFound(
                 f'no changes of {kind.resource} "{name}" are kept',
@@ -97,7 +105,7 @@ class ChangesViewSet(OwnViewSet):
                 }
                 for one in provenance.victims_of(namespace, name, found.object_id)
                 if self.revision is None or one.revision <= self.revision
-                if may_see_pod(self.user, one.namespace, one.name)
+                if may_see_pod(self.user, one.namespace, one.name, one.revision)
             ]
         if form == "table":
             text = story(document["items"], more=bool(found.more))
@@ -121,7 +129,7 @@ class ChangesViewSet(OwnViewSet):
                 "resourceVersion": str(one.revision),
             }
             for one in found[:MOST_GONE]
-            if may_see_pod(self.user, one.namespace, one.name)
+            if may_see_pod(self.user, one.namespace, one.name, one.revision)
         ]
         document: Manifest = {
             "kind": "ChangeList",
@@ -158,10 +166,17 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def may_see_pod(user: User, namespace: str, name: str) -> bool:
-    """Return whether the name of another pod may be told: pods preempt across namespaces."""
+def may_see_pod(user: User, namespace: str, name: str, revision: int) -> bool:
+    """Return whether the name of a pod of then may be told: pods preempt across namespaces.
+
+    May query.
+    """
     wants = Attributes("get", resource="pods", namespace=namespace, name=name)
-    return authorizer.decide(user, wants).allowed
+    if not authorizer.decide(user, wants).allowed:
+        return False
+    if authorizer.reads_own_pods_only(user, namespace, name):
+        return False  # whose node that pod was on is not known any more
+    return reach.tells(user, wants, revision)
 
 
 def _may_see_node(user: User, name: str) -> bool:
@@ -196,6 +211,8 @@ def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> l
         wants = Attributes("get", of.group, of.plural, namespace=cause.namespace, name=cause.name)
         if not authorizer.decide(user, wants).allowed:
             break
+        if not reach.tells(user, wants, cause.step.revision):
+            break
         about = {"kind": of.name, "namespace": cause.namespace, "name": cause.name}
         found.append({key: value for key, value in about.items() if value} | _change(cause.step))
     return found
@@ -228,7 +245,7 @@ def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Mani
     if step.for_pod:
         item["preemptedFor"] = {"uid": step.for_pod}
         found = provenance.preemptor_of(step.for_pod, step.revision, step.at)
-        if found is not None and may_see_pod(user, found.namespace, found.name):
+        if found is not None and may_see_pod(user, found.namespace, found.name, step.revision):
             item["preemptedFor"].update(namespace=found.namespace, name=found.name)
             if found.decision:
                 item["preemptedFor"]["decision"] = str(found.decision)

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from api import routes
-from api.access import auth
+from api.access import auth, reach
 from api.access.impersonation import claim_of_headers
 from api.access.notice_rights import rights_for, to_watch
 from api.forms import errors, failures, wire
@@ -137,6 +137,9 @@ def _open(scope: Scope) -> Request:
         auth.require(user, one)
     since = header(scope, b"last-event-id") or query.get("since", "")
     cursor = wire.integer(since, "since") or 0
+    if cursor:
+        for one in needs:
+            reach.require_from(user, one, cursor)
     identity = lineage.identity()
     if cursor:
         lineage.require(cursor)

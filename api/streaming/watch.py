@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from api import clock, routes
-from api.access import auth
+from api.access import auth, reach
 from api.access.impersonation import claim_of_headers
 from api.forms import (
     errors,
@@ -36,6 +36,7 @@ from api.server.scopes import Receive, Scope, Send, header, parameters
 from api.streaming import rights
 from api.streaming.hub import Event, digested, hub
 from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
 from clusterstate.change_log import changes, lineage
 from clusterstate.change_log.changes import ADDED, DELETED, Change
 from clusterstate.objects.registry import fields
@@ -384,7 +385,7 @@ def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
 
 
 @connections.used()
-def _open(scope: Scope) -> tuple[Request, Attributes]:
+def _open(scope: Scope) -> tuple[Request, Attributes, User]:
     """Authenticate, authorise and read the request; runs on a thread. May query."""
     user = auth.authenticate(claim_of_headers(scope["headers"]))
     target = routes.of(scope).target
@@ -400,7 +401,10 @@ def _open(scope: Scope) -> tuple[Request, Attributes]:
         fields=selector,
     )
     auth.require(user, wants)
-    return read(scope, target, parameters(scope)), wants
+    query = parameters(scope)
+    if chosen := auth.narrowed(user, wants, selector):
+        query["fieldSelector"] = chosen
+    return read(scope, target, query), wants, user
 
 
 @connections.used()
@@ -432,6 +436,16 @@ def _require(cursor: int) -> None:
         Expired: it lies beyond the present, or belongs to another history.
     """
     lineage.require(cursor)
+
+
+@connections.used()
+def _require_reach(user: User, wants: Attributes, cursor: int) -> None:
+    """Check that a right reaches back to ``cursor``. May query; runs on a thread.
+
+    Raises:
+        Expired: it does not.
+    """
+    reach.require_from(user, wants, cursor)
 
 
 @connections.used()
@@ -582,7 +596,7 @@ async def wait(wake: asyncio.Event, seconds: float) -> None:
 async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
     """Answer one watch."""
     try:
-        request, wants = await on_thread(_open, scope)
+        request, wants, user = await on_thread(_open, scope)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         await failures.reply(scope, send, error)
         return
@@ -593,6 +607,8 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await send({"type": "http.response.start", "status": 200, "headers": _headers(request)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
+            if request.cursor is not None and wants.namespace:
+                await on_thread(_require_reach, user, wants, request.cursor)
             watching = Watch(request, scope, send, on_thread, counted).run(client)
             await rights.kept(watching, claim_of_headers(scope["headers"]), wants)
         except Exception as error:  # noqa: BLE001  # the headers are sent: an event reports the error

@@ -89,11 +89,11 @@ def depends_on_references(user: User, wants: Attributes) -> bool:
     return is_agent and nodes.asks_references(wants)
 
 
-def reads_own_pods_only(user: User, namespace: str, name: str) -> bool:
-    """Return whether a user may get that pod only if it is on the user's own node."""
+def reads_own_pods_only(user: User, namespace: str, name: str, verb: str = "get") -> bool:
+    """Return whether a user may read that pod only if it is on the user's own node."""
     if MASTERS in user.groups or not nodes.name_of(user.name, user.groups):
         return False
-    wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+    wants = Attributes(verb, resource="pods", namespace=namespace, name=name)
     return not current().decide(user.name, user.groups, wants).allowed
 
 

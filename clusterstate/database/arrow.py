@@ -32,7 +32,7 @@ def _library() -> ModuleType:
     except ImportError:
         raise NotInstalled(
             "Arrow is written by nanoarrow, which is not installed:"
-            " .venv/bin/python -m pip install 'nanoarrow>=0.9,<1'"
+            " .venv/bin/uv pip install -p .venv/bin/python 'nanoarrow>=0.9,<1'"
         ) from None
     found: ModuleType = nanoarrow
     return found

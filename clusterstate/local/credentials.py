@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from clusterstate.objects.values.addresses import FIRST, is_for_others
+from clusterstate import environment
+from clusterstate.objects.values.addresses import is_for_others
 from clusterstate.processes import private_files
 
 _AUTHORITY_DAYS = 3650
@@ -27,9 +28,6 @@ _SERVER_DAYS = 397  # what browsers accept
 _RENEW_DAYS = 30
 _ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses that are never this host's: those of documentation."""
-_SERVICE_NAMES = tuple(
-    f"kubernetes{rest}" for rest in ("", ".default", ".default.svc", ".default.svc.cluster.local")
-)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -106,27 +104,12 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def alternative_names(host: str, advertised: str = "") -> x509.SubjectAlternativeName:
-    """Return the names and addresses a client may call the server by.
-
-    host is where https listens; a wildcard address adds nothing. advertised is the address that
-    Endpoints ``kubernetes`` name, empty where there are none. The Service's is one of them.
-    """
-    machine = socket.gethostname()
-    names = dict.fromkeys(["localhost", machine, "stowage", *_SERVICE_NAMES])
-    addresses = dict.fromkeys(
-        ipaddress.ip_address(one) for one in ("127.0.0.1", "::1", FIRST, advertised) if one
-    )
-    try:
-        given = ipaddress.ip_address(host)
-    except ValueError:
-        names[host] = None
-    else:
-        if not given.is_unspecified:
-            addresses[given] = None
+    """Return the names and addresses a client may call the server by: ``environment.own_names``."""
+    names, addresses = environment.own_names(host, advertised)
     return x509.SubjectAlternativeName(
         [
-            *(x509.DNSName(name) for name in names if name.isascii()),
-            *(x509.IPAddress(address) for address in addresses),
+            *(x509.DNSName(name) for name in names),
+            *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
         ]
     )
 

@@ -64,7 +64,8 @@ def start() -> None:
     except ImportError as error:
         raise ImproperlyConfigured(
             "STOWAGE_TRACES needs OpenTelemetry:"
-            " .venv/bin/python -m pip install --require-hashes -r requirements-otel.txt"
+            " .venv/bin/uv pip install -p .venv/bin/python --require-hashes"
+            " -r requirements-otel.txt"
         ) from error
     named = Resource({"service.name": "stowage", "stowage.process": settings.PROCESS})
     provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))

@@ -164,9 +164,14 @@ def landings_of(world: World, document: object) -> list[Manifest]:
 
 
 def decisions_of(
-    namespace: str, name: str, *, limit: int, until: datetime | None = None
+    namespace: str,
+    name: str,
+    *,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Manifest]:
-    """Return the decisions about pods of this name until a moment, the latest first.
+    """Return the decisions about pods of this name between two moments, the latest first.
 
     Queries twice, of the past some more times.
 
@@ -174,7 +179,7 @@ def decisions_of(
         NotFound: there was no such pod, and no decision about one.
         Expired: that is not known.
     """
-    records = decisions.of_pod(namespace, name, limit=limit, until=until)
+    records = decisions.of_pod(namespace, name, limit=limit, since=since, until=until)
     if not records and not _was_there(namespace, name, until):
         raise not_found("Pod", name)
     return [replay.describe(record) for record in records]
@@ -187,14 +192,20 @@ def _was_there(namespace: str, name: str, moment: datetime | None) -> bool:
     return past.find_at(KINDS["Pod"], namespace, name, revision) is not None
 
 
-def require_decided(decision_id: int, *, until: datetime) -> None:
-    """Check that a decision was made until a moment. Queries once.
+def require_decided(
+    decision_id: int, *, since: datetime | None = None, until: datetime | None = None
+) -> None:
+    """Check that a decision was made between two moments. Queries once.
 
     Raises:
         NotFound: it was not, or there is none of this number.
     """
     record = decisions.find(decision_id)
-    if record is None or record.at > until:
+    if (
+        record is None
+        or (since is not None and record.at < since)
+        or (until is not None and record.at > until)
+    ):
         raise _no_decision(decision_id)
 
 

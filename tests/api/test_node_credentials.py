@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from clusterstate.change_log import changes
 from tests.api.conftest import MERGE, Api, make_token, names
+from tests.api.serve import request
 from tests.controllers.support import make_node, make_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -485,3 +487,36 @@ def test_the_server_asks_for_references_before_it_refuses_an_agent(server, node)
     assert send("PATCH", "persistentvolumeclaims/c/status", grown, MERGE) == 200
     assert send("POST", "serviceaccounts/other/token", token) == 403
     assert send("PATCH", "persistentvolumeclaims/other/status", grown, MERGE) == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pod_that_had_the_name_on_another_node_is_not_told(api, server):
+    """By name an agent lists and watches its own pod: no version of one that was elsewhere."""
+    for name in ("n1", "n2"):
+        make_node(name)
+    make_pod("p", "n2", labels={"secret": "of-n2"})
+    before = changes.watermark()
+    pods = "/api/v1/namespaces/default/pods"
+    api.patch(f"{pods}/p", {"metadata": {"annotations": {"a": "of-n2"}}}).ok()
+    there = changes.watermark()
+    api.delete(f"{pods}/p?gracePeriodSeconds=0").ok()
+    make_pod("p", "n1")
+    agent = Api(make_token("system:node:n1", ["system:nodes"]))
+    chosen = f"{pods}?fieldSelector=metadata.name%3Dp"
+    assert names(agent.get(chosen)) == ["p"]
+    exact = f"{chosen}&resourceVersion={there}&resourceVersionMatch=Exact"
+    assert names(api.get(exact)) == ["p"]
+    assert "of-n2" not in agent.get(exact).raw.decode()
+    agent.get(f"{pods}/p?resourceVersion={there}&resourceVersionMatch=Exact").fails(
+        403, "Forbidden"
+    )
+    for token, told in ((agent.token, False), (api.token, True)):
+        with server.connect() as socket:
+            path = f"{chosen}&watch=1&timeoutSeconds=1&resourceVersion={before}"
+            socket.sendall(request("GET", path, token, connection="close"))
+            text = b"".join(iter(lambda: socket.recv(1 << 16), b"")).decode()
+        assert ("of-n2" in text) is told
+        assert '"type":"ADDED"' in text
+    trail = "/apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=p"
+    assert [one["type"] for one in agent.get(trail).ok()["items"]] == ["MODIFIED", "ADDED"]
+    agent.get(f"{trail}&continue={there}").fails(403, "Forbidden")

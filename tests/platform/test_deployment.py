@@ -133,3 +133,16 @@ def test_no_package_index_is_named_in_a_tracked_file() -> None:
 def test_the_version_is_the_changelogs() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", clusterstate.__version__)
     assert f"## {clusterstate.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_nothing_that_runs_can_install_from_the_network() -> None:
+    """Neither pip nor setuptools is in ``.venv``: what a package leads to has fewer holes."""
+    for name in ("bootstrap.sh", "Dockerfile"):
+        text = (ROOT / name).read_text()
+        assert "venv --without-pip .venv" in text
+        assert ".venv/bin/python -m pip" not in text
+        assert "-m venv .venv" not in text
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / name).read_text(), re.MULTILINE)
+        assert len(locked) > 20
+        assert not {"pip", "setuptools", "wheel"}.intersection(locked)

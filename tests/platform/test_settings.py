@@ -2,17 +2,20 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.checks import Error
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
+from django.test import Client, override_settings
 
 from clusterstate import apps, environment
+from tests.api.conftest import make_token
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "clusterstate/settings.py").read_text()
@@ -70,6 +73,38 @@ def test_a_bad_value_stops_the_start_and_names_the_variable(
     answers: list[str], number: int
 ) -> None:
     assert answers[number].startswith(f"BadSetting: {BAD_VALUES[number][2]}")
+
+
+def test_pages_answer_to_the_names_of_this_host_unless_more_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(listens: str = "0.0.0.0", advertised: str = "", origins: Iterable[str] = ()) -> set:
+        return set(environment.hosts("STOWAGE_ALLOWED_HOSTS", listens, advertised, [*origins]))
+
+    monkeypatch.delenv("STOWAGE_ALLOWED_HOSTS", raising=False)
+    own = read()
+    assert {"localhost", "127.0.0.1", "[::1]", socket.gethostname().lower()} <= own
+    assert not {"*", "", "0.0.0.0"} & own
+    assert read("10.1.2.3", "2001:db8::7") - own == {"10.1.2.3", "[2001:db8::7]"}
+    assert read(origins=["https://Stowage.example:8443"]) - own == {"stowage.example"}
+    monkeypatch.setenv("STOWAGE_ALLOWED_HOSTS", "a.example, .b.example")
+    assert read("10.1.2.3") == {"a.example", ".b.example"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/console/", "/admin/login/", "/", "/docs"])
+def test_a_page_that_is_called_by_another_name_says_what_to_do(path: str, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["localhost"]
+    browser = Client(HTTP_ACCEPT="text/html")
+    refused = browser.get(path, HTTP_HOST="evil.example")
+    assert (refused.status_code, "STOWAGE_ALLOWED_HOSTS" in refused.text) == (400, True)
+    assert "evil.example" not in refused.text
+    assert browser.get(path, HTTP_HOST="localhost:8080").status_code != 400
+    # Programs come with a token, by any name that leads here.
+    token = f"Bearer {make_token('ann', ['system:masters'])}"
+    for document in ("/api", "/version", "/.well-known/openid-configuration"):
+        answer = Client().get(document, HTTP_HOST="k8s.example", HTTP_AUTHORIZATION=token)
+        assert answer.status_code == 200, document
 
 
 READERS = {

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import signal
 import socket
 import ssl
@@ -83,6 +84,28 @@ def test_https_http_and_readiness_answer(service: Whole) -> None:
     assert service.request("GET", "/api/v1/namespaces/default")[0] == 200
     assert service.secure("/api/v1/namespaces/default") == 401
     assert service.request("GET", "/admin/login/")[0] == 200
+
+
+def test_tls_is_spoken_without_cbc(service: Whole) -> None:
+    def shaken(ciphers: str) -> str:
+        context = ssl.create_default_context(cafile=service.state / "ca.crt")
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+        with socket.create_connection(("127.0.0.1", service.https_port), timeout=10) as plain:
+            try:
+                with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                    return secured.cipher()[0]
+            except ssl.SSLError:
+                return ""
+
+    assert "GCM" in shaken("ECDHE+AESGCM")
+    assert "CHACHA20" in shaken("ECDHE+CHACHA20")
+    every = ssl.create_default_context()
+    every.set_ciphers("ALL:COMPLEMENTOFDEFAULT:@SECLEVEL=0")
+    named = {one["name"] for one in every.get_ciphers() if one["protocol"] != "TLSv1.3"}
+    weak = sorted(one for one in named if not re.search("GCM|CHACHA20|CCM", one))
+    assert len(weak) > 5
+    assert {one: found for one in weak if (found := shaken(f"{one}:@SECLEVEL=0"))} == {}
 
 
 def test_the_kubeconfig_points_at_https(service: Whole) -> None:

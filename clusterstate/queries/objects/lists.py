@@ -324,6 +324,16 @@ def _rest(after: _After) -> str:
     return _write_token(_After(_PRESENT, after.key))
 
 
+def revision_of(continue_token: str) -> int | None:
+    """Return the revision whose state a list goes on in, ``None`` for the present.
+
+    Raises:
+        BadRequest: the token does not parse.
+    """
+    revision = _read_token(continue_token).revision
+    return None if revision == _PRESENT else revision
+
+
 class _Listing(msgspec.Struct, frozen=True):
     """What a page is asked to hold."""
 

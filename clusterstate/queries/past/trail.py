@@ -67,6 +67,14 @@ class Trail(msgspec.Struct, frozen=True):
     object_id: int = 0
 
 
+def from_revision(found: Trail, revision: int) -> Trail:
+    """Return a trail without the changes before a revision, and without going on before it."""
+    steps = [one for one in found.steps if one.revision >= revision]
+    if len(steps) == len(found.steps):
+        return found
+    return msgspec.structs.replace(found, steps=steps, more=0, complete=False)
+
+
 @lru_cache(maxsize=128)
 def _present(kind_name: str) -> str:
     kind = KINDS[kind_name]

@@ -100,15 +100,23 @@ _COLUMNS = ", ".join(
 )
 
 
-def of_pod(namespace: str, name: str, *, limit: int, until: datetime | None = None) -> list[Record]:
-    """Return the decisions about pods of this name until a moment, the latest first.
+def of_pod(
+    namespace: str,
+    name: str,
+    *,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Record]:
+    """Return the decisions about pods of this name between two moments, the latest first.
 
     Queries once.
     """
     return _records(
         f"SELECT {_COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
+        " AND (%s::timestamptz IS NULL OR at >= %s::timestamptz)"
         " AND (%s::timestamptz IS NULL OR at <= %s::timestamptz) ORDER BY id DESC LIMIT %s",
-        (namespace, name, until, until, limit),
+        (namespace, name, since, since, until, until, limit),
     )
 
 

@@ -1,0 +1,112 @@
+"""How far back a right reaches: one that a binding gives in a namespace, to its creation.
+
+The binding was made in the namespace that is there. What was in a former namespace of that name may
+have been another team's, so it is told to nobody by such a right, in whatever way the past is
+asked for: a moment, a revision, a watch or a list that goes on from one, changes, decisions.
+
+Of Secrets such a right gives the present alone. A value that was rotated is not less secret than
+before; who may read Secrets of all namespaces may read their past.
+
+A right in all namespaces has no bound.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from api.access.auth import AccessDenied
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.change_log import changes
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import Expired
+from clusterstate.queries import beginnings
+from clusterstate.queries.beginnings import Beginning
+
+_SECRETS: Final = ("", "secrets")
+_NO_PAST: Final = "former Secrets may be read by who may read Secrets of all namespaces"
+_MOST_LOOKED_AT: Final = 500
+
+
+def beginning(user: User, wants: Attributes) -> Beginning | None:
+    """Return from where on a right that a user has tells of the past; ``None``: of all of it.
+
+    Queries where the right is bounded, once as a rule.
+
+    Raises:
+        AccessDenied: the past of Secrets is asked for.
+        Expired: the namespace is gone.
+    """
+    found = _beginning(user, wants)
+    if found is not None and (wants.group, wants.resource) == _SECRETS:
+        raise AccessDenied(user, wants, _NO_PAST)
+    return found
+
+
+def _beginning(user: User, wants: Attributes) -> Beginning | None:
+    if not wants.namespace:
+        return None
+    everywhere = msgspec.structs.replace(wants, namespace="")
+    if authorizer.decide(user, everywhere).allowed:
+        return None
+    found = beginnings.beginning(wants.namespace)
+    if found is None:
+        raise Expired(f'the namespace "{wants.namespace}" is gone')
+    return found
+
+
+def require(user: User, wants: Attributes, revision: int) -> None:
+    """Check that a right that a user has reaches back to a revision. Queries as ``beginning``.
+
+    Raises:
+        AccessDenied: the past of Secrets is asked for.
+        Expired: the revision lies before the creation of the namespace.
+    """
+    found = beginning(user, wants)
+    if found is not None and revision < found.revision:
+        raise _too_old(wants, found)
+
+
+def require_moment(user: User, wants: Attributes, moment: datetime) -> None:
+    """Check that a right that a user has reaches back to a moment. Queries, raises: ``require``."""
+    found = beginning(user, wants)
+    if found is not None and moment < found.at:
+        raise _too_old(wants, found)
+
+
+def require_from(user: User, wants: Attributes, revision: int) -> None:
+    """Check that all after a revision may be told, as to a watch, or to a list that goes on there.
+
+    Of Secrets that is nothing: the revision must show what is there now. Queries as ``beginning``,
+    and once or twice more for Secrets.
+
+    Raises:
+        Expired: the revision lies before the creation of the namespace, or a Secret changed since.
+    """
+    found = _beginning(user, wants)
+    if found is None:
+        return
+    if revision < found.revision:
+        raise _too_old(wants, found)
+    if (wants.group, wants.resource) == _SECRETS:
+        since = changes.read_since(revision, kinds={"Secret"}, limit=_MOST_LOOKED_AT)
+        if since.more or any(one.namespace == wants.namespace for one in since.items):
+            raise Expired(f"too old resource version: {revision}: {_NO_PAST}")
+
+
+def tells(user: User, wants: Attributes, revision: int) -> bool:
+    """Return whether a right that a user has reaches back to a revision. Queries as above."""
+    try:
+        found = beginning(user, wants)
+    except (AccessDenied, Expired):
+        return False
+    return found is None or revision >= found.revision
+
+
+def _too_old(wants: Attributes, found: Beginning) -> Expired:
+    return Expired(
+        f'the right to read in the namespace "{wants.namespace}" reaches back to its creation'
+        f" (resource version {found.revision}, {format_time(found.at)})"
+    )
