@@ -16,6 +16,7 @@ CALLED_BY_NOBODY_HERE = {
     "urlpatterns": "Django reads it",
     "app_name": "Django reads it",
     "handler403": "Django reads it",
+    "handler400": "Django reads it",
     "handler404": "Django reads it",
     "handler500": "Django reads it",
     "check_plugin": "for authors of plugins, in docs/plugins.md",
