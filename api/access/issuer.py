@@ -26,7 +26,7 @@ def configuration(request: HttpRequest) -> HttpResponse:
     """Answer who issues tokens."""
     known = {
         "issuer": accounts.ISSUER,
-        "jwks_uri": f"https://{request.META.get('HTTP_HOST', 'localhost')}{KEYS}",
+        "jwks_uri": f"https://{request.META.get('HTTP_HOST') or request.META['SERVER_NAME']}{KEYS}",
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": [accounts.ALGORITHM],

@@ -61,7 +61,7 @@ class CoreVersionsView(DocumentView):
     def get(self, request: Request) -> Response:
         """Return the versions of the core group, or in one answer all of its resources."""
         return self.aggregated(request, core=True) or self.reply(
-            discovery.core_versions(request.META.get("HTTP_HOST", "localhost"))
+            discovery.core_versions(request.META.get("HTTP_HOST") or request.META["SERVER_NAME"])
         )
 
 
