@@ -22,8 +22,8 @@ from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import Expired
-from clusterstate.queries.past import beginnings
-from clusterstate.queries.past.beginnings import Beginning
+from clusterstate.queries.objects import beginnings
+from clusterstate.queries.objects.beginnings import Beginning
 
 _SECRETS: Final = ("", "secrets")
 _NO_PAST: Final = "former Secrets may be read by who may read Secrets of all namespaces"

@@ -13,7 +13,7 @@ from clusterstate.actions.past import history
 from clusterstate.actions.people import tokens
 from clusterstate.change_log import changes
 from clusterstate.objects.values.document import format_time
-from clusterstate.queries.past import beginnings
+from clusterstate.queries.objects import beginnings
 from scheduling.controllers import manager
 from tests.api.builders import pod
 from tests.api.conftest import Api, Runner, make_token

@@ -5,6 +5,7 @@
     lists         lists, exact as of a revision, with selectors and pages
     finding       objects by a part of their name
     events        Events, composed from columns or documents
+    beginnings    when a namespace that is there was created
     namespaces    namespaces with changes or budgets, or terminating
     workloads     workloads of a namespace and their pods
     selections    what Services, controllers and budgets select

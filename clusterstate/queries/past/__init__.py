@@ -13,7 +13,6 @@ Expired, never a guess.
     trail           what happened to one object, and who did it
     consequences    the user's change behind a controller's deletion
     provenance      who made a pod leave: preemptors, taints
-    beginnings      when a namespace that is there began
     log_moments     where in the change log a moment lies
 """
 
