@@ -13,7 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.objects.dra.allocator import Features
-from clusterstate.objects.dra.attempt import Attempt, Gates, Verdict, allocated_claim
+from clusterstate.objects.dra.attempt import (
+    MAPPINGS,
+    SKIP,
+    Attempt,
+    Gates,
+    NodeAnswer,
+    Verdict,
+    allocated_claim,
+    is_special,
+)
 from clusterstate.objects.dra.extended import is_extended
 from clusterstate.objects.dra.slices import NodeView
 from clusterstate.objects.dra.world import DeviceWorld
@@ -22,6 +31,8 @@ from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.quantity import Quantity
 from scheduling.framework.types import PodInfo
 
+TAKEN: Final = "DynamicResources/claims"
+"""The note with the claims that a pod was given: plain data, written with its binding."""
 GATES: Final = Gates(allocator=Features(binding_conditions=False))
 """What acts here: the defaults of 1.36 but for conditions that binding would wait for."""
 
@@ -30,9 +41,6 @@ class DeviceTable(DeviceWorld):
     """A ``DeviceWorld`` that judges nodes of a snapshot and takes devices for assumed pods."""
 
     gates = GATES
-
-    def __init__(self) -> None:
-        super().__init__(by_owner=True)
 
     def copy(self) -> "DeviceTable":
         """Return an equal table; neither sees what happens to the other afterwards."""
@@ -55,11 +63,18 @@ class DeviceTable(DeviceWorld):
     def take(self, key: Hashable, info: PodInfo, node: Node) -> None:
         """Take what a pod that was just decided gets on its node."""
         attempt = new_attempt(info, self)
-        if not attempt.pre_filter(info.requests).ok or not self.judge(attempt, node).ok:
+        verdict = attempt.pre_filter(info.requests)
+        if verdict.code == SKIP:
+            self.assume(key, [])
+            return
+        if not verdict.ok or not self.judge(attempt, node).ok:
             return  # nothing is taken; whoever binds the pod is told why
-        answer = attempt.answers[node.metadata.name]
+        answer = attempt.answers.get(node.metadata.name) or NodeAnswer([], [])
         given = zip(answer.claims, answer.allocations, strict=True)
         claims = [allocated_claim(claim, allocation) for claim, allocation in given]
+        for claim in claims:
+            if is_special(claim):
+                claim[MAPPINGS] = answer.mappings
         self.assume(key, [*claims, *(c for c in attempt.claims if not _is_among(c, answer.claims))])
 
 
@@ -94,7 +109,8 @@ def manifest_of(info: PodInfo) -> Manifest:
     """Return the pod of a class as a manifest, as far as claims look at it."""
     made: Any = msgspec.to_builtins(info.pod)
     meta = {**made["metadata"], "namespace": info.namespace}
-    return {"metadata": meta, "spec": made["spec"], "status": {}}
+    told = made["status"].get("resourceClaimStatuses", ())
+    return {"metadata": meta, "spec": made["spec"], "status": {"resourceClaimStatuses": told}}
 
 
 def _new_id() -> str:

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.rules.resources import is_resize_infeasible
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
@@ -48,6 +49,8 @@ class Resource(StrEnum):
     CSI_STORAGE_CAPACITY = "CSIStorageCapacity"
     VOLUME_ATTACHMENT = "VolumeAttachment"
     DEVICE_CLASS = "DeviceClass"
+    RESOURCE_CLAIM = "ResourceClaim"
+    RESOURCE_SLICE = "ResourceSlice"
     WORKLOAD = "Workload"
     """A Service or a controller that selects pods came, went, or selects others: constraints by
     default count the pods that these select. kube-scheduler has no such event."""
@@ -71,6 +74,8 @@ class Action(Flag):
     UPDATE_POD_SCALE_DOWN = auto()
     UPDATE_POD_TOLERATION = auto()
     UPDATE_POD_GATES_ELIMINATED = auto()
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
+    """A claim was made for the pod."""
     UPDATE_POD_OTHER = auto()
     UPDATE_NAMESPACE_LABEL = auto()
     UPDATE = auto()
@@ -106,7 +111,8 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     ``repelling``: of a node whose labels changed, the required anti-affinity terms of placed pods
     by topology keys whose old value it left; None when they are not known: hints then assume some.
     ``at_most_priority``: it concerns pods of no higher priority, None for all: pods of a higher one
-    were judged as if what changed did not exist.
+    were judged as if what changed did not exist. ``devices``: the claims there are; None when they
+    are not known: hints then assume that a pod's are there.
     """
 
     resource: Resource
@@ -116,6 +122,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     namespace_labels: dict[str, str] | None = None
     repelling: tuple[AffinityTerm, ...] | None = None
     at_most_priority: int | None = None
+    devices: DeviceWorld | None = None
 
     @property
     def label(self) -> str:
@@ -215,6 +222,8 @@ def diff_pod(old: Pod, new: Pod) -> Action:
         action |= Action.UPDATE_POD_TOLERATION
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         action |= Action.UPDATE_POD_GATES_ELIMINATED
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        action |= Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
     if not action and old.spec != new.spec:
         action |= Action.UPDATE_POD_OTHER
     return action

@@ -16,15 +16,13 @@ import numpy as np
 
 from clusterstate.objects.dra import scoring
 from clusterstate.objects.dra.attempt import Attempt, Verdict
-from scheduling.framework.device_claims import concerns, may_concern, new_attempt
+from scheduling.framework.device_claims import TAKEN, concerns, may_concern, new_attempt
 from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult, Scores
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 
 NAME: Final = "DynamicResources"
-TAKEN: Final = "DynamicResources/claims"
-"""The note with the claims that a pod was given: plain data, written with its binding."""
 _CODES: Final = {
     "Success": Code.SUCCESS,
     "Unschedulable": Code.UNSCHEDULABLE,
@@ -117,7 +115,11 @@ class DynamicResources:
         if known is not None:  # noted before a restart
             devices.assume(state.pod_key, known)
             return SUCCESS
-        taken: list[dict[str, Any]] = devices.assumed(state.pod_key)
+        taken: list[dict[str, Any]] | None = devices.assumed(state.pod_key)
+        if taken is None:
+            if may_concern(pod) and concerns(pod, devices):
+                return Status(Code.ERROR, ("claim allocation not found for node",))
+            return SUCCESS
         state.write(TAKEN, taken)
         return SUCCESS
 

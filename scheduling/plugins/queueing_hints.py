@@ -38,7 +38,7 @@ from clusterstate.objects.values.pod import (
     TopologySpreadConstraint,
 )
 from clusterstate.objects.values.quantity import Quantity
-from scheduling.framework import volume_hints
+from scheduling.framework import device_hints, volume_hints
 from scheduling.framework.configuration import Profile
 from scheduling.framework.configuration.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from scheduling.framework.events import (
@@ -525,6 +525,7 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
             resource=Resource.DEVICE_CLASS, actions=Action.ADD | Action.UPDATE, hint=_serves
         ),
     ),
+    "DynamicResources": _fixed(*device_hints.DYNAMIC_RESOURCES),
     "VolumeRestrictions": _fixed(*volume_hints.VOLUME_RESTRICTIONS),
     "NodeVolumeLimits": _fixed(*volume_hints.NODE_VOLUME_LIMITS),
     "VolumeBinding": _fixed(*volume_hints.VOLUME_BINDING),

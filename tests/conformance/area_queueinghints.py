@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.meta import strip_nulls
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
@@ -17,10 +18,15 @@ from tests.conformance import Skip
 from tests.conformance.cluster_cases import Case, read_pod
 
 _Unread = dict[str, Any]
-_LENSES: dict[str, type] = {"Pod": Pod, "Node": Node, "DeviceClass": _Unread, **KINDS}
+_LENSES: dict[str, type] = {
+    "Pod": Pod,
+    "Node": Node,
+    "DeviceClass": _Unread,
+    "ResourceClaim": _Unread,
+    **KINDS,
+}
 _ADDED, _DELETED = Action.ADD, Action.DELETE
 _UPDATED = ~(_ADDED | _DELETED)
-_ELSEWHERE = frozenset({"DynamicResources", "GangScheduling", "NodeDeclaredFeatures"})
 
 
 def _object(given: dict[str, Any] | None) -> Any:
@@ -45,6 +51,14 @@ def _begins_to_end(old: Any, new: Any) -> bool:
         one.metadata.deletion_timestamp if isinstance(one, Pod) else None for one in (old, new)
     ]
     return times[0] is None and times[1] is not None
+
+
+def _claims(world: Case, new: Any) -> list[Any]:
+    claims = list(world.get("ResourceClaim") or ())
+    names = {one["metadata"]["name"] for one in claims}
+    if isinstance(new, dict) and new["metadata"]["name"] not in names and not claims:
+        claims.append(new)  # an object is stored before its event is told
+    return claims
 
 
 def check(case: Case) -> str | None:
@@ -78,6 +92,7 @@ def check(case: Case) -> str | None:
         new=new,
         namespace_labels=namespaces.get(subject.metadata.namespace, {}),
         repelling=(),
+        devices=DeviceWorld(_claims(world, new)),
     )
     found = any(
         one.covers(event) and one.says_yes(pod, event) for one in registrations(profile)[name]

@@ -4,7 +4,6 @@ import json
 from unittest.mock import patch
 
 from clusterstate.objects.dra.attempt import DeviceWorld, Gates, pre_enqueue, stamp
-from clusterstate.objects.dra.resourceclaim import POD_CLAIM_NAME
 from clusterstate.objects.dra.slicetracker import patched_slices
 from scheduling.framework.device_claims import DeviceTable
 from tests import harness
@@ -81,13 +80,7 @@ def check(case):
 
 def run_engine(case) -> Outcome:
     slices = patched_slices(case.get("slices") or (), case.get("deviceTaintRules") or ())
-    claims = json.loads(json.dumps(timed(case.get("claims") or [])))
-    made = (case["pod"].get("status") or {}).get("resourceClaimStatuses") or ()
-    for one, claim in ((one, claim) for one in made for claim in claims):
-        # The snapshot knows a pod's claims by what the controller noted on them.
-        if claim["metadata"]["name"] == one.get("resourceClaimName"):
-            claim["metadata"].setdefault("annotations", {})[POD_CLAIM_NAME] = one["name"]
-    world = {**case, "slices": slices, "claims": claims}
+    world = {**case, "slices": slices, "claims": timed(case.get("claims") or [])}
     with patch.object(DeviceTable, "gates", Gates()):  # as recorded: with binding conditions
         return harness.run_schedule_case(world, harness.whole_framework())
 

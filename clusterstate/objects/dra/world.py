@@ -10,11 +10,9 @@ from collections.abc import Hashable, Iterable
 from clusterstate.objects.dra import extended
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import Allocator, Features
-from clusterstate.objects.dra.claimcontroller import made_for
 from clusterstate.objects.dra.pools import gather_pools
 from clusterstate.objects.dra.resourceclaim import (
     ClaimError,
-    NotCreatedYet,
     claim_name,
     is_for,
     pod_claims,
@@ -30,14 +28,14 @@ from clusterstate.objects.values.meta import Manifest
 
 Key = tuple[str, str]
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceSlice")
+_NONE: Manifest = {}
 
 
 class DeviceWorld:
     """Claims, classes and slices of a cluster, and which allocations are on their way.
 
     ``claims`` are by namespace and name; ``in_flight`` by UID: claims with the allocation that a
-    pod has reserved and that is not written yet. ``by_owner``: a claim that was made for a pod is
-    found although the pod's status does not name it yet.
+    pod has reserved and that is not written yet.
     """
 
     def __init__(
@@ -46,17 +44,13 @@ class DeviceWorld:
         classes: Iterable[Manifest] = (),
         slices: Iterable[Manifest] = (),
         pod_groups: Iterable[Manifest] = (),
-        *,
-        by_owner: bool = False,
     ) -> None:
         self.claims: dict[Key, Manifest] = {}
         self.classes: dict[str, Manifest] = {}
         self.slices: dict[str, SliceView] = {}
         self.pod_groups = {_key(one): one for one in pod_groups}
         self.in_flight: dict[str, Manifest] = {}
-        self.by_owner = by_owner
         self.version = 0
-        self._made: dict[str, dict[Key, Manifest]] = {}  # by UID of the owner
         self._assumed: dict[Hashable, list[Manifest]] = {}
         self._allocators: dict[Features, Allocator] = {}
         self._by_resource: dict[str, Manifest] | None = None
@@ -93,7 +87,8 @@ class DeviceWorld:
         if kind == "ResourceClaim":
             claim = self.claims.pop((namespace, name), None)
             if claim is not None:
-                self._leave(claim)
+                self.in_flight.pop(claim["metadata"].get("uid", ""), None)
+                self._held = None
             return claim
         self._allocators.clear()
         self._on_nodes = None
@@ -106,23 +101,11 @@ class DeviceWorld:
     def _set_claim(self, claim: Manifest) -> Manifest | None:
         key = _key(claim)
         old = self.claims.get(key)
-        if old is not None:
-            self._leave(old)
         self.claims[key] = claim
-        for owner in _owners(claim):
-            self._made.setdefault(owner, {})[key] = claim
         if _is_allocated(claim):
             self.in_flight.pop(claim["metadata"].get("uid", ""), None)
         self._held = None
         return old
-
-    def _leave(self, claim: Manifest) -> None:
-        self._held = None
-        for owner in _owners(claim):
-            made = self._made.get(owner, {})
-            made.pop(_key(claim), None)
-            if not made:
-                self._made.pop(owner, None)
 
     # --- what is decided and not written ---
 
@@ -131,12 +114,20 @@ class DeviceWorld:
         self.forget(key)
         self._assumed[key] = claims
         for claim in claims:
-            self.in_flight[claim["metadata"].get("uid", "")] = claim
+            if not _is_allocated(self.claims.get(_key(claim), _NONE)):
+                self.in_flight[claim["metadata"].get("uid", "")] = claim
         self._changed()
 
-    def assumed(self, key: Hashable) -> list[Manifest]:
-        """Return what was assumed for a pod."""
-        return self._assumed.get(key, [])
+    def assumed(self, key: Hashable) -> list[Manifest] | None:
+        """Return what was assumed for a pod, ``None`` if nothing was."""
+        return self._assumed.get(key)
+
+    def confirm(self, key: Hashable) -> None:
+        """Count a pod's claims as they are stored; one that is not read yet stays as it will be."""
+        for claim in self._assumed.pop(key, ()):
+            if claim["metadata"]["name"] == extended.CLAIM_IN_MEMORY:  # stored under another name
+                self.in_flight.pop(claim["metadata"].get("uid", ""), None)
+                self._changed()
 
     def forget(self, key: Hashable) -> None:
         """Take back what was assumed for a pod."""
@@ -165,10 +156,9 @@ class DeviceWorld:
 
     def copy(self) -> "DeviceWorld":
         """Return an equal table; neither sees what happens to the other afterwards."""
-        made = DeviceWorld(by_owner=self.by_owner)
+        made = DeviceWorld()
         for name in ("claims", "classes", "slices", "pod_groups", "in_flight"):
             setattr(made, name, dict(getattr(self, name)))
-        made._made = {owner: dict(claims) for owner, claims in self._made.items()}
         made._assumed = dict(self._assumed)
         made.version = self.version
         return made
@@ -247,12 +237,7 @@ class DeviceWorld:
         found = []
         namespace = pod["metadata"].get("namespace", "")
         for entry in pod_claims(pod):
-            try:
-                name, must_own = claim_name(pod, entry)
-            except NotCreatedYet:
-                name, must_own = self._made_name(pod, entry["name"]), False
-                if not name:
-                    raise
+            name, must_own = claim_name(pod, entry)
             if name is None:
                 continue
             claim = self.claims.get((namespace, name))
@@ -265,14 +250,6 @@ class DeviceWorld:
             found.append(claim)
         return found
 
-    def _made_name(self, pod: Manifest, entry: str) -> str:
-        """Return the name of the claim that was made for a pod's entry, empty if there is none."""
-        if not self.by_owner:
-            return ""
-        made = self._made.get(pod["metadata"].get("uid", ""), {})
-        found = (name for (_, name), claim in made.items() if made_for(claim, pod, entry))
-        return next(found, "")
-
 
 def _answers(device: DeviceView, expression: str) -> bool:
     try:
@@ -283,11 +260,6 @@ def _answers(device: DeviceView, expression: str) -> bool:
 
 def _key(manifest: Manifest) -> tuple[str, str]:
     return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
-
-
-def _owners(claim: Manifest) -> list[str]:
-    owners = claim["metadata"].get("ownerReferences") or ()
-    return [one["uid"] for one in owners if one.get("controller") and one.get("uid")]
 
 
 def _is_allocated(claim: Manifest) -> bool:

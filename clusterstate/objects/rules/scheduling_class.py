@@ -107,9 +107,12 @@ def reduce(manifest: Manifest) -> Manifest:
             kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
     kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
     if status := manifest.get("status"):
+        if made := claims and status.get("resourceClaimStatuses"):
+            kept["status"] = {"resourceClaimStatuses": made}
         amounts = held(spec, status)
         if amounts:
-            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": amounts}
+            told = {**amounts, **kept.get("status", {})}
+            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": told}
             if _counts_otherwise(kept, resized):
                 return resized
     return kept

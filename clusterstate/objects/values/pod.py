@@ -299,6 +299,15 @@ class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     resources: ResourceRequirements | None = None
 
 
+class PodResourceClaimStatus(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Which claim was made for an entry of ``spec.resourceClaims``; none where none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``status`` of a pod."""
 
@@ -312,6 +321,7 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allocated_resources: Resources = {}
     resources: ResourceRequirements | None = None
     resize: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -87,6 +87,8 @@ class LookedUp(PodCounters):
         )
         if found and info.claims:
             self.volumes.forget(key)  # the stored objects say it now
+        if found and may_concern(info):
+            self.devices.confirm(key)
         return found
 
     def remove_pod(self, key: Hashable) -> None:

@@ -192,7 +192,7 @@ def _digest(pod: Pod) -> bytes:
     told = pod.status
     held = (told.container_statuses, told.init_container_statuses)
     whole = (told.allocated_resources, told.resources, is_resize_infeasible(pod))
-    return _encode((meta, pod.spec, held, whole))
+    return _encode((meta, pod.spec, held, whole, told.resource_claim_statuses))
 
 
 def _scored_requests(pod: Pod) -> dict[str, int]:

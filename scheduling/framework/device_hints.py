@@ -1,0 +1,72 @@
+"""Which events may make a pod schedulable that DynamicResources rejected.
+
+Source: dynamicresources.go ``EventsToRegister``, ``isSchedulableAfterClaimChange`` and
+``isSchedulableAfterPodChange``, v1.36.
+"""
+
+import msgspec
+
+from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name
+from clusterstate.objects.dra.world import DeviceWorld
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+
+_CHANGES = Action.ADD | Action.UPDATE
+
+
+def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
+    """Return the names of a pod's claims, ``None`` if one is not there."""
+    manifest: Manifest = msgspec.to_builtins(pod)
+    namespace = pod.metadata.namespace or "default"
+    try:
+        found = [claim_name(manifest, entry)[0] for entry in manifest["spec"]["resourceClaims"]]
+    except ClaimError:
+        return None
+    names = {name for name in found if name is not None}
+    if devices is not None and any((namespace, name) not in devices.claims for name in names):
+        return None
+    return names
+
+
+def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
+    """A claim of the pod came or has another status, or any claim gave its devices back."""
+    old, new = event.old, event.new
+    if not isinstance(new, dict):
+        return True
+    names = _names(pod, event.devices)
+    if names is None:
+        return False
+    before = old.get("status") or {} if isinstance(old, dict) else {}
+    after = new.get("status") or {}
+    if before.get("allocation") and not after.get("allocation"):
+        return True
+    meta = new["metadata"]
+    if meta.get("namespace", "") != (pod.metadata.namespace or "default"):
+        return False
+    return meta["name"] in names and (not isinstance(old, dict) or before != after)
+
+
+def _claims_made(pod: Pod, event: ClusterEvent) -> bool:
+    """All claims of the pod are there, after one was made for it."""
+    new = event.new
+    if not isinstance(new, Pod):
+        return True
+    return new.metadata.uid == pod.metadata.uid and _names(new, event.devices) is not None
+
+
+DYNAMIC_RESOURCES = (
+    Registration(
+        resource=Resource.NODE,
+        actions=Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE,
+    ),
+    Registration(resource=Resource.RESOURCE_CLAIM, actions=_CHANGES, hint=_claim_changed),
+    Registration(
+        resource=Resource.PENDING_POD,
+        actions=Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+        hint=_claims_made,
+    ),
+    Registration(resource=Resource.UNASSIGNED_POD, actions=Action.ADD, hint=_claims_made),
+    Registration(resource=Resource.DEVICE_CLASS, actions=_CHANGES),
+    Registration(resource=Resource.RESOURCE_SLICE, actions=_CHANGES),
+)
