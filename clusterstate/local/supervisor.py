@@ -27,7 +27,7 @@ from types import FrameType
 from typing import TextIO
 
 from clusterstate.health import heartbeats
-from clusterstate.telemetry import logs
+from clusterstate.telemetry import logs, slowness
 
 _COLOURS = (36, 35, 33, 32, 34, 31)
 _FIRST_PAUSE = 0.2
@@ -99,7 +99,7 @@ class Supervisor:
         """
         self._state = state
         self._look_at = 0.0
-        self._stopped: dict[int, float] = {}
+        self._stopped: dict[int, tuple[float, int]] = {}
         self._late: set[tuple[int, str]] = set()
         self.children: list[Child] = []
         self.stopping = 0
@@ -224,12 +224,15 @@ class Supervisor:
             if child.process is not None and child.runs()
         }
         families = {leader: _family(leader) for leader in running}
-        stopped: dict[int, float] = {}
+        stopped: dict[int, tuple[float, int]] = {}
         for leader, child in running.items():
             for pid in families[leader]:
                 if _state_of(pid) == "T":
-                    stopped[pid] = self._stopped.get(pid, now)
-                    if now - stopped[pid] >= _STOPPED_SECONDS:
+                    # One that is continued between two looks, again and again, is slow.
+                    ran = slowness.nanoseconds(pid)
+                    since, before = self._stopped.get(pid, (now, ran))
+                    stopped[pid] = (since if ran == before else now), ran
+                    if now - stopped[pid][0] >= _STOPPED_SECONDS:
                         del stopped[pid]
                         self._end_stopped(child, pid)
         self._stopped = stopped

@@ -116,10 +116,10 @@ def seen(signed: str) -> tuple[str, int] | None:
     if not fields or f"{int(fields[19]) & 0xFFFFFF:x}" != began:
         return None
     ticks = int(fields[11]) + int(fields[12])
-    return fields[0], (fields[0] in "Tt" and _nanoseconds(int(number))) or ticks
+    return fields[0], (fields[0] in "Tt" and nanoseconds(int(number))) or ticks
 
 
-def _nanoseconds(pid: int) -> int:
+def nanoseconds(pid: int) -> int:
     """Return the time that the threads of a process have run; 0 where the kernel does not count."""
     total = 0
     for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):

@@ -7,7 +7,7 @@ built like Jepsen, which `make soak` runs for as long as wanted::
     living     one life: rounds of faults, a heal, a rest in which everything is judged
     schedule   faults by seed          shrink     the shortest schedule that still fails
     system     the service, its processes, who restarts them    proxy, clock   what lies between
-    nemeses    who does harm           hostile    clients that do
+    nemeses    who does harm           hostile    clients that do    starving   short of processors
     world      nodes and pods          clients    users, an agent     watchers   those who watch
     wire       HTTP and JSON           history    what clients did and were told
     probe      easy pods all the time

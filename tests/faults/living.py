@@ -38,6 +38,7 @@ REDIS_SECONDS = 3.0
 _RESTLESS = ("Pod", "Node", "Pod")
 """The kinds of the watches that hang up all the time and resume."""
 _NEVER_ENDED_BY_CLIENTS = ("http", "https", "advisor", "console")
+_TAKEN_FOR_STUCK = re.compile(r".*(?:session_ended|silent: killed|was stopped: killed).*")
 _ENOUGH = 40
 # In KiB and rows. Decisions and events are kept for an hour and more, in partitions.
 _FLOOR = {
@@ -256,6 +257,7 @@ class Living:
                 raise RuntimeError(f"the fault machine itself failed: {thread.name} ended")
         looks = len(self._prober.looks)
         pids = {part: self._system.pids(part) for part in _NEVER_ENDED_BY_CLIENTS}
+        logged = self._system.told(_TAKEN_FOR_STUCK)
         self._faults(faults)
         healed = time.monotonic()
         ready, easy = self._heal()
@@ -264,6 +266,9 @@ class Living:
             for part, before in pids.items():
                 if self._system.pids(part) != before:
                     self._found(Violation(checkers.ENDED, f"{part} ended under hostile clients"))
+        if all(fault.kind == "starved" for fault in faults):
+            for line in self._system.told(_TAKEN_FOR_STUCK)[len(logged) :]:
+                self._found(Violation(checkers.ENDED, f"who worked was taken for stuck: {line}"))
         self._gate.clear()
         rest = self._rest()
         self._sample()

@@ -14,6 +14,7 @@ import psycopg
 
 from tests.faults.hostile import Hostile
 from tests.faults.schedule import Fault
+from tests.faults.starving import Starved
 from tests.faults.system import System
 from tests.waiting import running
 
@@ -51,6 +52,7 @@ class Nemeses:
             "silent": self._silent, "cut": self._cut, "clock": self._clock,
             "prepare": self._prepare, "rival": self._rival, "hostile": self._hostile,
             "fail over": self._fail_over, "restore": self._restore,
+            "starved": self._starved,
         }[fault.kind]  # fmt: skip
         end = begin(fault)
         if end is None:
@@ -229,6 +231,14 @@ class Nemeses:
         if not self._system.proxies or not self._system.fail_over():
             return None
         return lambda: None
+
+    def _starved(self, fault: Fault) -> End:
+        """Leave all processes of the service together ``amount`` percent of the time."""
+        for kept in self._system.kept.values():
+            kept.excuse(45 + fault.seconds)
+        starved = Starved(self._system.all_pids, fault.amount / 100)
+        starved.__enter__()
+        return starved.end
 
     def _hostile(self, fault: Fault) -> End:
         hostile = Hostile(self._system.http_port, self._system.token)

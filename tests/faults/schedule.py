@@ -19,7 +19,7 @@ _PROXIED = (*(part for part in PROCESSES if part not in _NAMELESS), "")
 class Fault:
     """One fault: what is done to which part, how many seconds into the round, and for how long.
 
-    ``amount`` is the seconds of a clock's step, or how many at once.
+    ``amount`` is the seconds of a clock's step, a share in percent, or how many at once.
     """
 
     kind: str
@@ -36,7 +36,8 @@ class Fault:
 def draw(rng: random.Random, topology: str, *, small_disk: bool, clock: bool) -> Round:
     """Return the faults of one round: mostly one, sometimes two or three that overlap."""
     number = rng.choices((1, 2, 3), (6, 3, 1))[0]
-    kinds = ["kill"] * 10 + ["stop"] * 8 + ["hostile"] * 3 + ["flush"] * 2 + ["prepare", "restore"]
+    kinds = ["kill"] * 10 + ["stop"] * 8 + ["hostile"] * 3 + ["flush"] * 2 + ["starved"] * 2
+    kinds += ["prepare", "restore"]
     if clock:
         kinds += ["clock"] * 2
     if topology == APART:
@@ -70,6 +71,8 @@ def _fault(kind: str, rng: random.Random) -> Fault:
         return Fault(kind, "", at, seconds)
     if kind == "full":
         return Fault(kind, "disk", at, seconds)
+    if kind == "starved":
+        return Fault(kind, "", at, 4 * seconds, rng.choice((10, 20)))
     if kind == "rival":
         return Fault(kind, "supervisor", at, 15)
     return Fault(kind, "redis" if kind == "flush" else "", at, seconds)

@@ -443,6 +443,14 @@ class System:
                 found |= set(self.pids(part))
         return [pid for pid in found if running(pid)]
 
+    def told(self, line: "re.Pattern[str]") -> list[str]:
+        """Return the lines of the supervisor's log that are like this, the oldest first."""
+        found: list[str] = []
+        for name in ("stowage.log.1", "stowage.log"):
+            with contextlib.suppress(OSError):
+                found += line.findall((self.state / name).read_text(errors="replace"))
+        return found
+
     def signal(self, pid: int, number: signal.Signals) -> bool:
         """Send a signal to one of its processes; False when the process is gone."""
         try:

@@ -32,7 +32,8 @@ def test_a_life_survives_json() -> None:
 def test_every_fault_of_a_topology_is_drawn(number: int, only: set[str]) -> None:
     life = schedule.life("s", number, 60, small_disk=True, clock=True)
     kinds = {fault.kind for faults in life.rounds for fault in faults}
-    assert kinds == {"kill", "stop", "flush", "prepare", "hostile", "clock", "restore"} | only
+    always = {"kill", "stop", "flush", "prepare", "hostile", "clock", "restore", "starved"}
+    assert kinds == always | only
     killed = {fault.part for faults in life.rounds for fault in faults if fault.kind == "kill"}
     assert killed == set(schedule.PARTS)
 

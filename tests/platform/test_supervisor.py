@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faults.starving import Starved
 from tests.waiting import running, until
 
 NAMES = ["first", "second", "third"]
@@ -78,6 +80,19 @@ def test_a_stopped_child_is_replaced(supervisor, tmp_path: Path) -> None:
     os.kill(before, signal.SIGSTOP)
     until(lambda: pid(tmp_path, "second") not in (0, before), what="a new pid")
     assert not running(before)
+
+
+def test_a_child_that_is_continued_again_and_again_is_slow_and_stays(
+    supervisor, tmp_path: Path
+) -> None:
+    before = pid(tmp_path, "second")
+    began = time.monotonic()
+    with Starved(lambda: [before], 0.1):
+        until(
+            lambda: time.monotonic() - began > 8, what="looks at a process mostly stopped"
+        )
+    assert pid(tmp_path, "second") == before
+    assert running(before)
 
 
 def test_a_child_is_restarted_where_the_supervisors_owner_asks_for_it(
