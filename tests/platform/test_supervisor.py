@@ -88,9 +88,7 @@ def test_a_child_that_is_continued_again_and_again_is_slow_and_stays(
     before = pid(tmp_path, "second")
     began = time.monotonic()
     with Starved(lambda: [before], 0.1):
-        until(
-            lambda: time.monotonic() - began > 8, what="looks at a process mostly stopped"
-        )
+        until(lambda: time.monotonic() - began > 8, what="looks at a process mostly stopped")
     assert pid(tmp_path, "second") == before
     assert running(before)
 
