@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes .venv with exactly the locked packages, checked by hash: "./bootstrap.sh run" or "dev".
+# Packages with plugins that plugins.txt names (docs/plugins.md) are installed after them.
 # Needs Python 3.11 to 3.14. Quick when nothing changed, and then it asks no network.
 set -eu
 cd "$(dirname "$0")"
@@ -14,6 +15,16 @@ esac
 say() { echo "==> $*" >&2; }
 fail() { echo "error: $*" >&2; exit 1; }
 
+# Names and packages of the plugins that are installed, a line each.
+plugins() {
+  [ ! -x .venv/bin/python ] || .venv/bin/python -c '
+from importlib.metadata import entry_points
+for one in sorted(entry_points(group="stowage.plugins"), key=lambda one: one.name):
+    print(one.name, one.dist.name)' 2>/dev/null
+}
+
+wanted() { cat "$1" plugins.txt 2>/dev/null | sha256sum; }
+
 # The stamp names what is installed, so a changed lock file or another Python installs again.
 # The development set contains the running set.
 installed() {
@@ -25,7 +36,7 @@ installed() {
     [ -f ".venv/.ready-$name" ] || continue
     file=requirements.txt
     [ "$name" = dev ] && file=requirements-dev.txt
-    [ "$(cat ".venv/.ready-$name")" = "$(sha256sum <"$file")" ] || continue
+    [ "$(cat ".venv/.ready-$name")" = "$(wanted "$file")" ] || continue
     .venv/bin/python -c '' 2>/dev/null && return 0
   done
   return 1
@@ -69,6 +80,7 @@ OFFLINE="could not download the packages. If this machine reaches the network th
 proxy, set PIP_INDEX_URL or HTTPS_PROXY and run again; nothing is downloaded once this has worked."
 
 say "setting up .venv with $("$python" --version) (once; about half a minute)"
+had=$(plugins)
 if [ -e .venv ] && [ "$("$python" --version 2>&1)" != "$(.venv/bin/python --version 2>&1)" ]; then
   rm -rf .venv
 fi
@@ -126,5 +138,21 @@ for old in pip setuptools; do
   ls .venv/lib/python3*/site-packages/"$old"-*.dist-info >/dev/null 2>&1 || continue
   .venv/bin/uv pip uninstall -q -p .venv/bin/python "$old" >"$log" 2>&1 || true
 done
-sha256sum <"$requirements" >".venv/.ready-$set_name"
+if [ -f plugins.txt ]; then
+  # None of the locked packages changes for them.
+  sed -n 's/^\([A-Za-z0-9].*==[^\\]*[^ \\]\) *\\*$/\1/p' "$requirements" >"$work/locked"
+  if .venv/bin/uv --version >/dev/null 2>&1; then
+    set -- .venv/bin/uv pip install -q --compile-bytecode -p .venv/bin/python
+  else
+    set -- pip install -q --disable-pip-version-check
+  fi
+  step "the packages of plugins.txt" "$@" -c "$work/locked" -r plugins.txt ||
+    fail "the packages of plugins.txt cannot be installed beside the locked ones (see above)."
+fi
+have=$(plugins)
+echo "$had" | while read -r plugin package; do
+  [ -z "$plugin" ] || echo "$have" | grep -q "^$plugin " ||
+    say "the plugin $plugin is gone: name its package, $package, in plugins.txt (docs/plugins.md)"
+done
+wanted "$requirements" >".venv/.ready-$set_name"
 say "set up in $(($(date +%s) - began)) s"

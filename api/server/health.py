@@ -188,6 +188,21 @@ def _redis_client(url: str) -> "redis.Redis":
     )
 
 
+def _configuration() -> Iterator[Part]:
+    """Return whether the scheduler can use the configuration: needed by some profile at least.
+
+    Queries once.
+    """
+    try:
+        use = progress.configuration_use(patience=_STATEMENT_SECONDS)
+    except Error:
+        connection.close()
+        return  # the database's own part says so
+    if use is None:
+        return
+    yield Part("configuration", use.told, needed=not use.is_usable)
+
+
 def _redis() -> Iterator[Part]:
     """Return whether Redis answers; without it waits are longer and nothing else."""
     problem = ""
@@ -220,7 +235,14 @@ def _advisor() -> Iterator[Part]:
         yield Part("advisor", advisor.problem(), needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_needed, _followers, _disk, _redis, _advisor]
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
+    _needed,
+    _followers,
+    _configuration,
+    _disk,
+    _redis,
+    _advisor,
+]
 
 
 def look() -> list[Part]:

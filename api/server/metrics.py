@@ -214,6 +214,15 @@ def _loops() -> Iterator[str]:
     )
 
 
+def _configuration() -> Iterator[str]:
+    use = progress.configuration_use(patience=_PATIENCE_SECONDS)
+    yield exposition.gauge(
+        "stowage_configuration_unusable_profiles",
+        "Profiles whose pods wait, or that were passed over, since they cannot be used.",
+        0 if use is None else len(use.problems),
+    )
+
+
 _QUEUES = ("active", "backoff", "gated", "unschedulable")
 
 
@@ -313,7 +322,7 @@ def text() -> str:
     """
     actions.add()
     parts = [exposition.totals(queries.totals()), exposition.gauges(queries.gauges())]
-    for ask in (_timers, _followers, _queue, _loops, _headroom, _disk):
+    for ask in (_timers, _followers, _queue, _loops, _configuration, _headroom, _disk):
         parts += ask()
     return "".join(parts)
 

@@ -112,10 +112,13 @@ class ConfigurationViewSet(OwnViewSet):
     dated = ("retrieve",)
 
     def retrieve(self, request: Request) -> Response:
-        """Return the configuration in force, or that was at the moment asked about."""
+        """Return the last configuration, with its status, or that of the moment asked about."""
         from scheduling.answers import questions
 
-        return replies.reply(questions.stored_configuration(self.moment))
+        found = questions.stored_configuration(self.moment)
+        if self.moment is None:
+            found["status"] = questions.configuration_status()
+        return replies.reply(found)
 
     def update(self, request: Request) -> Response:
         """Check and store a configuration; advice comes as warnings."""

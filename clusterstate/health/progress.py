@@ -4,9 +4,11 @@
 after its work, on the database's clock.
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
+from django.conf import settings
 
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
@@ -87,3 +89,43 @@ def standing(*, patience: float) -> Standing:
         only_reads=only_reads,
         at=at,
     )
+
+
+class ConfigurationUse(msgspec.Struct, frozen=True):
+    """By which revision the scheduler decides since ``at``, as it says itself.
+
+    ``wanted`` is the revision that it should decide by. ``problems`` says of profiles why they hold
+    their pods; under an empty name, why ``wanted`` was passed over. ``is_usable``: pods of some
+    profile can be placed.
+    """
+
+    revision: int
+    wanted: int
+    problems: dict[str, str]
+    is_usable: bool
+    at: datetime
+
+    @property
+    def told(self) -> str:
+        """What is wrong, for people; empty if nothing is."""
+        why = "; ".join(self.problems.values())
+        if self.wanted != self.revision:
+            return f"revision {self.revision} is in force, since {self.wanted} cannot be: {why}"
+        return why
+
+
+def configuration_use(
+    *, patience: float = settings.DATABASE_ANSWER_SECONDS
+) -> ConfigurationUse | None:
+    """Return what the scheduler says of its configuration, ``None`` before it did. Queries once.
+
+    Waits for the database's answer at most ``patience`` seconds.
+    """
+    with sql.patience(patience):
+        row = sql.fetch_one(
+            "SELECT revision, wanted, problems::text, is_usable, at FROM configuration_use"
+        )
+    if row is None:
+        return None
+    revision, wanted, problems, is_usable, at = row
+    return ConfigurationUse(revision, wanted, msgspec.json.decode(problems), is_usable, at)

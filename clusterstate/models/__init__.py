@@ -21,6 +21,7 @@ from clusterstate.models.brakes import AskedEviction, Brake, BrakeApproval, Zone
 from clusterstate.models.canaries import Canary
 from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
+    ConfigurationUse,
     Decision,
     DecisionTable,
     Scheduler,
@@ -83,6 +84,7 @@ __all__ = [
     "BrakeApproval",
     "Canary",
     "Change",
+    "ConfigurationUse",
     "ControllerCursor",
     "DaemonSet",
     "Decision",

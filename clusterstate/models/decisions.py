@@ -103,3 +103,20 @@ class SchedulerConfiguration(models.Model):
 
     def __str__(self) -> str:
         return f"configuration {self.pk}"
+
+
+class ConfigurationUse(models.Model):
+    """One row: by which configuration the scheduler decides (`clusterstate.health.progress`)."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    revision = models.BigIntegerField()
+    wanted = models.BigIntegerField()
+    problems = models.JSONField()
+    is_usable = models.BooleanField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "configuration_use"
+
+    def __str__(self) -> str:
+        return f"configuration {self.revision} in use"

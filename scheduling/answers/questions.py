@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from clusterstate.health import progress
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.selections import admits
 from clusterstate.objects.values.document import format_time
@@ -268,6 +269,25 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
     return _as_configuration(msgspec.json.decode(stored.document), metadata)
 
 
+def configuration_status() -> Manifest:
+    """Return the ``status`` of the configuration: whether the scheduler can use it. Queries twice.
+
+    ``inForce`` is the revision by which pods are decided. The condition ``Usable`` is False while a
+    profile holds its pods, and while another revision is in force.
+    """
+    use, wanted = progress.configuration_use(), decisions.configuration_revision()
+    if use is None:
+        return {"conditions": []}
+    condition = {"type": "Usable", "status": "True", "reason": "InForce", "message": ""}
+    if use.problems:
+        reason = "ProfilesHoldPods" if use.wanted == use.revision else "EarlierInForce"
+        condition |= {"status": "False", "reason": reason, "message": use.told}
+    elif use.revision != wanted:
+        condition |= {"status": "Unknown", "reason": "NotSeenYet"}
+    condition["lastTransitionTime"] = format_time(use.at)
+    return {"inForce": str(use.revision), "conditions": [condition]}
+
+
 def configurations(*, limit: int) -> list[decisions.StoredConfiguration]:
     """Return the stored configurations, the latest first. Queries once."""
     return decisions.configurations(limit=limit)
@@ -312,13 +332,16 @@ def replaced_version(document: object) -> int | None:
 
 
 def check_configuration(document: object) -> tuple[str, list[str]]:
-    """Return a configuration as it would be stored, and advice; ``metadata`` does not matter.
+    """Return a configuration as it would be stored, and advice.
+
+    ``metadata`` and ``status`` do not matter.
 
     Raises:
         Invalid: with every wrong field.
     """
     given = parse(cast("Mapping[str, Any] | str", document))
     given.pop("metadata", None)
+    given.pop("status", None)
     loaded = load_configuration(given)
     for number, profile in enumerate(loaded.profiles):
         try:

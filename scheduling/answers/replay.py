@@ -35,10 +35,11 @@ from scheduling.engine.reference.record import unpack, unpack_table
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import TooManyResources
 from scheduling.engine.snapshot.requirements import from_stored_class
-from scheduling.framework.runtime import Framework
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
+from scheduling.plugins.held_profile import why_held
 from scheduling.simulation import causes, explain_table
 from scheduling.worker import profiles
 
@@ -182,12 +183,18 @@ def framework_of(record: Record) -> Framework:
     """Return the profile of then, ready to run. Queries once when its revision was not met before.
 
     Raises:
-        Expired: the profile is gone.
+        Expired: the profile is gone, or cannot be used any more.
     """
     profile = profiles.at(record.profile_revision).profile(record.profile)
     if profile is None:
         raise Expired(f"profile {record.profile} is no longer known")
-    return build_framework(profile)
+    why = why_held(profile)
+    if why and why not in record.message:  # it could be used then
+        raise Expired(why)
+    try:
+        return build_framework(profile)
+    except ConfigurationError as error:
+        raise Expired(f"profile {record.profile} cannot be used any more: {error}") from error
 
 
 def _differences(record: Record, decision: Decision) -> Iterable[str]:

@@ -17,6 +17,7 @@ both. Plugins import no other plugin and nothing of the engine; what they share 
                                                what the pod's volumes allow
     inter_pod_affinity, pod_topology_spread    what other pods say
     default_preemption, default_binder         who would have to leave; how a pod is bound
+    held_profile       in place of all plugins of a profile that cannot be used any more
     http_extender      the extenders of a profile, as one plugin
     queueing_hints     for each plugin which events wake a pod that it rejected
     catalogue          makes the plugins of a profile

@@ -32,6 +32,7 @@ from scheduling.plugins import installed
 from scheduling.plugins.default_binder import DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
 from scheduling.plugins.dynamic_resources import DynamicResources
+from scheduling.plugins.held_profile import HeldProfile, HeldProfileArgs
 from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
@@ -133,6 +134,8 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
     for name in profile.all_plugins():
         if name in makers:
             plugins[name] = makers[name]()
+        elif isinstance(holds := args.get(name), HeldProfileArgs):
+            plugins[name] = HeldProfile(holds)
         elif isinstance(extender := args.get(name), ExtenderArgs):
             try:
                 plugins[name] = HTTPExtender(extender)

@@ -35,6 +35,7 @@ from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
+from scheduling.plugins.held_profile import why_held
 from scheduling.worker import measuring, profiles
 from scheduling.worker.stored_pods import StoredPods
 
@@ -166,6 +167,8 @@ def _framework(revision: int, name: str) -> Framework:
     profile = profiles.at(revision).profile(name)
     if profile is None:
         raise ConfigurationError(f"profile {name} of revision {revision} cannot be used")
+    if why := why_held(profile):  # without its plugins nothing may be bound under it
+        raise ConfigurationError(why)
     return build_framework(
         profile, waiting_pods=StoredWaitingPods(), stored_pods=StoredPods(), meter=_meter
     )

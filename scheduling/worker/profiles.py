@@ -1,25 +1,32 @@
-"""The scheduler's configuration in force: the last one stored, or the default one.
+"""The scheduler's configuration in force: the last one stored, or the default one if none is.
 
-Both the scheduling runner and what-if read it here. A version is parsed once per process. One that
-no longer loads (a plugin that it names is gone) is logged and the default one serves instead.
+Both the scheduling runner and what-if read it here. A version is parsed once per process. A profile
+that can no longer be used (a plugin that it names is gone) is not replaced by another one: it holds
+its pods, and they say why (`scheduling.plugins.held_profile`). The other profiles work on. Packages
+that come back are found within ``AGAIN_SECONDS``.
 """
 
-from functools import lru_cache
+import math
+import time
+from typing import Any
 
+import msgspec
 import structlog
 
 from clusterstate.objects.values.errors import Expired, Invalid
 from clusterstate.processes import memory
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import StoredConfiguration
-from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.configuration.documents import default_configuration
+from scheduling.framework.configuration import DEFAULT_SCHEDULER, KubeSchedulerConfiguration
+from scheduling.framework.configuration.documents import default_configuration, parse
 from scheduling.plugins.catalogue import load_configuration
+from scheduling.plugins.held_profile import held, why_held
 
 logger = structlog.get_logger(__name__)
 
 DEFAULT_REVISION = 0
 """Names the default configuration, in force where none is stored, in decisions."""
+AGAIN_SECONDS = 10.0
 
 
 def in_force() -> tuple[int, KubeSchedulerConfiguration]:
@@ -37,23 +44,74 @@ def at(revision: int) -> KubeSchedulerConfiguration:
     return default_configuration() if revision == DEFAULT_REVISION else _at(revision)
 
 
-@lru_cache(maxsize=16)
+_known: dict[int, tuple[KubeSchedulerConfiguration, float]] = {}
+"""Configurations by revision, with when one that holds pods is to be read again (monotonic)."""
+_MOST = 16
+
+
 def _at(revision: int) -> KubeSchedulerConfiguration:
+    known = _known.get(revision)
+    if known is not None and time.monotonic() < known[1]:
+        return known[0]
     stored = decisions.configuration(revision)
     if stored is None:
         raise Expired(f"scheduler configuration {revision} is no longer kept")
-    return parsed(stored)
+    found = _read(stored)
+    why = problems(found)
+    if why and (known is None or problems(known[0]) != why):
+        logger.error("configuration_unusable", revision=revision, error="; ".join(why.values()))
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[revision] = found, time.monotonic() + AGAIN_SECONDS if why else math.inf
+    return found
 
 
-memory.when_replaced(_at.cache_clear)
+memory.when_replaced(_known.clear)
 
 
-def parsed(stored: StoredConfiguration) -> KubeSchedulerConfiguration:
-    """Return a stored configuration, the default one when it no longer loads."""
+def problems(configuration: KubeSchedulerConfiguration) -> dict[str, str]:
+    """Return which profiles hold their pods, and why."""
+    found = {one.scheduler_name: why_held(one) for one in configuration.profiles}
+    return {name: why for name, why in found.items() if why}
+
+
+def _read(stored: StoredConfiguration) -> KubeSchedulerConfiguration:
     try:
         return load_configuration(stored.document)
     except Invalid as error:
-        logger.error(  # noqa: TRY400  # the message says it all
-            "configuration_unusable", revision=stored.revision, error=error.message
-        )
-        return default_configuration()
+        return _without_unusable(parse(stored.document), error)
+
+
+def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeSchedulerConfiguration:
+    """Return the configuration of a document with an error, whose unusable profiles hold pods."""
+    written = document.get("profiles") or [{}]
+    names = [str(one.get("schedulerName") or DEFAULT_SCHEDULER) for one in written]
+    usable, why = [], {}
+    for name, one in zip(names, written, strict=True):
+        try:
+            load_configuration(document | {"profiles": [one]})
+        except Invalid as problem:
+            why[name] = _told(problem)
+        else:
+            usable.append(one)
+    configuration = default_configuration()
+    try:
+        if usable:
+            configuration = load_configuration(document | {"profiles": usable})
+    except Invalid as problem:  # they do not go together
+        why |= {name: _told(problem) for name in names}
+    if not why:
+        why = {name: _told(error) for name in names}
+    found = [
+        held(name, why[name]) if name in why else configuration.profile(name) for name in names
+    ]
+    return msgspec.structs.replace(
+        configuration,
+        profiles=tuple(profile for profile in found if profile is not None),
+        document=document,
+    )
+
+
+def _told(error: Invalid) -> str:
+    """Return the first thing that is wrong, without its place, which is one of a part."""
+    return error.errors[0].message() if error.errors else error.message

@@ -20,6 +20,7 @@ import structlog
 
 from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Binding
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.database import sql
 from clusterstate.health import heartbeats
 from clusterstate.objects.rules.footprint import Footprint
@@ -40,13 +41,13 @@ from scheduling.engine.reference.cycle import (
 from scheduling.engine.reference.decision import Decision, Decisions
 from scheduling.engine.snapshot import reliance
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
-from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
 from scheduling.plugins.catalogue import build_framework
+from scheduling.plugins.held_profile import held, why_held
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
 from scheduling.worker.binder import Binder
@@ -111,18 +112,36 @@ class SlowPlugins(measuring.PluginMeter):
 
 
 class _Profiles:
-    """The profiles of one configuration, ready to run, and what the queue must know of them."""
+    """The profiles of one configuration, ready to run, and what the queue must know of them.
+
+    ``holds``: a profile that cannot be made holds its pods. ``problems`` says which do, and why.
+    """
 
     def __init__(
         self,
         configuration: KubeSchedulerConfiguration,
         make: Callable[[Profile], Framework],
+        *,
+        holds: bool = False,
     ) -> None:
         self.frameworks: dict[str, Framework] = {}
         self.events: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        self.problems = profiles.problems(configuration)
         for profile in configuration.profiles:
-            framework = self.frameworks[profile.scheduler_name] = make(profile)
-            self.events[profile.scheduler_name] = registrations(profile, framework.events)
+            name = profile.scheduler_name
+            try:
+                framework, used = make(profile), profile
+            except ConfigurationError as error:
+                if not holds:
+                    raise
+                used = held(name, str(error))
+                framework = make(used)
+                self.problems[name] = why_held(used)
+                logger.error(  # noqa: TRY400  # the message says it all
+                    "configuration_unusable", profile=name, error=str(error)
+                )
+            self.frameworks[name] = framework
+            self.events[name] = registrations(used, framework.events)
         self.backoff = Backoff.of(configuration)
         self.compatibility = configuration.compatibility
 
@@ -147,12 +166,8 @@ class Scheduler:
         self._earlier: dict[tuple[int, str], Framework | None] = {}
         self._guard = Guard()
         self._meter = SlowPlugins(took=self._guard.took)
-        try:
-            self._profiles = _Profiles(configuration, self._make)
-        except ConfigurationError as error:
-            self._unusable(revision, error)
-            self._revision, self._passed_over = profiles.DEFAULT_REVISION, revision
-            self._profiles = _Profiles(default_configuration(), self._make)
+        self._judged = configuration
+        self._profiles = _Profiles(configuration, self._make, holds=True)
         self._queue_plugins = QueuePlugins(
             self._profiles.frameworks,
             lambda class_id: self.mirror.info(class_id),  # noqa: PLW0108  # made below
@@ -180,6 +195,7 @@ class Scheduler:
 
         The mirror is up to date: just loaded, or followed by a standby until now.
         """
+        self._tell_use()
         self._guard.begin(self._revision)
         self._set_aside(now)
         self.reservations.load(now)
@@ -217,13 +233,14 @@ class Scheduler:
     def _framework_at(self, revision: int, name: str) -> Framework | None:
         """Return a profile of any revision, ``None`` when it can no longer be used."""
         if revision == self._revision:
-            return self._profiles.frameworks.get(name)
+            is_held = name in self._profiles.problems
+            return None if is_held else self._profiles.frameworks.get(name)
         key = revision, name
         if key not in self._earlier:
             self._earlier[key] = None
             try:
                 profile = profiles.at(revision).profile(name)
-                if profile is not None:
+                if profile is not None and not why_held(profile):
                     self._earlier[key] = self._make(profile)
             except (ConfigurationError, StatusError) as error:
                 self._unusable(revision, error)
@@ -240,13 +257,17 @@ class Scheduler:
         self._looked_at = now
         self._guard.look(now)
         revision, configuration = profiles.in_force()
-        if revision in (self._revision, self._passed_over):
+        if configuration == self._judged and revision in (self._revision, self._passed_over):
             return
+        self._judged = configuration
         try:
+            if revision != self._revision and (why := profiles.problems(configuration)):
+                raise ConfigurationError("; ".join(why.values()))
             made = _Profiles(configuration, self._make)
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._passed_over = revision
+            self._tell_use(revision, {"": str(error)})
             self._guard.unusable(revision, str(error), now)
             return
         self.binder.finish_batch(now)
@@ -258,12 +279,25 @@ class Scheduler:
         self._queue_plugins.frameworks = made.frameworks
         self._starts, self._deciders, self._footprints = {}, {}, {}
         self._guard.begin(revision)
+        self._tell_use()
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.mirror.compatibility = made.compatibility  # ``_shed`` loads it anew if it differs
         self.reservations.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
+        )
+
+    def _tell_use(self, wanted: int | None = None, problems: dict[str, str] | None = None) -> None:
+        """Write by which configuration pods are decided, for everybody who asks. Queries once.
+
+        ``wanted``: the one that this scheduler passed over, whose ``problems`` these are.
+        """
+        scheduler_configuration.note_use(
+            revision=self._revision,
+            wanted=self._revision if wanted is None else wanted,
+            problems=self._profiles.problems if problems is None else problems,
+            is_usable=len(self._profiles.problems) < len(self._profiles.frameworks),
         )
 
     def _shed(self, now: float) -> None:

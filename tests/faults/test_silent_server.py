@@ -101,12 +101,10 @@ def test_each_wait_ends_and_the_first_that_gives_up_ends_all_older_sessions(
             seconds, error = timed(lambda: idle.execute("SELECT 1"))
             assert seconds < 1
             assert isinstance(error, psycopg.OperationalError)
-            # One tries to connect, and the others are told at once.
-            time.sleep(2.1)
+            # Who wants a session is told at once, for as long as it lasts.
+            time.sleep(2.5)
             tries = [threads.submit(timed, lambda: connect(first)) for _ in range(4)]
-            took = sorted(one.result(PROMISED_SECONDS)[0] for one in tries)
-            assert took[-1] < 8 + 3
-            assert took[-2] < 1
+            assert max(one.result(PROMISED_SECONDS)[0] for one in tries) < 1
             assert all(isinstance(one.result()[1], ConnectionTimeout) for one in tries)
         # Thawed, it is found again.
         until(

@@ -9,6 +9,7 @@ What a document may say is the scheduler's business, which comes in as a functio
 from collections.abc import Callable
 from datetime import datetime
 
+import msgspec
 from django.db import transaction
 
 from clusterstate import catalogue
@@ -75,3 +76,22 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
             catalogue.advance()
         stored: int = row[0]
         return stored
+
+
+def note_use(*, revision: int, wanted: int, problems: dict[str, str], is_usable: bool) -> None:
+    """Write by which revision the scheduler decides, and what keeps which profile from use.
+
+    Queries once, and writes only what is new (`progress.configuration_use`).
+    """
+    sql.run(
+        """
+        INSERT INTO configuration_use AS u (id, revision, wanted, problems, is_usable, at)
+        VALUES (1, %s::bigint, %s::bigint, %s::jsonb, %s, clock_timestamp())
+        ON CONFLICT (id) DO UPDATE
+        SET revision = excluded.revision, wanted = excluded.wanted, problems = excluded.problems,
+            is_usable = excluded.is_usable, at = excluded.at
+        WHERE (u.revision, u.wanted, u.problems, u.is_usable) IS DISTINCT FROM
+            (excluded.revision, excluded.wanted, excluded.problems, excluded.is_usable)
+        """,
+        (revision, wanted, msgspec.json.encode(problems).decode(), is_usable),
+    )

@@ -17,9 +17,9 @@ One thread asks for all of a process. A wait thus ends within 16 seconds, whatev
 whoever waits; and a statement that the server works on may take what the server's own time-outs
 allow (``limit_seconds`` is longer than these, for a single process of the server that is stuck).
 
-New sessions: a host that did not answer is tried last, by one thread at a time and not more often
-than every ``AGAIN_SECONDS``; everybody else is told at once that it does not answer. The host that
-answered last is tried first. Other hosts of the URL are tried as libpq does.
+New sessions: a host that did not answer is asked again every ``AGAIN_SECONDS`` by a thread that
+does nothing else; whoever wants a session there meanwhile is told at once that it does not answer.
+The host that answered last is tried first. Other hosts of the URL are tried as libpq does.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import psycopg
 from django.conf import settings
@@ -63,8 +63,6 @@ class _Server:
         self.address = address
         self.answered_at = 0.0
         self.silent_since = 0.0
-        self._tried_at = 0.0
-        self._is_tried = False
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._asked_at = 0.0
@@ -74,21 +72,26 @@ class _Server:
         host, numeric, port = self.address
         return f"{host or numeric or 'the local server'}{port and ':'}{port}"
 
-    def may_be_tried(self) -> bool:
-        """Return whether this thread may try to connect; ``tried`` must follow if so."""
+    def fell_silent(self, given: dict[str, Any]) -> None:
+        """Note that it does not answer, and ask it until it does; ``given`` as libpq is given."""
         with self._lock:
             if self.silent_since:
-                if self._is_tried or time.monotonic() - self._tried_at < AGAIN_SECONDS:
-                    return False
-                self._is_tried = True
-            return True
+                return
+            self.silent_since = time.monotonic()
+        threading.Thread(
+            target=self._ask_again, args=(given,), name="silent-server", daemon=True
+        ).start()
 
-    def tried(self, *, silent: bool) -> None:
-        """Note how trying ended: the server did not answer, or it did, were it by a refusal."""
-        with self._lock:
-            now = self._tried_at = time.monotonic()
-            self._is_tried = False
-            self.silent_since = (self.silent_since or now) if silent else 0.0
+    def _ask_again(self, given: dict[str, Any]) -> None:
+        while self.silent_since:
+            time.sleep(AGAIN_SECONDS)
+            try:
+                _Asking.connect(**given | _ASKS).close()
+            except ConnectionTimeout:
+                continue
+            except psycopg.OperationalError:
+                pass  # it refuses, so it speaks
+            self.silent_since = 0.0
 
     def states(self, session: "Session", since: float) -> dict[int, str]:
         """Return the states of this process's sessions there, as the server says.
@@ -112,18 +115,8 @@ class _Server:
 
     def _ask(self, session: "Session") -> dict[int, str]:
         """Return what the server says of all sessions here. Opens a session of its own for that."""
-        host, port = session.pgconn.host, session.pgconn.port
-        given: dict[str, Any] = session.info.get_parameters() | {
-            "password": session.info.password,
-            "host": host.decode(),
-            "hostaddr": session.pgconn.hostaddr.decode(),
-            "port": port.decode(),
-            "connect_timeout": str(ASK_SECONDS),
-            "target_session_attrs": "any",
-            "application_name": f"{settings.SESSION_SIGN}-asks",
-        }
         try:
-            with _Asking.connect(**{name: one for name, one in given.items() if one}) as asking:
+            with _Asking.connect(**session.same_server()) as asking:
                 return dict(asking.execute(_WORKS, [sorted(_backends(self))]).fetchall())
         except ConnectionTimeout:
             raise
@@ -132,6 +125,13 @@ class _Server:
             if error.sqlstate is not None or "FATAL" in str(error):
                 return {}
             raise ConnectionTimeout(str(error)) from error
+
+
+_ASKS: Final[dict[str, Any]] = {
+    "connect_timeout": str(ASK_SECONDS),
+    "target_session_attrs": "any",
+    "application_name": f"{settings.SESSION_SIGN}-asks",
+}
 
 
 class _Asking(psycopg.Connection[Any]):
@@ -162,24 +162,21 @@ class Session(psycopg.Connection[Any]):
         servers.sort(key=lambda one: (bool(one.silent_since), -one.answered_at))
         told: list[tuple[_Server, psycopg.OperationalError]] = []
         for server in servers:
-            if not server.may_be_tried():
+            if server.silent_since:
                 seconds = time.monotonic() - server.silent_since
                 error = ConnectionTimeout(f"has not answered for {seconds:.0f} s")
                 told.append((server, error))
                 continue
-            host, numeric, port = server.address
-            one_host = {"host": host, "hostaddr": numeric, "port": port}
-            silent = False
+            names = ("host", "hostaddr", "port")
+            one_host = {k: v for k, v in zip(names, server.address, strict=True) if v}
             try:
-                found = super().connect(
-                    conninfo, **given | {k: v for k, v in one_host.items() if v}
-                )
+                found = super().connect(conninfo, **given | one_host)
             except psycopg.OperationalError as failed:
-                silent = isinstance(failed, ConnectionTimeout)
                 told.append((server, failed))
+                if isinstance(failed, ConnectionTimeout):
+                    texts = {k: v for k, v in given.items() if k not in _NOT_FOR_LIBPQ}
+                    server.fell_silent({"conninfo": conninfo} | texts | one_host)
                 continue
-            finally:
-                server.tried(silent=silent)
             found.server = server
             server.answered_at = time.monotonic()
             with _opening:
@@ -192,6 +189,16 @@ class Session(psycopg.Connection[Any]):
         raise (ConnectionTimeout if is_silent else psycopg.OperationalError)(
             "; ".join(f"{server}: {str(error).strip()}" for server, error in told)
         )
+
+    def same_server(self) -> dict[str, Any]:
+        """Return how to ask at the address where this session ends."""
+        given: dict[str, Any] = self.info.get_parameters() | {
+            "password": self.info.password,
+            "host": self.pgconn.host.decode(),
+            "hostaddr": self.pgconn.hostaddr.decode(),
+            "port": self.pgconn.port.decode(),
+        }
+        return {name: one for name, one in given.items() if one} | _ASKS
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Consume a generator of psycopg's, no longer than there is hope for an answer.
@@ -217,7 +224,7 @@ class Session(psycopg.Connection[Any]):
             try:
                 states = self.server.states(self, since)
             except _Silent:
-                self.server.tried(silent=True)
+                self.server.fell_silent(self.same_server())
                 _cut_all(self.server)
                 raise self._given_up(began) from None
             waiting = _going_on(gen)

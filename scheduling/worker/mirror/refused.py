@@ -2,7 +2,8 @@
 
 A refused pod's row says up to which revision the refusal had read the log. The pod waits where its
 row says, and every later change in the log moves it as it would have moved it in the queue.
-Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again.
+Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again;
+so is one whose profile could not be used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from scheduling.engine.queue.waking import Standing
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import digest_of
+from scheduling.plugins import held_profile
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
@@ -65,6 +67,7 @@ class RefusedPods(WarmState):
             if (
                 row.stage == Stage.UNSCHEDULABLE
                 and place.rejected_by
+                and held_profile.NAME not in place.rejected_by
                 and row.refused_under == self.configuration
                 and max(revision - _LOOKED_THROUGH, 0) < row.refused_revision <= revision
             ):
