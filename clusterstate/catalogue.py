@@ -192,6 +192,16 @@ def current() -> Catalogue:
     return remembered
 
 
+def fresh() -> Catalogue:
+    """Return the catalogue with all that was committed before this. Queries once or, to read, more.
+
+    By this updates and deletions are judged, which compare no epoch as they write: what was made
+    or deleted before the request came is asked. To be called before rows are locked.
+    """
+    remembered = current()
+    return remembered if is_current(remembered) else reload()
+
+
 def is_current(context: Catalogue) -> bool:
     """Return whether nothing was written since ``context`` was read. Queries once, without lock."""
     row = sql.fetch_one("SELECT pg_sequence_last_value('admission_epoch')")

@@ -326,6 +326,7 @@ def update_event(
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
     """
+    context = catalogue.fresh()
     found = _lock([(namespace, name)])
     if not found:
         raise not_found(EVENT, name)
@@ -333,7 +334,7 @@ def update_event(
     row.actor = user.actor
     old = row.manifest()
     new = object_meta.merge_update(EVENT, old, change(row.manifest()), "")
-    admitted = admission.admit("Event", UPDATE, new, old, "", catalogue.current(), user)
+    admitted = admission.admit("Event", UPDATE, new, old, "", context, user)
     new = admitted.manifest
     text, _ = document.encode("Event", new)
     if text == row.text:
@@ -367,7 +368,7 @@ def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[Deleted | St
 
     The log keeps the last state of each as a document.
     """
-    context = catalogue.current()
+    context = catalogue.fresh()
 
     def judge(row: Row, one: Deletion) -> Outcome:
         return judge_deletion(EVENT, row, one, context, now)

@@ -316,7 +316,7 @@ def bind_pod(
             {"name": name, "kind": "pods/binding"},
         )
 
-    context = catalogue.current()
+    context = catalogue.fresh()
     with transaction.atomic():
         sql.run(_LOCK_PLACEMENT_SHARED)
         row = lock_pod(namespace, name)

@@ -297,7 +297,7 @@ class Writer:
         with transaction.atomic():
             if kind.in_catalogue:
                 catalogue.lock_for_writing()
-            context = catalogue.current()
+            context = catalogue.fresh()
             self.lock_before()
             row = self.lock(kind, namespace, name)
             row.actor = user.actor
@@ -357,7 +357,7 @@ class Writer:
         What fails has its error there and spoils nothing for the others. Whatever else is raised,
         nothing was deleted.
         """
-        context = catalogue.current()
+        context = catalogue.fresh()
 
         def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
             return stored_rows.lock_rows(kind, keys)
