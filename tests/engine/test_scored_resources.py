@@ -27,6 +27,7 @@ from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import kubernetes_profile
 from tests.properties.test_recorded_worlds import facts_of
+from tests.simulation.builders import result
 
 GPU = "example.com/gpu"
 SHAPE = ((0, 10), (40, 3), (100, 7))
@@ -115,3 +116,35 @@ def test_any_strategy_over_any_resources(
     assert [facts_of(decision) for decision in fast] == [facts_of(decision) for decision in plain]
     by_loop = sum(len(part) for part in decided[1].parts if isinstance(part, Run))
     assert by_loop == sum(decision.scheduled for decision in plain) > 60
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage", "example.com/x"])
+@pytest.mark.parametrize("amounts", [["7Ei", "7Ei"], ["9223372036854775807", "1"], ["7Ei"], ["9E"]])
+@pytest.mark.parametrize(
+    "strategy", ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+)
+def test_amounts_beyond_64_bits_saturate(resource: str, amounts: list[str], strategy: str) -> None:
+    """What is asked for and what a node has; a sum of containers, too (kubernetes#141305)."""
+    shape = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+    scoring = {
+        "type": strategy,
+        "resources": [{"name": resource, "weight": 1}],
+        **({"requestedToCapacityRatio": shape} if strategy.startswith("Requested") else {}),
+    }
+    plugin = {"name": "NodeResourcesFit", "args": {"scoringStrategy": scoring}}
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"pluginConfig": [plugin]}],
+    }
+    containers = [
+        {"name": f"c{n}", "image": "i", "resources": {"requests": {resource: amount}}}
+        for n, amount in enumerate(amounts)
+    ]
+    pod = make_pod("p").with_("spec", "containers", value=containers)
+    large = [make_node(name).offers_also({resource: "20Ei"}) for name in ("n", "m")]
+    small = make_node("small").offers_also({resource: "1"})
+    found = result(
+        [*large, small], pod, configuration=configuration, explain="full", admission=False
+    )
+    assert (found["status"], found["feasible"]) == ("scheduled", ["m", "n"]), found["message"]

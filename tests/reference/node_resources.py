@@ -47,8 +47,12 @@ def is_scalar_resource(name: str) -> bool:
 
 
 def amount(name: str, quantity: Quantity) -> int:
-    """Return a quantity in thousandths for CPU and in whole units otherwise, rounded up."""
-    return quantity.milli_value() if name == CPU else quantity.value()
+    """Return a quantity in thousandths for CPU and in whole units otherwise, rounded up.
+
+    It saturates at the bounds of int64 (kubernetes#141305).
+    """
+    found = quantity.milli_value() if name == CPU else quantity.value()
+    return max(min(found, 2**63 - 1), -(2**63))
 
 
 def allocatable(node: PlacedNode) -> dict[str, int]:

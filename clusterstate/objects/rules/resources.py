@@ -21,7 +21,7 @@ from clusterstate.objects.values.pod import (
     ResourceRequirements,
     Resources,
 )
-from clusterstate.objects.values.quantity import MAX_INT64, Quantity
+from clusterstate.objects.values.quantity import MAX_INT64, MIN_INT64, Quantity
 from clusterstate.objects.values.remembered import remembered
 
 CPU: Final = "cpu"
@@ -418,10 +418,15 @@ def _nano_requests(pod: Pod, missing: Mapping[str, int]) -> dict[str, int]:
     return total
 
 
-def _whole(name: str, nano: int) -> int:
+def whole(name: str, nano: int) -> int:
+    """Return billionths as the scheduler counts them: CPU in thousandths, the rest in whole units.
+
+    Rounded away from zero, and within int64 as ``MilliValue`` and ``Value`` are from 1.38 on
+    (kubernetes#141305); before, they wrap around.
+    """
     unit = 10**6 if name == CPU else 10**9
     rounded = -(-nano // unit) if nano >= 0 else nano // unit
-    return min(rounded, MAX_INT64)
+    return max(min(rounded, MAX_INT64), MIN_INT64)
 
 
 def pod_request_ints(pod: Pod, compatibility: Compatibility = NEWEST) -> dict[str, int]:
@@ -437,7 +442,7 @@ def pod_request_ints(pod: Pod, compatibility: Compatibility = NEWEST) -> dict[st
         exact = {name: q.nano for name, q in current_requests(pod, compatibility).items()}
     else:
         exact = _nano_requests(pod, {})
-    return {name: _whole(name, nano) for name, nano in exact.items()}
+    return {name: whole(name, nano) for name, nano in exact.items()}
 
 
 def non_zero_requests(pod: Pod, compatibility: Compatibility = NEWEST) -> tuple[int, int]:
@@ -460,7 +465,7 @@ def non_zero_requests(pod: Pod, compatibility: Compatibility = NEWEST) -> tuple[
         exact = {name: q.nano for name, q in pod_requests(pod, options).items()}
     else:
         exact = _nano_requests(pod, missing)
-    return _whole(CPU, exact.get(CPU, 0)), _whole(MEMORY, exact.get(MEMORY, 0))
+    return whole(CPU, exact.get(CPU, 0)), whole(MEMORY, exact.get(MEMORY, 0))
 
 
 # Quality of service ---------------------------------------------------------------------------

@@ -48,6 +48,11 @@ def _smaller(one: Any, other: Any) -> Callable[..., Any]:
     return lambda one, other: min(other, one)
 
 
+@overload(formulas.percent, strict=False)
+def _percent(part: Any, whole: Any) -> Callable[..., Any]:
+    return lambda part, whole: formulas.floor_divide(part * formulas.MAX_SCORE, whole)
+
+
 @overload(formulas.floor_divide, strict=False)
 def _floor_divide(dividend: Any, divisor: Any) -> Callable[..., Any]:
     if isinstance(dividend, types.Float):

@@ -22,6 +22,7 @@ from clusterstate.objects.rules.resources import (
     non_zero_requests,
     pod_request_ints,
     pod_requests,
+    whole,
 )
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.labels import (
@@ -209,8 +210,7 @@ def _scored_requests(pod: Pod) -> dict[str, int]:
         },
     )
     return {
-        name: quantity.milli_value() if name == CPU else quantity.value()
-        for name, quantity in pod_requests(pod, options).items()
+        name: whole(name, quantity.nano) for name, quantity in pod_requests(pod, options).items()
     }
 
 
