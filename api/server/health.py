@@ -56,6 +56,9 @@ _CLOCK_SECONDS = 5.0
 """A larger difference between this host's clock and the database's is a problem."""
 _CONSOLE_SECONDS = 0.5
 """How long the console may take to accept a connection."""
+_CONSOLE_BEGINS_SECONDS = 60.0
+"""So long after this process began a console that has not answered yet makes it unready."""
+_BEGAN = time.monotonic()
 _FULL_SECONDS = 10.0
 """How long a disk-full error keeps ``/readyz`` degraded."""
 _HELD_SECONDS = 5.0
@@ -122,19 +125,22 @@ _console_answered: set[str] = set()
 def _console() -> Iterator[Part]:
     """Return whether the console's own process answers, where there is one. Queries nothing.
 
-    Whoever starts the service waits for it. Afterwards pods are placed without it: it is told of.
+    Whoever starts the service waits for it, for a minute at most. Pods are placed without it, so
+    afterwards it is told of and no more.
     """
     address = settings.CONSOLE_AT
     if not address:
         return
     problem = ""
+    begins = False
     try:
         _connect(address)
         _console_answered.add(address)
     except OSError as error:
-        begins = "" if address in _console_answered else ": it begins"
-        problem = f"does not answer ({type(error).__name__}){begins}"
-    yield Part("console", problem, needed=address not in _console_answered)
+        age = time.monotonic() - _BEGAN
+        begins = address not in _console_answered and age < _CONSOLE_BEGINS_SECONDS
+        problem = f"does not answer ({type(error).__name__}){': it begins' if begins else ''}"
+    yield Part("console", problem, needed=begins)
 
 
 def _connect(address: str) -> None:

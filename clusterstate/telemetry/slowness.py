@@ -23,7 +23,7 @@ from typing import Final
 MOST: Final = 32
 AT_FIRST: Final = 16
 """The factor of a process that has just begun."""
-_FALLS: Final = 0.8
+_FALLS: Final = 0.93
 """What a measured slowness falls to within one round of the usual length."""
 _HALF_LIFE_SECONDS: Final = 60.0
 """After so long half of the patience is left that was asked for."""

@@ -101,10 +101,14 @@ def test_the_console_is_waited_for_once_and_told_of_afterwards(settings, tmp_pat
     """Pods are placed without it: a proxy that asks here must not take the API away."""
     path = tmp_path / "console.sock"
     monkeypatch.setattr(health, "_console_answered", set())
+    monkeypatch.setattr(health, "_BEGAN", time.monotonic() - 5)
     settings.CONSOLE_AT = ""
     assert "console" not in {one.name for one in health.look()}
     settings.CONSOLE_AT = f"unix:{path}"
     assert found("console") == Part("console", "does not answer (FileNotFoundError): it begins")
+    with monkeypatch.context() as later:
+        later.setattr(health, "_BEGAN", time.monotonic() - 61)
+        assert not found("console").needed
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()

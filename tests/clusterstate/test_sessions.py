@@ -315,7 +315,7 @@ def test_slowness_rises_at_once_falls_slowly_and_does_not_come_of_a_stop() -> No
     assert slow.factor(0.0) == 8
     slow.measure(1.0, 0.01)
     assert slow.factor(0.0) == 8
-    for _ in range(12):
+    for _ in range(30):
         slow.measure(1.0, 0.01)
     assert slow.factor(0.0) == 1
     slow.measure(9.0, 0.005)  # stopped: it used no processor
