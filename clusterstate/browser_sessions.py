@@ -6,10 +6,13 @@ to the database. The signature saves that question and nothing else: who has a s
 decided by the row of its key.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from django.contrib.sessions.backends import db
 from django.utils.crypto import constant_time_compare, get_random_string, salted_hmac
+
+from clusterstate.database import sql
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _RANDOM: Final = 24
@@ -37,3 +40,25 @@ class SessionStore(db.SessionStore):
         if key is None or len(key) != _RANDOM + _SIGNED or not key.isascii():
             return False
         return constant_time_compare(key[_RANDOM:], _signature(key[:_RANDOM]))
+
+
+_STAMPS: Final = """
+    SELECT s.session_key, s.session_data, s.expire_date, u.id, u.password, u.is_active,
+           u.is_superuser, ARRAY(
+               SELECT g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
+               WHERE m.user_id = u.id ORDER BY g.name)
+    FROM unnest(%s, %s) w(key, name)
+    JOIN django_session s ON s.session_key = w.key JOIN auth_user u ON u.username = w.name
+"""
+
+
+def stamps(names: Mapping[str, str]) -> dict[str, object]:
+    """Return of sessions, by key, all that decides whose they are, and who that is.
+
+    ``names``: the users' names by key. A session or a user that is gone is missing. Queries once,
+    not without names.
+    """
+    if not names:
+        return {}
+    rows = sql.fetch(_STAMPS, (sql.Texts([*names]), sql.Texts([*names.values()])))
+    return {key: tuple(map(str, rest)) for key, *rest in rows}

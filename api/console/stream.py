@@ -21,8 +21,8 @@ The id is the revision, so that a browser that lost the connection goes on where
 (``after``), so that nothing is missed in between. Where that is too long ago, the event ``resync``
 asks the page to read everything again. Names are left out (null) of a kind that the page shows all
 objects of, or of which more than ``MOST_NAMES`` changed. A page is told of the kinds that its
-person may list, and of no others; every few seconds it is seen whether that still holds and whether
-the person is still signed in.
+person may list, and of no others; it ends within two seconds when the person is not signed in any
+more, and follows the person's rights as fast.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
@@ -48,7 +49,7 @@ from api import clock
 from api.console import fragment_cache
 from api.server import connections
 from api.server.scopes import Receive, Scope, Send
-from clusterstate import middleware
+from clusterstate import browser_sessions, middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.browser_sessions import SessionStore
@@ -64,7 +65,11 @@ logger = structlog.get_logger(__name__)
 PATH: Final = "/console/stream"
 EVERY_SECONDS: Final = 0.25
 MOST_NAMES: Final = 200
-_RIGHTS_SECONDS: Final = 10.0
+_RIGHTS_SECONDS: Final = 0.7
+"""How old what is known of a session may be: with the policy's own second, a stream ends within two
+seconds when its session ends or the person loses a right."""
+_LOOKED_UP_SECONDS: Final = 10.0
+"""After so long a session is looked up once more, whatever its rows say: one ends by being idle."""
 _SIGN_SECONDS: Final = 5.0
 """After so long without news a page is told that the stream is alive."""
 _KEPT: Final = 50_000
@@ -341,38 +346,93 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The user of a session, or None, and the loop's time of the last session lookup."""
+    """The user of a session, or None, and the loop's time at which that was so.
+
+    ``looked_at``: when all of it was looked up; from then on ``stamp`` and ``policy``, which it
+    follows from, were the same.
+    """
 
     person: Person | None
+    at: float
+    looked_at: float
+    stamp: object
+    policy: object
+
+
+_Headers = Sequence[tuple[bytes, bytes]]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A session that a page is open in: how to look it up, and when it was asked for."""
+
+    headers: _Headers
+    secure: bool
     at: float
 
 
 class _Sessions:
-    """Whom the cookies of open pages stand for: pages of one session find it out together."""
+    """Whom the cookies of open pages stand for.
+
+    All sessions of a process are looked at together, in one statement: what a person may do
+    follows from rows that are compared, and is looked up once more when one of them changed.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
-        self._looking: dict[str, asyncio.Task[Person | None]] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._round: asyncio.Task[None] | None = None
 
-    async def seen(self, headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Seen:
+    async def seen(self, headers: _Headers, *, secure: bool) -> Seen:
         """Return whose session it is, as of less than ``_RIGHTS_SECONDS`` ago.
 
         Raises:
             DatabaseError: that cannot be found out now.
         """
-        now = asyncio.get_running_loop().time()
-        self._seen = {
-            one: seen for one, seen in self._seen.items() if now - seen.at < _RIGHTS_SECONDS
-        }
+        loop = asyncio.get_running_loop()
         key = _session_key(headers, secure=secure)
-        if (known := self._seen.get(key)) is not None:
-            return known
-        task = self._looking.get(key)
-        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            task = self._looking[key] = asyncio.ensure_future(_look(headers, secure=secure))
-            task.add_done_callback(lambda _: self._looking.pop(key, None))
-        found = self._seen[key] = Seen(await asyncio.shield(task), now)
-        return found
+        while True:
+            now = loop.time()
+            self._asked[key] = _Asked(headers, secure, now)
+            known = self._seen.get(key)
+            if known is not None and now - known.at < _RIGHTS_SECONDS:
+                return known
+            if self._round is None or self._round.done() or self._round.get_loop() is not loop:
+                self._round = asyncio.ensure_future(self._look_again(now))
+            await asyncio.shield(self._round)
+
+    async def _look_again(self, now: float) -> None:
+        """Look at all sessions that were asked for lately."""
+        self._asked = {
+            key: one for key, one in self._asked.items() if now - one.at < _LOOKED_UP_SECONDS
+        }
+        known = {key: one for key, one in self._seen.items() if key in self._asked}
+        loop = asyncio.get_running_loop()
+        self._seen = await loop.run_in_executor(_thread, _looked_up, dict(self._asked), known, now)
+
+
+_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
+
+
+@connections.used()
+def _looked_up(asked: dict[str, _Asked], known: dict[str, Seen], now: float) -> dict[str, Seen]:
+    """Return whom sessions stand for. Queries once, and more for those that changed."""
+    names = {key: one.person.name for key, one in known.items() if one.person is not None}
+    stamps = browser_sessions.stamps(names)
+    policy = authorizer.current()
+    found: dict[str, Seen] = {}
+    for key, one in asked.items():
+        before, stamp = known.get(key), stamps.get(key)
+        if (
+            before is not None
+            and stamp is not None
+            and (before.stamp, before.policy) == (stamp, policy)
+            and now - before.looked_at < _LOOKED_UP_SECONDS
+        ):
+            found[key] = msgspec.structs.replace(before, at=now)
+        else:
+            person = person_of(one.headers, secure=one.secure)
+            found[key] = Seen(person, now, now, stamp, policy)
+    return found
 
 
 _sessions = _Sessions()
@@ -459,7 +519,8 @@ async def _tell(
             told = now
             continue  # news may have come while this was sent
         if now < rests_until:
-            await asyncio.wait({gone}, timeout=min(rests_until, told + _SIGN_SECONDS) - now)
+            until = min(rests_until, told + _SIGN_SECONDS, max(checked, asked) + _RIGHTS_SECONDS)
+            await asyncio.wait({gone}, timeout=max(0.0, until - now))
             continue
         found = tape.after(cursor) if _follower.tape is tape else None
         if found is None:
@@ -476,7 +537,7 @@ async def _tell(
                 told = loop.time()
                 rests_until = told + rest_of(about["pause"])
                 continue
-        await _follower.news(1.0)
+        await _follower.news(_RIGHTS_SECONDS)
 
 
 def rest_of(pause: float) -> float:
