@@ -80,7 +80,7 @@ OFFLINE="could not download the packages. If this machine reaches the network th
 proxy, set PIP_INDEX_URL or HTTPS_PROXY and run again; nothing is downloaded once this has worked."
 
 say "setting up .venv with $("$python" --version) (once; about half a minute)"
-had=$(plugins)
+had=$(plugins || true)
 if [ -e .venv ] && [ "$("$python" --version 2>&1)" != "$(.venv/bin/python --version 2>&1)" ]; then
   rm -rf .venv
 fi
@@ -149,7 +149,7 @@ if [ -f plugins.txt ]; then
   step "the packages of plugins.txt" "$@" -c "$work/locked" -r plugins.txt ||
     fail "the packages of plugins.txt cannot be installed beside the locked ones (see above)."
 fi
-have=$(plugins)
+have=$(plugins || true)
 echo "$had" | while read -r plugin package; do
   [ -z "$plugin" ] || echo "$have" | grep -q "^$plugin " ||
     say "the plugin $plugin is gone: name its package, $package, in plugins.txt (docs/plugins.md)"

@@ -45,7 +45,7 @@ def state_folder() -> Iterator[Path]:
 
     pytest's own temporary folders are closed to others, so its data would lie elsewhere and stay.
     """
-    folder = Path(tempfile.mkdtemp(prefix="stowage-live-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"stowage-live-{os.getpid()}-"))
     folder.chmod(0o711)
     try:
         yield folder / "state"

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from clusterstate.local import embedded, places
-from tests import prepared
+from tests import leftovers, prepared
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
 # (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)
@@ -31,9 +31,9 @@ PREFIX = "stowage-test-"
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the folders of runs that were killed; their servers died with them."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).split("-")[0]
+    """Remove the folders of runs that were killed; their servers died with them (`leftovers`)."""
+    for folder in [*parent.glob(f"{PREFIX}*"), *Path(tempfile.gettempdir()).glob("stowage-live-*")]:
+        pid = folder.name.split("-")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -90,6 +90,7 @@ _servers = _Servers()
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
+    leftovers.watch()
     state = tempfile.mkdtemp(prefix="stowage-state-")
     atexit.register(shutil.rmtree, state, ignore_errors=True)
     os.environ["STOWAGE_STATE"] = state

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests import leftovers
 from tests.faults import report, schedule
 from tests.faults.living import Living, Outcome
 from tests.faults.schedule import Life
@@ -66,6 +67,7 @@ def _shrink(life: Life, column: str, options: argparse.Namespace) -> Life:
 def main() -> int:
     """Run; return the exit code."""
     options = _arguments()
+    leftovers.watch()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: everything is removed
     options.output.mkdir(parents=True, exist_ok=True)
     seed = options.seed or os.urandom(4).hex()
