@@ -139,7 +139,7 @@ register.filter("hindrances", hindrances)
 def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
     """Return a bar of how many of all nodes a reason stands on; darker where it stands alone."""
     wide, dark = (100 * min(one / every, 1.0) if every else 0.0 for one in (nodes, alone))
-    says = f"{nodes:,} of {every:,} nodes" + (f", alone on {alone:,}" if alone else "")
+    says = f"{nodes:,} of {every:,} nodes" + (f", only reason on {alone:,}" if alone else "")
     return format_html(
         '<svg class="bar nodes" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
         ' aria-label="{}"><rect class="rail" width="100" height="8"/><rect class="fill"'

@@ -25,7 +25,7 @@ _TITLES: Final = {
     "ephemeral-storage": "Disk",
     "taints": "Taints",
     "labels": "Labels",
-    "leaving": "Leaving",
+    "leaving": "Evictions due",
     "fullness": "Fullest",
     "age": "Age",
 }

@@ -35,16 +35,16 @@ _MOST_OF_ONE: Final = 2000
 """Lines in a row of which the middle is not left out: of both texts, and of one of them."""
 _MEANS: Final = {" ": "that are alike", "-": "that were removed", "+": "that were added"}
 _POLICIES: Final = (
-    ("RuntimeClass", "which nodes a handler's pods may use, and what they cost on top"),
-    ("PriorityClass", "who makes room for whom"),
-    ("ResourceQuota", "what a namespace may ask for, and asks for"),
+    ("RuntimeClass", "where pods of a runtime run, and their overhead"),
+    ("PriorityClass", "which pods preempt which"),
+    ("ResourceQuota", "limits of a namespace, and what is used"),
     ("LimitRange", "defaults and bounds in a namespace"),
-    ("PodDisruptionBudget", "how many may leave at once"),
+    ("PodDisruptionBudget", "how many pods may be unavailable"),
     ("Namespace", ""),
-    ("ClusterRole", "what may be done"),
-    ("ClusterRoleBinding", "by whom, everywhere"),
-    ("Role", "what may be done in a namespace"),
-    ("RoleBinding", "by whom"),
+    ("ClusterRole", "permissions, in all namespaces"),
+    ("ClusterRoleBinding", "who has a role everywhere"),
+    ("Role", "permissions in a namespace"),
+    ("RoleBinding", "who has a role in a namespace"),
 )
 
 

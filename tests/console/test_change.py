@@ -159,7 +159,7 @@ def test_a_pod_that_nobody_makes_again_stays_unless_forced(operator: Client) -> 
     assert "no controller would make it again" in page
     assert "With pods that nobody makes again" in page
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1&force=on"))
-    assert "nobody makes it again" in page
+    assert "not recreated: no controller owns it" in page
     do(operator, "do=drain&node=n1&force=on")
     assert manifest("Pod", "default", "alone")["metadata"]["deletionTimestamp"]
 
@@ -339,7 +339,7 @@ def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:
         ],
     )
     page = unescape(text(pia.get(f"{CHANGE}?do=drain&node=n1")))
-    assert 'You may look, and not do: nodes "n1" is forbidden' in page
+    assert 'You can preview this but not apply it. Missing right: nodes "n1" is forbidden' in page
     assert pia.post(form_of(page), {"what": "apply"}).status_code == 403
     assert find_plan(form_of(page).split("/")[3]).state == "Planned"
 

@@ -56,7 +56,7 @@ def test_decisions_are_searched_exported_compared_and_made_again(decided: None) 
     assert "default/big" in page
     assert "default/web-1" not in page
     assert "default/big" not in text(operator.get(SEARCH, {"outcome": "scheduled"}))
-    assert "No decision is like that" in text(operator.get(SEARCH, {"node": "n9"}))
+    assert "No decisions match these filters" in text(operator.get(SEARCH, {"node": "n9"}))
     for wrong in ({"outcome": "odd"}, {"owner": "Job/j"}, {"since": "soon"}):
         assert operator.get(SEARCH, wrong).status_code == 400
     before = format_time(clock.now() - timedelta(hours=1))

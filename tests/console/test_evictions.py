@@ -42,7 +42,7 @@ def test_timers_tell_where_each_pod_would_land(operator: Client) -> None:
     page = text(operator.get(EVICTIONS))
     assert page.count("<td>b0</td>") == 2
     assert "2 timers" in page
-    assert "Held back" not in page
+    assert "Evictions paused" not in page
 
 
 def test_a_brake_is_seen_and_approved(operator: Client, viewer: Client) -> None:
@@ -50,10 +50,10 @@ def test_a_brake_is_seen_and_approved(operator: Client, viewer: Client) -> None:
     page = text(operator.get(EVICTIONS))
     assert BRAKE in page
     assert "2 of 3" in page
-    assert "Keep them" not in text(viewer.get(BRAKE))
+    assert "Keep paused" not in text(viewer.get(BRAKE))
     assert viewer.post(BRAKE, {"seen": "2 of 3"}).status_code == 403
     page = text(operator.get(BRAKE))
-    assert "Let 2 of 3 pods leave" in page
+    assert "Allow 2 of 3 evictions for 1 hour" in page
     assert page.count("<td>b0</td>") == 2
     hold(3)
     answer = operator.post(BRAKE, {"seen": "2 of 3"})

@@ -257,7 +257,7 @@ def test_a_canary_is_tried_reported_switched_and_returned(operator: Client, past
     assert before is not None
     assert operator.post(f"{page_of}act", {"what": "switch"})["Location"] == page_of
     page = text(operator.get(page_of))
-    assert "Give the former one back" in page
+    assert "Roll back" in page
     assert f"revision {before.revision}, which it replaced" in page
     operator.post(f"{page_of}act", {"what": "return"})
     page = text(operator.get(page_of))

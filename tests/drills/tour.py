@@ -301,7 +301,7 @@ class _Walk:
             self._browser.find("#pod dd a[href*='/console/nodes/hollow-']")
         with self._task("read the decision"):
             hands.row("tr a[href*='/decisions/']")
-            sees("Decide again")
+            sees("Run this decision again")
         with self._task("ask what if there were one more"):
             hands.follow("h1 a, .bar-of a[href*='/console/pods/']")
             hands.follow("form[action$='/what-if/add'] button")
