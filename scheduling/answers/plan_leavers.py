@@ -10,6 +10,7 @@ from typing import Final
 
 from django.conf import settings
 
+from clusterstate.objects.rules.disruption import is_assumed
 from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
@@ -105,7 +106,7 @@ class Leavers:
                     cause=plan_steps.REMOVED if change.ignores_budgets else EVICTED,
                     rule="deleted by name" if change.ignores_budgets else "evicted by name",
                     grace=None if grace is None else float(grace),
-                    held=pod.phase == "Running" and not change.ignores_budgets,
+                    held=self._is_guarded(pod) and not change.ignores_budgets,
                 )
 
     def _scaled_down(self) -> Iterable[Leaver]:
@@ -144,8 +145,17 @@ class Leavers:
                         cause=DRAINED,
                         rule=f"drain of node {pod.node_name}",
                         grace=None if grace is None else float(grace),
-                        held=pod.phase == "Running",
+                        held=self._is_guarded(pod),
                     )
+
+    def _is_guarded(self, pod: StayingPod) -> bool:
+        """Return whether budgets guard a pod: it runs, or nobody could report that it does."""
+        return pod.phase == "Running" or is_assumed(
+            pod.phase,
+            pod.node_name,
+            is_reported=False,
+            has_agent=pod.node_name in self._agents,
+        )
 
     def _of_deleted(self, nodes: Nodes) -> Iterable[Leaver]:
         names = [name for name, _, new in nodes.changed() if new is None]
@@ -213,7 +223,7 @@ class Leavers:
             self.caused.add(pod.id)
             rule = f"labels of node {pod.node_name} that its affinity requires during execution"
             yield self._leaver(
-                pod, due=grace + wait, cause=RELABELLED, rule=rule, held=pod.phase == "Running"
+                pod, due=grace + wait, cause=RELABELLED, rule=rule, held=self._is_guarded(pod)
             )
 
     def _leaver(

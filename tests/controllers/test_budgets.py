@@ -3,15 +3,20 @@
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.change_log import changes
 from clusterstate.objects.values.errors import TooManyRequests
 from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, waiting_timers
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import questions
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.pods import deletion
+from scheduling.controllers.workloads import follower
 from tests.clock import moment
+from tests.controllers.agents import pods
 from tests.controllers.support import (
     NOW,
     after,
@@ -25,6 +30,7 @@ from tests.controllers.support import (
     taint,
     terminating,
 )
+from tests.controllers.test_node_lifecycle import beat
 from tests.rows import count_timers
 
 pytestmark = pytest.mark.django_db
@@ -92,6 +98,55 @@ def test_evictions_spend_the_budget_and_then_are_refused():
     assert "disruptedPods" not in status()
     with pytest.raises(TooManyRequests):
         evict_pod("default", "b", {}, now=NOW)
+
+
+def test_pods_of_nodes_without_agents_are_available_for_workload_and_budget_alike():
+    """Bound, they count for both, and an eviction is charged; with an agent they wait for it."""
+    make_node("n1")
+    make_budget(minAvailable=4)
+    deployment = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": 5,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    }
+    objects.create("Deployment", "default", deployment, now=NOW)
+    follower.follow(NOW)
+    follower.follow(NOW)
+    names = [one["metadata"]["name"] for one in pods()]
+    assert len(names) == 5
+    statuses.follow(NOW)
+    assert status().get("currentHealthy", 0) == 0, "none is bound"
+    evict_pod("default", names[4], {"dryRun": ["All"]}, now=NOW)
+    for name in names:
+        pod_id = find_pod_id("default", name)
+        bind_pods([Binding(pod_id, "n1")], snapshot_revision=changes.watermark(), now=NOW)
+    follower.follow(NOW)
+    follower.follow(NOW)
+    statuses.follow(NOW)
+    found = get_manifest("Deployment", "default", "web")["status"]
+    assert found["availableReplicas"] == status()["currentHealthy"] == 5
+    assert status()["disruptionsAllowed"] == 1
+    evict_pod("default", names[0], {}, now=NOW)
+    with pytest.raises(TooManyRequests):
+        evict_pod("default", names[1], {}, now=NOW)
+    # A node with an agent: what it does not report is not healthy, and may go.
+    beat("n1", 0)
+    statuses.follow(after(1))
+    set_labels("n1", wakes="nobody")
+    objects.update(
+        "Pod", "default", names[1],
+        lambda m: {**m, "metadata": {**m["metadata"], "annotations": {"a": "b"}}}, now=after(1),
+    )  # fmt: skip
+    statuses.follow(after(1))
+    follower.follow(after(1))
+    assert status().get("currentHealthy", 0) == 0
+    evict_pod("default", names[1], {}, now=after(1))
 
 
 def test_a_percentage_counts_what_the_controller_wants():

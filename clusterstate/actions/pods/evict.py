@@ -22,6 +22,7 @@ from clusterstate.objects.values.labels import selector_from_label_selector
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import LabelSelector
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.objects.workloads import without_agent
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
@@ -89,12 +90,15 @@ def evict_on_request(
 def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
     """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage."""
     row = sql.fetch_one(
-        "SELECT p.id, p.phase, p.deletion_at, c.labels::text FROM pod p"
+        "SELECT p.id, p.phase, p.deletion_at, c.labels::text, p.node_name FROM pod p"
         " JOIN scheduling_class c ON c.id = p.class_id WHERE p.namespace = %s AND p.name = %s",
         (namespace, name),
     )
-    if row is None or row[2] is not None or row[1] in (*FINISHED, "Pending"):
+    if row is None or row[2] is not None or row[1] in FINISHED:
         return  # canIgnorePDB; whatever else is wrong, delete_pod says so
+    is_ready = _is_ready(namespace, name, phase=row[1], node_name=row[4])
+    if row[1] == "Pending" and not is_ready:
+        return
     labels = msgspec.json.decode(row[3], type=dict[str, str])
     budgets = []
     for found in sql.fetch(
@@ -117,7 +121,7 @@ def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
 
     budget = stored_rows.lock_row(BUDGET, namespace, budgets[0])
     present = budget.manifest()
-    if disruption.is_exempt(present, ready=_is_ready(namespace, name)):
+    if disruption.is_exempt(present, ready=is_ready):
         return
     spent = disruption.charge(present, name, now=now)
     text, _ = document.encode(BUDGET.name, spent)
@@ -125,9 +129,13 @@ def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
     changes.announce(revision, (BUDGET.name,))
 
 
-def _is_ready(namespace: str, name: str) -> bool:
+def _is_ready(namespace: str, name: str, *, phase: str, node_name: str) -> bool:
+    """Return whether a pod is ready, as its budget counts it. Queries once or twice."""
     status = get_manifest(POD, namespace, name).get("status") or {}
-    return any(
-        one.get("type") == "Ready" and one.get("status") == "True"
-        for one in status.get("conditions") or ()
+    conditions = status.get("conditions") or ()
+    told = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
+    if told is not None or phase != "Pending" or not node_name:
+        return told == "True"
+    return disruption.is_assumed(
+        phase, node_name, is_reported=False, has_agent=not without_agent([node_name])
     )

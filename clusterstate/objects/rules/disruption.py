@@ -29,6 +29,15 @@ class BudgetRefuses(TooManyRequests):
         super().__init__(_VIOLATES, {"causes": causes, **more})
 
 
+def is_assumed(phase: str, node_name: str, *, is_reported: bool, has_agent: bool) -> bool:
+    """Return whether a pod counts as ready since its binding, because nobody could report for it.
+
+    Its node has no agent, and its status has neither another phase than Pending nor the condition
+    Ready. Workloads, budgets, evictions and plans judge by this alike.
+    """
+    return bool(node_name) and not has_agent and not is_reported and phase in ("", "Pending")
+
+
 def is_exempt(budget: Manifest, *, ready: bool) -> bool:
     """Return whether a pod may go without a charge: it is not ready, and the policy lets it."""
     if ready:

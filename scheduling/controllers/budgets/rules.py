@@ -4,11 +4,12 @@ Pure. What an eviction takes from the budget is said in ``clusterstate.objects.r
 Rule: pkg/controller/disruption/disruption.go, v1.36.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
+from clusterstate.objects.rules.disruption import is_assumed
 from clusterstate.objects.values import moments
 from clusterstate.objects.values.int_or_percent import IntOrPercent, scaled
 from clusterstate.objects.values.meta import OwnerReference
@@ -63,9 +64,19 @@ None if there is no such controller any more.
 """
 
 
-def is_ready(pod: Pod) -> bool:
-    """Return whether the pod has the condition ``Ready``."""
-    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+def is_ready(pod: Pod, without_agent: Collection[str] = ()) -> bool:
+    """Return whether the pod has the condition ``Ready``, or is assumed to be ready.
+
+    ``without_agent``: the nodes for whose pods nobody reports (``disruption.is_assumed``).
+    """
+    told = next((c.status for c in pod.status.conditions if c.type == "Ready"), None)
+    node_name = pod.spec.node_name
+    return told == "True" or is_assumed(
+        pod.status.phase,
+        node_name,
+        is_reported=told is not None,
+        has_agent=node_name not in without_agent,
+    )
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
@@ -122,6 +133,7 @@ def budget_status(
     scale_of: ScaleOf,
     disrupted_pods: Mapping[str, datetime],
     now: datetime,
+    without_agent: Collection[str] = (),
 ) -> BudgetStatus:
     """Return the budget's status.
 
@@ -131,6 +143,7 @@ def budget_status(
         scale_of: how many pods a controller wants.
         disrupted_pods: pods that evictions took from this budget, and when, by name.
         now: the time.
+        without_agent: the nodes of the pods that have no agent.
     """
     try:
         expected, desired = expected_and_desired(budget, pods, scale_of)
@@ -153,7 +166,7 @@ def budget_status(
     healthy = sum(
         pod.metadata.deletion_timestamp is None
         and pod.metadata.name not in disrupted
-        and is_ready(pod)
+        and is_ready(pod, without_agent)
         for pod in pods
     )
     allowed = max(healthy - desired, 0) if expected > 0 else 0

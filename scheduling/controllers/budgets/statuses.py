@@ -26,6 +26,7 @@ from clusterstate.objects.values.pod import LabelSelector, Pod
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.namespaces import budget_namespaces
+from clusterstate.queries.objects.workloads import without_agent
 from scheduling.controllers import by_namespace
 from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status
 
@@ -83,14 +84,16 @@ def _sync(budgets: Sequence[Manifest], namespace: str, now: datetime) -> tuple[l
         name = manifest["metadata"]["name"]
         selected = list_page("Pod", namespace, label_selector=_selector(manifest)).items
         pods = _decoded(selected, now)
+        silent = without_agent({pod.spec.node_name for pod in pods} - {""})
         status: list[BudgetStatus] = []
 
         def change(
             current: Manifest,
             pods: list[Pod] = pods,
+            silent: set[str] = silent,
             status: list[BudgetStatus] = status,
         ) -> Manifest:
-            status[:] = [_status(current, pods, now)]
+            status[:] = [_status(current, pods, silent, now)]
             return {**current, "status": _wire(current, status[0], now)}
 
         try:
@@ -123,7 +126,9 @@ def _selector(manifest: Manifest) -> Selector:
     return selector_from_label_selector(lens)
 
 
-def _status(manifest: Manifest, pods: list[Pod], now: datetime) -> BudgetStatus:
+def _status(
+    manifest: Manifest, pods: list[Pod], without_agent: set[str], now: datetime
+) -> BudgetStatus:
     spec, present = manifest.get("spec") or {}, manifest.get("status") or {}
     budget = Budget(
         min_available=spec.get("minAvailable"),
@@ -134,7 +139,14 @@ def _status(manifest: Manifest, pods: list[Pod], now: datetime) -> BudgetStatus:
         name: document.parse_time(at) for name, at in (present.get("disruptedPods") or {}).items()
     }
     scale_of = _scales(manifest["metadata"]["namespace"])
-    return budget_status(budget, pods, scale_of=scale_of, disrupted_pods=disrupted, now=now)
+    return budget_status(
+        budget,
+        pods,
+        scale_of=scale_of,
+        disrupted_pods=disrupted,
+        now=now,
+        without_agent=without_agent,
+    )
 
 
 def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from clusterstate.objects.rules.disruption import is_assumed
 from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values import document
 from clusterstate.objects.values.labels import (
@@ -343,7 +344,9 @@ def _since(ready: _Condition | None) -> datetime | None:
 
 
 def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) -> OwnedPod:
-    assumed = is_silent and row.phase == "Pending" and not facts.is_reported
+    assumed = is_assumed(
+        row.phase, row.node_name, is_reported=facts.is_reported, has_agent=not is_silent
+    )
     return OwnedPod(
         id=row.id,
         uid=row.uid,
