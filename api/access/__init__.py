@@ -7,6 +7,7 @@
     permissions      the one permission class of all views
     reach            how far back a right tells of the past
     naming           which pods an answer may name
+    naming_objects   which objects a question names, and who is told of them
     notice_rights    which rights whoever is told of changes needs
     outgoing         which services a question may have asked
     account_tokens   new tokens of service accounts

@@ -13,7 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from api import clock
-from api.access import naming, outgoing
+from api.access import naming, naming_objects, outgoing
 from api.forms import renderers, replies, wire
 from api.forms.replies import Made
 from api.kinds import own
@@ -106,7 +106,7 @@ class PlansViewSet(OwnViewSet):
         limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
         named = naming.reads_all(self.user)
         found = latest_plans(limit=min(limit, _MANY))
-        items = [manifest(one, brief=True, named=named) for one in found]
+        items = [manifest(one, brief=True, named=named, reader=self.user) for one in found]
         return replies.reply(Made(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
@@ -115,12 +115,13 @@ class PlansViewSet(OwnViewSet):
         Who may not list all pods reads neither who leaves nor why steps failed.
         """
         named = naming.reads_all(self.user)
-        told = manifest(find_plan(name), named=named)
+        told = manifest(find_plan(name), named=named, reader=self.user)
         return replies.reply(Made(KIND, [told], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
         if self.action == "create":
+            naming_objects.require(self.user, request.data)
             outgoing.require_extenders(self.user, request.data)
             self.answer = advisor.ask_text("plan", request.data)
         elif self.action == "apply" and _holding(request) != NOTHING:
@@ -165,11 +166,12 @@ class PlansViewSet(OwnViewSet):
     def undo(self, request: Request, name: str) -> Response:
         """Return a new plan that takes back what was done to nodes; pods do not return."""
         stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
-        return replies.reply(manifest(stored), status=201)
+        return replies.reply(manifest(stored, reader=self.user), status=201)
 
     def _operated(self, plan: StoredPlan) -> Response:
         """Return how far a plan is carried out, without what it foretold in detail."""
-        shown = manifest(plan, brief=True, named=naming.reads_all(self.user))
+        named = naming.reads_all(self.user)
+        shown = manifest(plan, brief=True, named=named, reader=self.user)
         return replies.reply(shown, status=201)
 
 
@@ -202,6 +204,7 @@ def made(
         Invalid: with every wrong field.
         Forbidden: it names extenders that ``by`` may not have asked.
     """
+    naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
     found: Manifest = foretold or advisor.ask("plan", document)
     now = clock.now()
@@ -226,7 +229,7 @@ def begin(
         found = list(differences(before, again["status"], holding))
         if found:
             stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
-            raise _changed(plan, stored, found, named=naming.reads_all(by))
+            raise _changed(plan, stored, found, by=by)
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
 
@@ -353,8 +356,9 @@ def _essence(part: str, told: Manifest | None, holding: str) -> Manifest | None:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, named: bool) -> Conflict:
-    """Return the refusal to carry out a plan that does not hold; not ``named``: no causes."""
+def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, by: User) -> Conflict:
+    """Return the refusal to carry out a plan that does not hold, without causes that name pods."""
+    named = naming.reads_all(by)
     causes = [
         {
             "reason": "PlanChanged",
@@ -371,7 +375,7 @@ def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, named:
             "group": GROUP,
             "kind": PLURAL,
             "causes": causes,
-            "plan": manifest(new, named=named),
+            "plan": manifest(new, named=named, reader=by),
         },
     )
 
@@ -380,13 +384,16 @@ def _text(told: object) -> str:
     return "nothing" if told is None else msgspec.json.encode(told).decode()
 
 
-def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Manifest:
-    """Return a plan as clients read it.
+def manifest(
+    plan: StoredPlan, *, brief: bool = False, named: bool = True, reader: User | None = None
+) -> Manifest:
+    """Return a plan as clients read it; with ``reader`` its spec as this user may read it.
 
     ``brief``: without who leaves and where each lands; not ``named``: without messages as well,
     which name pods, too.
     """
     asked, outcome = plan.asked(), plan.foretold()
+    spec: Manifest = asked.get("spec") or {}
     metadata: Manifest = {
         "name": plan.name,
         "uid": str(causes.uid_of(causes.PLAN, plan.id)),
@@ -420,7 +427,7 @@ def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Ma
         "apiVersion": own.API_VERSION,
         "kind": "Plan",
         "metadata": metadata,
-        "spec": asked.get("spec") or {},
+        "spec": spec if reader is None else naming_objects.told_spec(reader, spec),
         "status": {**status, "operation": operation},
     }
 

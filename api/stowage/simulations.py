@@ -9,13 +9,15 @@ from typing import Any, Final
 import msgspec
 from rest_framework.response import Response
 
-from api.access import naming, outgoing
+from api.access import naming, naming_objects, outgoing
 from api.forms import renderers, replies
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
@@ -35,6 +37,7 @@ class QuestionViewSet(OwnViewSet):
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Ask; nothing is written, so a dry run is nothing else."""
+        naming_objects.require(self.user, request.data)
         outgoing.require_extenders(self.user, request.data)
         self.answer = self.ask(request.data)
 
@@ -52,9 +55,13 @@ class SimulationsViewSet(QuestionViewSet):
     def ask(self, document: Any) -> Manifest | bytes:
         """Return the document with ``status.results``; pods of others are counted."""
         text = advisor.ask_text("simulation", document)
-        if naming.reads_all(self.user):
+        creates_all = authorizer.decide(self.user, Attributes("create", resource="pods")).allowed
+        if naming.reads_all(self.user) and (creates_all or b'"invalid"' not in text):
             return text
-        return naming.of_simulation(replies.decode(text), naming.reader(self.user))
+        answer = naming_objects.told_results(self.user, replies.decode(text))
+        if naming.reads_all(self.user):
+            return answer
+        return naming.of_simulation(answer, naming.reader(self.user))
 
 
 KIND: Final = Kind(
@@ -80,7 +87,10 @@ class HeadroomViewSet(QuestionViewSet):
 
     def ask(self, document: Any) -> bytes:
         """Return the document with ``status.fits`` and ``status.blockers``."""
-        return advisor.ask_text("headroom", document)
+        try:
+            return advisor.ask_text("headroom", document)
+        except StatusError as error:
+            raise naming_objects.told_refusal(self.user, document, error) from None
 
 
 class NodeAdviceViewSet(QuestionViewSet):

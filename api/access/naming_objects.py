@@ -1,0 +1,169 @@
+"""Which objects a question or a plan names: each is judged by the right to get it.
+
+A question is answered on the whole cluster, so what it names is looked up by rights that the asker
+may not have. So each object is judged before anything is asked, and the refusal is the same whether
+the object is there or not. What admission says of a posted pod (limits and quotas of a namespace,
+a name that is taken) is told to who may create pods there.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from api.access import auth
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import Forbidden, StatusError
+from clusterstate.objects.values.meta import Manifest
+
+_UNTOLD: Final = "the pod would not be admitted; who may create pods in its namespace is told why"
+_OF_ADMISSION: Final = frozenset({"Forbidden", "NotFound", "Conflict", "AlreadyExists"})
+_TAKEN: Final = ("FieldValueDuplicate", "metadata.name")
+_SCALED: Final = "Deployment"
+
+
+def require(user: User, document: object) -> None:
+    """Refuse a question that names objects which the asker may not get. May query.
+
+    Of a simulation, or a question about headroom, what is deleted; of a plan the pods to evict and
+    the workload to scale. What cannot be read is left to who reads the document.
+
+    Raises:
+        AccessDenied: one of them may not be got.
+    """
+    spec = document.get("spec") if isinstance(document, dict) else None
+    if not isinstance(spec, dict):
+        return
+    for wants in dict.fromkeys([*_deleted(spec), *_of_changes(spec)]):
+        auth.require(user, wants)
+
+
+def _get(kind_name: Any, namespace: Any, name: Any) -> Iterator[Attributes]:
+    kind = KINDS.get(kind_name) if isinstance(kind_name, str) else None
+    if kind is not None and isinstance(name, str) and isinstance(namespace, str | None):
+        space = (namespace or "default") if kind.namespaced else ""
+        if kind.name == "Namespace":
+            space = name
+        yield Attributes("get", kind.group, kind.plural, namespace=space, name=name)
+
+
+def _listed(manifest: Any, name: str) -> list[Any]:
+    found = manifest.get(name) if isinstance(manifest, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _deleted(spec: Manifest) -> Iterator[Attributes]:
+    for one in _listed(spec, "delete"):
+        if isinstance(one, dict):
+            yield from _get(one.get("kind"), one.get("namespace"), one.get("name"))
+
+
+def _of_changes(spec: Manifest) -> Iterator[Attributes]:
+    for change in _listed(spec, "changes"):
+        if not isinstance(change, dict):
+            continue
+        for title in _listed(change.get("evict"), "pods"):
+            yield from _of_title(title)
+        scaled = change.get("scale")
+        if isinstance(scaled, dict):
+            kind = scaled.get("kind", _SCALED)
+            yield from _get(kind, scaled.get("namespace"), scaled.get("name"))
+
+
+def _of_title(title: Any) -> Iterator[Attributes]:
+    if isinstance(title, str):
+        namespace, _, name = title.partition("/")
+        if namespace and name:
+            yield from _get("Pod", namespace, name)
+
+
+# What admission says ------------------------------------------------------------------------------
+
+
+def _may_create(user: User, namespace: str) -> bool:
+    wants = Attributes("create", resource="pods", namespace=namespace)
+    return authorizer.decide(user, wants).allowed
+
+
+def told_results(user: User, answer: Manifest) -> Manifest:
+    """Return a simulation's answer without what admission said to who may not create pods there."""
+    for result in answer["status"]["results"]:
+        namespace = result["pod"].partition("/")[0]
+        if result["status"] != "invalid" or _may_create(user, namespace):
+            continue
+        errors = result["errors"]
+        if any(
+            one.get("type") in _OF_ADMISSION or (one.get("type"), one.get("field")) == _TAKEN
+            for one in errors
+        ):
+            result |= {"message": _UNTOLD, "errors": []}
+    return answer
+
+
+def told_refusal(user: User, document: object, error: StatusError) -> StatusError:
+    """Return why the pod of a question about headroom is not admitted, or that it is not."""
+    spec = document.get("spec") if isinstance(document, dict) else None
+    pod = spec.get("pod") if isinstance(spec, dict) else None
+    metadata = pod.get("metadata") if isinstance(pod, dict) else None
+    namespace = (metadata.get("namespace") if isinstance(metadata, dict) else "") or "default"
+    if error.reason not in _OF_ADMISSION or _may_create(user, str(namespace)):
+        return error
+    return Forbidden(_UNTOLD)
+
+
+# What a plan asked --------------------------------------------------------------------------------
+
+
+def told_spec(user: User, spec: Manifest) -> Manifest:
+    """Return the spec of a plan without names and objects that the user may not get.
+
+    They are counted: ``otherPods``, ``otherNodes``, ``otherObjects``; a workload has no name. The
+    configuration is shown to who may get the one in force. May query.
+    """
+
+    def may(wants: Iterator[Attributes]) -> bool:
+        found = list(wants)
+        return bool(found) and all(authorizer.decide(user, one).allowed for one in found)
+
+    def change(given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {what: body(what, one) for what, one in given.items()}
+
+    def body(what: str, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if what == "configuration":
+            wants = Attributes("get", "stowage.dev", "schedulerconfiguration")
+            return given if authorizer.decide(user, wants).allowed else {}
+        if what == "scale":
+            if may(_get(given.get("kind", _SCALED), given.get("namespace"), given.get("name"))):
+                return given
+            return {key: one for key, one in given.items() if key not in ("namespace", "name")}
+        found = dict(given)
+        for key, count, rights in (
+            ("pods", "otherPods", _of_title),
+            ("nodes", "otherNodes", _of_node),
+            ("objects", "otherObjects", _of_object),
+        ):
+            every = found.get(key)
+            if isinstance(every, list):
+                kept = [one for one in every if may(rights(one))]
+                if len(kept) < len(every):
+                    found |= {key: kept, count: len(every) - len(kept)}
+        return found
+
+    return {**spec, "changes": [change(one) for one in _listed(spec, "changes")]}
+
+
+def _of_node(name: Any) -> Iterator[Attributes]:
+    return _get("Node", None, name)
+
+
+def _of_object(manifest: Any) -> Iterator[Attributes]:
+    if isinstance(manifest, dict):
+        metadata = manifest.get("metadata")
+        if isinstance(metadata, dict):
+            kind = manifest.get("kind") or ""
+            yield from _get(kind, metadata.get("namespace"), metadata.get("name") or "")
