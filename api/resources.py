@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from api.kinds import bindings, reviews
+from api.kinds import bindings, component_statuses, reviews
 from api.kinds.routers import KubernetesRouter
 from api.kinds.subresources import KindViewSet
 from api.stowage import (
@@ -33,6 +33,7 @@ objects = router.register_kinds(KindViewSet)
 
 for _prefix, _viewset in (
     (f"{_CORE}/{_IN}/bindings", bindings.BindingsViewSet),
+    (f"{_CORE}/componentstatuses", component_statuses.ComponentStatusesViewSet),
     (f"{_CORE}/{_IN}/pods/{{name}}/decisions", decisions.DecisionsViewSet),
     (f"{_AUTHENTICATION}/selfsubjectreviews", reviews.SelfSubjectReviewViewSet),
     (f"{_AUTHENTICATION}/tokenreviews", reviews.TokenReviewViewSet),

@@ -113,8 +113,8 @@ MAX_SINGLE_BYTES = 64 << 10
 _HEALTH: dict[str, Callable[[], Sequence[health_texts.Part]]] = {
     path + slash: parts
     for path, parts in (
-        ("/livez", lambda: health_texts.ALIVE),
-        ("/healthz", lambda: health_texts.ALIVE),
+        ("/livez", lambda: health_texts.alive(health.latest())),
+        ("/healthz", lambda: health_texts.alive(health.latest())),
         ("/readyz", health.latest),
     )
     for slash in ("", "/")

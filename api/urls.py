@@ -38,7 +38,7 @@ urlpatterns = [
     re_path(r"^docs/(?P<key>.+?)/?$", reference.ReferenceView.as_view()),
     re_path(r"^(?:healthz|livez)/?$", health.alive),
     re_path(r"^readyz/?$", health.ready),
-    re_path(r"^(?P<endpoint>healthz|livez|readyz)/(?P<name>[^/]+)/?$", health.single),
+    re_path(r"^(?P<endpoint>healthz|livez|readyz)/(?P<name>.+?)/?$", health.single),
     re_path(r"^metrics/?$", metrics.view),
     path("admin/", admin.site.urls),
     path("console/", include("api.console.urls")),

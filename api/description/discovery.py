@@ -68,6 +68,7 @@ def _reviews(*kinds: str) -> list[dict[str, Any]]:
 _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("", "v1"): [
         _entry("bindings", "Binding", "create", namespaced=True),
+        _entry("componentstatuses", "ComponentStatus", "get list") | {"shortNames": ["cs"]},
         _entry("pods/decisions", "DecisionList", "get", namespaced=True, of="stowage.dev/v1"),
     ],
     ("authentication.k8s.io", "v1"): _reviews(

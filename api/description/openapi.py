@@ -22,6 +22,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry import inspected, wire_types
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS, VIEWS
+from clusterstate.objects.values import moments
 
 Json = dict[str, Any]
 
@@ -35,7 +36,7 @@ _NAMES = {
 }
 """The definition's name of each class of ``wire_types``."""
 _PATTERNS = {
-    wire_types.TIME: "date-time",
+    moments.TIME: "date-time",
     wire_types.MICRO_TIME: "date-time",
     wire_types.BASE64: "byte",
 }
@@ -113,8 +114,9 @@ class Definitions:
         self.found[name] = {
             "type": "object",
             "description": descriptions.of_kind(own),
-            "properties": properties,
         }
+        if properties:  # Go's readers leave out what is empty
+            self.found[name]["properties"] = properties
         return name
 
     def _schema(self, info: msgspec.inspect.Type) -> Json:

@@ -200,10 +200,10 @@ class _Operations:
         if parameters:
             operation["parameters"] = list(parameters)
         if body is not None:
-            operation["requestBody"] = {
-                "required": action != "delete" and action != "deletecollection",
-                "content": {one: {"schema": body} for one in media_types},
-            }
+            content = {one: {"schema": body} for one in media_types}
+            operation["requestBody"] = {"content": content}
+            if action not in ("delete", "deletecollection"):
+                operation["requestBody"]["required"] = True
         return operation
 
     def kind(self, kind: Kind) -> None:

@@ -52,6 +52,13 @@ def _plan(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+@PRINTERS.of("ComponentStatus", NAME, "Status, Message, Error")
+def _component_status(item: Manifest, now: datetime) -> Cells:
+    (one,) = item["conditions"]
+    works = "Healthy" if one["status"] == "True" else "Unhealthy"
+    return [works, one.get("message", ""), one.get("error", "")]
+
+
 @PRINTERS.of("Brake", NAME, "State, Leaving, Limit, Approved By, For", AGE)
 def _brake(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]

@@ -14,6 +14,7 @@
     races        updates that create what is not there, while others do the same
     mixed_lists  a ``List`` of objects of any kinds, created together
     containers   logs, processes and ports of containers: each request refused with a reason
+    component_statuses  whether the components work, for ``kubectl get cs``
     reviews      questions about who a user is and what the user may do
     foretelling  what a dry run of a pod's creation says more
 """

@@ -373,7 +373,8 @@ def problems() -> list[Part]:
 def alive(request: HttpRequest) -> HttpResponse:
     """Answer that this process serves requests."""
     endpoint = request.path_info.strip("/")
-    return _answer(*health_texts.of(endpoint, health_texts.ALIVE, request.META["QUERY_STRING"]))
+    parts = health_texts.alive(latest())
+    return _answer(*health_texts.of(endpoint, parts, request.META["QUERY_STRING"]))
 
 
 def ready(request: HttpRequest, look: Callable[[], list[Part]] = problems) -> HttpResponse:
@@ -389,7 +390,7 @@ def single(request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
         auth.require(auth.user_of(request.META), Attributes(verb="get", path=request.path_info))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         return failures.answer_to(request, error)
-    parts = problems() if endpoint == "readyz" else health_texts.ALIVE
+    parts = problems() if endpoint == "readyz" else health_texts.alive(latest())
     found = health_texts.of_one(parts, name)
     if found is None:
         raise Http404

@@ -25,8 +25,28 @@ class Part(msgspec.Struct, frozen=True):
 
 ALIVE: Final = (Part("ping"),)
 """What ``/livez`` and ``/healthz`` are about: who answers is alive."""
-_THERE: Final = {"ping": "web", "etcd": "database"}
-"""What the parts are called there, where there is one for the same thing."""
+_THERE: Final = {
+    "ping": "web",
+    "etcd": "database",
+    "etcd-readiness": "database",
+    "informer-sync": "log",
+    "poststarthook/rbac/bootstrap-roles": "database",
+    "poststarthook/scheduling/bootstrap-system-priority-classes": "database",
+}
+"""What Kubernetes calls a part, where there is one for the same thing.
+
+The database works when it has all tables, and roles and classes are made with them.
+"""
+_OF_LIFE: Final = ("log", *(name for name in _THERE if name != "informer-sync"))
+"""What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
+
+
+def alive(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return what ``/livez`` and ``/healthz`` are about, given the parts of ``/readyz``."""
+    known = {part.name: part.problem for part in parts}
+    told = [name for name in _OF_LIFE if name != "ping" and _THERE.get(name, name) in known]
+    more = [Part(name, known[_THERE.get(name, name)], needed=False) for name in told]
+    return (*ALIVE, *more)
 
 
 def of(endpoint: str, parts: Sequence[Part], query: str) -> tuple[int, str]:
@@ -42,8 +62,8 @@ def of(endpoint: str, parts: Sequence[Part], query: str) -> tuple[int, str]:
         last = f"not ready: {', '.join(failed)}" if failed else "ready"
         return status, "\n".join([*map(_line, counted), last, ""])
     lines = [
-        f"[+]{part.name} excluded: ok" if part.name in excluded else _line_there(part)
-        for part in parts
+        f"[+]{name} excluded: ok" if part.name in excluded else _line_there(name, part)
+        for name, part in [*((part.name, part) for part in parts), *_by_their_names(parts)]
     ]
     if unknown := sorted(excluded[name] for name in excluded.keys() - {one.name for one in parts}):
         shown = ",".join(f'"{name}"' for name in unknown)
@@ -70,7 +90,15 @@ def _line(part: Part) -> str:
     return f"[{'-' if part.needed else '!'}] {part.name}: {part.problem}"
 
 
-def _line_there(part: Part) -> str:
+def _by_their_names(parts: Sequence[Part]) -> list[tuple[str, Part]]:
+    """Return the parts that Kubernetes has, too, by the names that it gives them."""
+    known = {part.name: part for part in parts}
+    return [
+        (name, known[ours]) for name, ours in _THERE.items() if name not in known and ours in known
+    ]
+
+
+def _line_there(name: str, part: Part) -> str:
     if part.problem and part.needed:
-        return f"[-]{part.name} failed: {part.problem}"
-    return f"[+]{part.name} ok" + (f" ({part.problem})" if part.problem else "")
+        return f"[-]{name} failed: {part.problem}"
+    return f"[+]{name} ok" + (f" ({part.problem})" if part.problem else "")

@@ -176,7 +176,7 @@ def test_openapi_v3_has_the_same_patch_rules_as_version_2():
     old = {
         (name, field): {key: value for key, value in schema.items() if "patch" in key}
         for name, definition in openapi.document()["definitions"].items()
-        for field, schema in definition["properties"].items()
+        for field, schema in definition.get("properties", {}).items()
     }
     seen = set()
     for kind in ALL_KINDS:
@@ -226,7 +226,7 @@ def test_openapi_has_the_patch_rules_of_every_list_that_merges():
             schema["x-kubernetes-patch-strategy"],
         )
         for name, definition in definitions.items()
-        for field, schema in definition["properties"].items()
+        for field, schema in definition.get("properties", {}).items()
         if "x-kubernetes-patch-strategy" in schema
     }
     served = {name.rsplit(".", 1)[1] for name in definitions}
@@ -321,25 +321,37 @@ def test_health_is_asked_as_kubernetes_has_it(api, reader):
         return health_texts.of("readyz", ask, query)
 
     assert readyz("verbose") == (
-        503, "[+]web ok\n[+]database ok\n[-]scheduler failed: is late\nreadyz check failed\n",
+        503, ("[+]web ok\n[+]database ok\n[-]scheduler failed: is late\n[+]ping ok\n[+]etcd ok\n"
+        "[+]etcd-readiness ok\n[+]poststarthook/rbac/bootstrap-roles ok\n"
+        "[+]poststarthook/scheduling/bootstrap-system-priority-classes ok\nreadyz check failed\n"),
     )  # fmt: skip
     assert readyz("exclude=scheduler") == (200, "[+] web ok\n[+] database ok\nready\n")
     status, text = readyz("verbose=1&exclude=scheduler&exclude=etcd&exclude=none")
     assert (status, text.splitlines()) == (200, [
-        "[+]web ok", "[+]database excluded: ok", "[+]scheduler excluded: ok",
+        "[+]web ok", "[+]database excluded: ok", "[+]scheduler excluded: ok", "[+]ping ok",
+        "[+]etcd excluded: ok", "[+]etcd-readiness excluded: ok",
+        "[+]poststarthook/rbac/bootstrap-roles excluded: ok",
+        "[+]poststarthook/scheduling/bootstrap-system-priority-classes excluded: ok",
         'warn: some health checks cannot be excluded: no matches for "none"',
         "readyz check passed",
     ])  # fmt: skip
     for path in ("/livez", "/healthz"):
         answer = api.get(f"{path}?verbose", token="")
-        shown = f"[+]ping ok\n{path[1:]} check passed\n".encode()
-        assert (answer.status, answer.raw) == (200, shown)
-        answer = api.get(f"{path}/ping")
-        assert (answer.status, answer.raw) == (200, b"ok")
-        api.get(f"{path}/etcd").fails(404, "NotFound")
+        first, *_, last, _ = answer.raw.decode().split("\n")
+        assert (answer.status, first, last) == (200, "[+]ping ok", f"{path[1:]} check passed")
+        for name in ("ping", "etcd", "poststarthook/rbac/bootstrap-roles"):
+            answer = api.get(f"{path}/{name}")
+            assert (answer.status, answer.raw) == (200, b"ok")
+        api.get(f"{path}/none").fails(404, "NotFound")
         api.get(f"{path}/ping", token="").fails(401, "Unauthorized")
         reader.get(f"{path}/ping").fails(403, "Forbidden")
     assert health_texts.of_one(ask, "etcd") == (200, "ok")
+    lost = [health.Part("web"), health.Part("database", "does not answer"), health.Part("log")]
+    status, text = health_texts.of("livez", health_texts.alive(lost), "verbose")
+    assert (status, text.splitlines()[:3]) == (
+        200, ["[+]ping ok", "[+]log ok", "[+]etcd ok (does not answer)"]
+    )  # fmt: skip
+    assert health_texts.of_one(lost, "poststarthook/rbac/bootstrap-roles")[0] == 503
     assert health_texts.of_one(ask, "scheduler") == (503, "is late\n")
     assert Api(make_token("prometheus", ["system:monitoring"])).get("/readyz/ping").status == 200
 

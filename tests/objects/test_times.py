@@ -11,6 +11,7 @@ import pytest
 from api.forms import wire
 from clusterstate.objects.registry import quantity_places, wire_types
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values import moments
 from clusterstate.objects.values.errors import BadRequest, Invalid
 
 IMPOSSIBLE = (
@@ -57,7 +58,7 @@ def paths(info: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
         yield (), info.pattern == wire_types.MICRO_TIME
 
 
-_PATTERNS = (wire_types.TIME, wire_types.MICRO_TIME)
+_PATTERNS = (moments.TIME, wire_types.MICRO_TIME)
 PLACES = [
     pytest.param(kind, path, micro, id=f"{kind.name}-{'.'.join(map(str, path))}")
     for kind in ALL_KINDS

@@ -13,6 +13,7 @@ import msgspec
 
 from clusterstate.objects.registry import inspected, wire_types
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.values import moments
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.meta import Manifest, prepare
 
@@ -54,7 +55,7 @@ def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
 _A_TIME = "Expected an RFC 3339 time with a zone, such as 2026-01-31T12:00:00Z"
 _TOLD = {
     wire_types.MICRO_TIME: _A_TIME,
-    wire_types.TIME: _A_TIME,
+    moments.TIME: _A_TIME,
     wire_types.BASE64: "Expected base64 (RFC 4648, with padding)",
 }
 """What is said of a text that does not match a pattern."""

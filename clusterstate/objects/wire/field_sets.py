@@ -404,7 +404,7 @@ def _merge_items(live: list[Any], said: list[Any], shape: _List) -> list[Any]:
                 left.popleft()
             if in_both and in_both[0] == element:
                 in_both.popleft()
-            before, stated = there.get(element, ()), wanted[element][0]
+            before, stated = there.get(element, []), wanted[element][0]
             is_one = len(before) == 1
             merged.append(_merge(before[0], stated, shape.item) if is_one else stated)
             done.add(element)

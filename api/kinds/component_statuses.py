@@ -1,0 +1,63 @@
+"""``componentstatuses``: what ``kubectl get cs`` asks, told by the parts of ``/readyz``."""
+
+from typing import Final
+
+import msgspec
+from rest_framework.response import Response
+
+from api.forms import renderers, replies
+from api.kinds.own import OwnViewSet
+from api.requests import Request
+from api.server import health
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+
+KIND: Final = Kind(
+    name="ComponentStatus", plural="componentstatuses", wire_type=msgspec.Struct, version="v1"
+)
+_COMPONENTS: Final = {
+    "controller-manager": "controllers",
+    "etcd-0": "database",
+    "scheduler": "scheduler",
+}
+"""What Kubernetes calls its components, and the parts that do the same here."""
+
+
+class ComponentStatusesViewSet(OwnViewSet):
+    """Whether the components work; deprecated in Kubernetes, and asked for all the same."""
+
+    group, resource = "", "componentstatuses"
+    kind = "ComponentStatus"
+    renderer_classes = renderers.OF_OBJECTS
+
+    def list(self, request: Request) -> Response:
+        """Return all of them."""
+        return replies.reply(replies.Made(KIND, _found(), {}))
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Return one."""
+        found = next((one for one in _found() if one["metadata"]["name"] == name), None)
+        if found is None:
+            details = {"name": name, "kind": "componentstatuses"}
+            raise NotFound(f'componentstatuses "{name}" not found', details)
+        return replies.reply(replies.Made(KIND, [found], {}, alone=True))
+
+
+def _found() -> list[Manifest]:
+    known = {part.name: part.problem for part in health.latest()}
+    return [
+        _status(name, known.get(part, "unknown: the service has just started"))
+        for name, part in _COMPONENTS.items()
+    ]
+
+
+def _status(name: str, problem: str) -> Manifest:
+    condition = {"type": "Healthy", "status": "False" if problem else "True"}
+    condition |= {"error": problem} if problem else {"message": "ok"}
+    return {
+        "kind": "ComponentStatus",
+        "apiVersion": "v1",
+        "metadata": {"name": name},
+        "conditions": [condition],
+    }
