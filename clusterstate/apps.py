@@ -9,7 +9,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_save
 from django.utils import timezone
 
 from clusterstate.processes import memory
@@ -34,6 +34,11 @@ class ClusterstateConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks, and what every migrated database must contain."""
         post_migrate.connect(fill_database, sender=self, dispatch_uid="clusterstate.fill")
+        from clusterstate.actions import model_rows
+        from clusterstate.models import rows
+
+        rows.written_by(model_rows.Writer())
+        pre_save.connect(rows.refuse_alone, dispatch_uid="clusterstate.rows")
         register(check_admission)
         register(check_audit)
         register(check_browser_chain, Tags.security)

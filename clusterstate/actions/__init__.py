@@ -7,6 +7,7 @@ announces them after the commit.
 ::
 
     objects       create, update and delete an object of any kind: what REST and the admin call
+    model_rows    ... and what Django's methods on rows of objects do
     writing       the ``Writer`` behind it, and what all writers share
     kinds         writers of single kinds; pods have a room of their own
     pods          pods: created, bound, refused, deleted

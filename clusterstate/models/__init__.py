@@ -1,8 +1,9 @@
-"""Tables and constraints, no behaviour. Rows do not leave `clusterstate`; plain values do.
+"""Tables and constraints. Rows do not leave `clusterstate`; plain values do.
 
 Every stored object is a narrow row and an immutable document. The row has what queries filter
 and sort by, and is written only by the action that writes the document; the document has the
-manifest as canonical JSON text and is passed through reads unparsed.
+manifest as canonical JSON text and is passed through reads unparsed. ``save``, ``delete`` and their
+like on such rows go through the actions (``rows``).
 
 Two facts have rows or columns that anybody may write, taints and what RuntimeClasses ask for. The
 database itself composes these into documents, by triggers that run when a transaction commits:

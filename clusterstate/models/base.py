@@ -4,6 +4,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from clusterstate.models.documents import Document
+from clusterstate.models.rows import ObjectRow
 
 
 def name_field(*, default: str | None = None) -> "models.TextField[str, str]":
@@ -13,7 +14,7 @@ def name_field(*, default: str | None = None) -> "models.TextField[str, str]":
     return models.TextField(default=default, db_collation="C")
 
 
-class StoredObject(models.Model):
+class StoredObject(ObjectRow):
     """Identity, order and current version of an object of any kind.
 
     ``revision`` is the resourceVersion: that of the change that made this version.

@@ -2,8 +2,10 @@
 
 from django.db import models
 
+from clusterstate.models.rows import ReadRow
 
-class Document(models.Model):
+
+class Document(ReadRow):
     """One version of one object: canonical JSON with slots (`objects.values.document`)."""
 
     text = models.TextField()

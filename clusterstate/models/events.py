@@ -4,9 +4,10 @@ from django.db import models
 
 from clusterstate.models.base import name_field
 from clusterstate.models.documents import Document
+from clusterstate.models.rows import ObjectRow
 
 
-class Event(models.Model):
+class Event(ObjectRow):
     """Something that happened to an object; repeated, it counts.
 
     ``fingerprint`` hashes involved object, reason, type and component: the same again adds to

@@ -6,9 +6,10 @@ from django.db import models
 
 from clusterstate.models.base import name_field
 from clusterstate.models.documents import Document
+from clusterstate.models.rows import ObjectRow, ReadRow
 
 
-class SchedulingClass(models.Model):
+class SchedulingClass(ReadRow):
     """Everything in a pod that influences scheduling, once for all pods that share it.
 
     ``spec`` is a reduced but valid Pod manifest (`clusterstate.objects.rules.scheduling_class`);
@@ -37,7 +38,7 @@ class SchedulingClass(models.Model):
         return f"scheduling class {self.pk}"
 
 
-class Pod(models.Model):
+class Pod(ObjectRow):
     """A pod: a narrow row, since binding it rewrites the row and nothing else.
 
     Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a

@@ -32,6 +32,8 @@ class RuntimeClass(ClusterObject):
     scheduling = models.JSONField(null=True)
     overhead = models.JSONField(null=True)
 
+    composed_columns = frozenset({"handler", "scheduling", "overhead"})
+
     class Meta(ClusterObject.Meta):
         db_table = "runtime_class"
 

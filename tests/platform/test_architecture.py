@@ -23,6 +23,7 @@ WRITERS = (
     "clusterstate/change_log/actors.py",
     "clusterstate/change_log/changes.py",
     "clusterstate/change_log/lineage.py",
+    "clusterstate/models/rows.py",
 )
 WRITING_METHODS = {
     "save",

@@ -1,0 +1,192 @@
+"""Rows of objects: saved and deleted by the actions, whoever calls Django's methods.
+
+An object is its document; a row has what queries need of it, and is written with the document, a
+revision and an entry in the change log. A row that Django wrote by itself would be read by nobody.
+So ``save``, ``delete``, ``create``, ``update`` and their like go through the actions, which admit
+the object as if it had come over HTTP, or raise `NotByRow` with the sentence that says how it is
+done. `clusterstate.actions.model_rows` does it; the models do not know the actions.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Protocol
+
+from django.db import models, transaction
+
+
+class NotByRow(TypeError):
+    """What was wanted of a row cannot be done by a row; the text says how it is done."""
+
+
+class Writes(Protocol):
+    """Who writes objects for rows."""
+
+    def save(self, row: "ObjectRow") -> None:
+        """Create or change the object of a row, and bring the row up to date."""
+
+    def delete(self, row: "ObjectRow") -> None:
+        """Delete the object of a row, or begin to."""
+
+    def manifest(self, row: "ObjectRow") -> dict[str, Any]:
+        """Return the stored object of a row."""
+
+
+_writes: list[Writes] = []
+
+
+def written_by(writes: Writes) -> None:
+    """Name who writes objects for rows; called once, when Django is set up."""
+    _writes[:] = [writes]
+
+
+class ObjectRows(models.QuerySet[Any]):
+    """Rows of objects; whatever changes them changes one object after the other."""
+
+    def update(self, **values: Any) -> int:
+        """Change a column of all of them, in one transaction; return how many there are.
+
+        Raises:
+            NotByRow: a value is an expression, or the column is not one that may be changed.
+        """
+        if self.model.composed_columns and values.keys() <= self.model.composed_columns:
+            return super().update(**values)  # the database composes these into the documents
+        if any(hasattr(value, "resolve_expression") for value in values.values()):
+            raise NotByRow(
+                f"{self.model.__name__}: an object is changed to values, not by expressions of SQL"
+            )
+        with transaction.atomic():
+            rows = list(self)
+            for row in rows:
+                for name, value in values.items():
+                    setattr(row, name, value)
+                row.save()
+        return len(rows)
+
+    update.alters_data = True  # type: ignore[attr-defined]  # as Django marks it
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete all of them, or begin to, in one transaction; return how many there are."""
+        with transaction.atomic():
+            rows = list(self)
+            for row in rows:
+                row.delete()
+        return len(rows), {self.model._meta.label: len(rows)}
+
+    delete.alters_data = True  # type: ignore[attr-defined]  # as above
+    delete.queryset_only = True  # type: ignore[attr-defined]  # as above
+
+    def bulk_create(self, objs: Iterable[Any], *args: Any, **options: Any) -> list[Any]:
+        """Create all of them or none.
+
+        Raises:
+            NotByRow: with an option for conflicts.
+        """
+        if args or any(options.get(name) for name in ("ignore_conflicts", "update_conflicts")):
+            raise NotByRow(f"{self.model.__name__}: objects are created all or none, at once")
+        rows = list(objs)
+        with transaction.atomic():
+            for row in rows:
+                row.save(force_insert=True)
+        return rows
+
+    def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *_: Any, **__: Any) -> int:
+        """Change all of them, in one transaction; return how many there are."""
+        rows = list(objs)
+        with transaction.atomic():
+            for row in rows:
+                row.save(update_fields=fields)
+        return len(rows)
+
+
+class ObjectRow(models.Model):
+    """A row that stands for an object.
+
+    ``manifest`` is the object: read, it is what is stored; set, it is what ``save`` makes of it.
+    """
+
+    objects = ObjectRows.as_manager()
+
+    composed_columns: ClassVar[frozenset[str]] = frozenset()
+    """Columns that anybody may write: the database composes them into the document."""
+    wanted: dict[str, Any] | None = None
+
+    class Meta:
+        abstract = True
+
+    def save(self, *_: Any, **__: Any) -> None:
+        """Create the object, or change it to what the row says, as a request over HTTP would.
+
+        Raises:
+            NotByRow: the row says what only the object can say.
+            StatusError: what admission says.
+        """
+        self._writer().save(self)
+
+    save.alters_data = True  # type: ignore[attr-defined]  # as Django marks it
+
+    def delete(self, *_: Any, **__: Any) -> tuple[int, dict[str, int]]:
+        """Delete the object, or begin to, as a request over HTTP would."""
+        self._writer().delete(self)
+        return 1, {self._meta.label: 1}
+
+    delete.alters_data = True  # type: ignore[attr-defined]  # as above
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The object as it is stored, or as it is wanted since this was set. May query."""
+        if self.wanted is not None:
+            return self.wanted
+        return self._writer().manifest(self)
+
+    @manifest.setter
+    def manifest(self, value: dict[str, Any]) -> None:
+        self.wanted = value
+
+    def _writer(self) -> Writes:
+        if not _writes:
+            raise NotByRow(_ALONE.format(type(self).__name__))
+        return _writes[0]
+
+
+_ALONE = (
+    "the row of a {} is not written alone: create or change the object over the API, or by"
+    " clusterstate.actions.objects"
+)
+
+
+class _NoRows(models.QuerySet[Any]):
+    """Rows that are read."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NotByRow(_ALONE.format(self.model.__name__))
+
+    update = delete = bulk_create = bulk_update = _refuse
+
+
+class ReadRow(models.Model):
+    """A row that belongs to objects and is written with them alone."""
+
+    objects = _NoRows.as_manager()
+
+    class Meta:
+        abstract = True
+
+    def delete(self, *_: Any, **__: Any) -> tuple[int, dict[str, int]]:
+        """Refuse to delete the row.
+
+        Raises:
+            NotByRow: always.
+        """
+        raise NotByRow(_ALONE.format(type(self).__name__))
+
+
+def refuse_alone(sender: type[models.Model], **_: Any) -> None:
+    """Refuse to write a row alone, as ``loaddata`` would: a receiver of ``pre_save``.
+
+    Raises:
+        NotByRow: the row stands for an object, or belongs to some.
+    """
+    if issubclass(sender, ObjectRow | ReadRow):
+        raise NotByRow(_ALONE.format(sender.__name__))
+
+
+__all__ = ["NotByRow", "ObjectRow", "ObjectRows", "ReadRow", "Writes", "refuse_alone", "written_by"]
