@@ -9,6 +9,7 @@
     events, sampling                                 what wakes pods; how many nodes are looked at
     reach, footprints                                whom a counter means; what a bind relies on
     volume_table, volume_binder                      claims and volumes; what they mean for nodes
+    volume_hints                                     which events wake whom volumes keep waiting
     handles, v1                                      what plugins may look at and may import
     extender_protocol, http_calls                    HTTP services that take part in decisions
     arrays                                           names of the core's array types
