@@ -1,4 +1,4 @@
-"""Files of people: YAML or JSON, many documents, lists as kubectl prints them."""
+"""Files of people: YAML or JSON, many documents, folders, lists, exports of other simulators."""
 
 import json
 import sys
@@ -22,14 +22,41 @@ OWN_KINDS: Final = frozenset(
 )
 
 
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_EXPORTED: Final = {
+    "namespaces": "Namespace",
+    "priorityClasses": "PriorityClass",
+    "storageClasses": "StorageClass",
+    "pvcs": "PersistentVolumeClaim",
+    "pvs": "PersistentVolume",
+    "nodes": "Node",
+    "pods": "Pod",
+}
+"""What stands in an export of kube-scheduler-simulator, beside ``schedulerConfig``."""
+_OF_NODES: Final = {
+    "metadata": ("name", "labels", "annotations", "uid"),
+    "spec": ("taints", "unschedulable"),
+    "status": ("allocatable", "capacity", "images", "declaredFeatures"),
+}
+"""What of a node matters to placement; whatever else a dump has of it may be wrong."""
+
+
 def documents(name: str) -> Iterator[Any]:
-    """Return the documents of a file, ``-`` for standard input.
+    """Return the documents of a file, ``-`` for standard input, or of all files of a folder.
 
     JSON is YAML too, but YAML reads it slowly.
 
     Raises:
-        CommandError: the file cannot be read.
+        CommandError: the file cannot be read, or the folder has no file of manifests.
     """
+    if name != "-" and Path(name).is_dir():
+        found = sorted(one for one in Path(name).rglob("*") if one.suffix in _SUFFIXES)
+        if not found:
+            raise CommandError(f"{name}: the folder holds no .yaml, .yml or .json file")
+        for one in found:
+            if one.is_file():
+                yield from documents(str(one))
+        return
     raw = contents(name, most=_MAX_BYTES)
     try:
         if raw.lstrip()[:1] in (b"{", b"["):
@@ -91,12 +118,71 @@ def single(documents: Iterable[Any]) -> Iterator[Any]:
             yield from single(_flat(document))
             continue
         kind = str(document.get("kind") or "") if isinstance(document, dict) else ""
+        if not kind and isinstance(document, dict):
+            if _is_export(document):
+                yield from single(_exported(document))
+                continue
+            if isinstance(document.get("items"), list):
+                yield from single(document["items"])
+                continue
+            guessed = _kind_of(document)
+            yield {"kind": guessed, **document} if guessed else document
+            continue
         if not kind.endswith("List") or not isinstance(document.get("items"), list):
             yield document
             continue
         item_kind = {"kind": kind.removesuffix("List")} if kind != "List" else {}
         items = document["items"]
         yield from single([{**item_kind, **i} if isinstance(i, dict) else i for i in items])
+
+
+def _is_export(document: dict[str, Any]) -> bool:
+    listed = [name for name in _EXPORTED if isinstance(document.get(name), list)]
+    return "metadata" not in document and bool(listed)
+
+
+def _exported(document: dict[str, Any]) -> Iterator[Any]:
+    """Return what an export holds; its objects need not say their kinds."""
+    for name, kind in _EXPORTED.items():
+        for one in document.get(name) or ():
+            yield {**one, "kind": one.get("kind") or kind} if isinstance(one, dict) else one
+    configuration = document.get("schedulerConfig")
+    if isinstance(configuration, dict):
+        yield {
+            **configuration,
+            "apiVersion": configuration.get("apiVersion") or "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+        }
+
+
+def _kind_of(document: dict[str, Any]) -> str:
+    """Return the kind of an object that does not say it, by what it has; empty: not known."""
+    if not isinstance(document.get("metadata"), dict):
+        return ""
+    spec, status = (
+        one if isinstance(one := document.get(name), dict) else {} for name in ("spec", "status")
+    )
+    if isinstance(spec.get("containers"), list):
+        return "Pod"
+    if "allocatable" in status or "capacity" in status or {"podCIDR", "providerID"} & spec.keys():
+        return "Node"
+    if "provisioner" in document:
+        return "StorageClass"
+    return "PriorityClass" if isinstance(document.get("value"), int) else ""
+
+
+def of_placement(document: Any) -> Any:
+    """Return a node with what matters to placement; anything else as it is."""
+    if not isinstance(document, dict) or document.get("kind") != "Node":
+        return document
+    kept = {key: document[key] for key in ("apiVersion", "kind") if key in document}
+    for part, names in _OF_NODES.items():
+        value = document.get(part)
+        if isinstance(value, dict):
+            kept[part] = {name: value[name] for name in names if name in value}
+        elif value is not None:
+            kept[part] = value
+    return kept
 
 
 def _flat(nested: list[Any]) -> Iterator[Any]:
@@ -119,7 +205,9 @@ def known(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:
     """
     for document in found:
         kind = document.get("kind") if isinstance(document, dict) else None
-        if (
+        if isinstance(document, dict) and not kind and "metadata" in document:
+            left_out["without a kind"] += 1
+        elif (
             not isinstance(kind, str)
             or kind in OWN_KINDS
             or isinstance(KINDS.get(kind), msgspec.Struct)

@@ -1,9 +1,10 @@
 """`manage.py simulate`: where would these pods go? Nothing is stored and no server is asked.
 
-Files hold `Simulation` or `Scenario` documents, or plain objects, such as what kubectl prints of a
-cluster with `get -o yaml`: then pods without `spec.nodeName` are placed among the rest, in order,
-and a `KubeSchedulerConfiguration` says how. With `--jsonl` every line of standard input is a
-`Simulation` and every line of standard output its answer.
+Files and folders hold `Simulation` or `Scenario` documents, or plain objects, such as what kubectl
+prints of a cluster with `get -o yaml`, a chart's manifests, or an export of
+kube-scheduler-simulator: then pods without `spec.nodeName`, and those that workloads lack, are
+placed among the rest, in order, and a `KubeSchedulerConfiguration` says how. With `--jsonl` every
+line of standard input is a `Simulation` and every line of standard output its answer.
 """
 
 import sys
@@ -20,7 +21,7 @@ from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import collector
 from scheduling import simulation
-from scheduling.management import files, runs
+from scheduling.management import files, runs, workloads
 from scheduling.scenarios import document as scenarios
 from scheduling.scenarios.manifests import is_on_a_node
 
@@ -35,7 +36,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("files", nargs="*", metavar="FILE", help="YAML or JSON; - is stdin")
+        parser.add_argument(
+            "files", nargs="*", metavar="FILE", help="YAML or JSON, or folders of it; - is stdin"
+        )
         parser.add_argument(
             "-o",
             "--output",
@@ -88,7 +91,7 @@ class Command(BaseCommand):
         if text := files.left_out_text(left_out):
             self.stderr.write(text)
         script_documents = [one for one in given if _kind(one) == scenarios.KIND]
-        others = [one for one in given if _kind(one) != scenarios.KIND]
+        others = self._placed([one for one in given if _kind(one) != scenarios.KIND])
         if script_documents:
             self._run_scenarios(script_documents, others, options)
             return
@@ -108,6 +111,13 @@ class Command(BaseCommand):
             raise CommandError("The files hold neither pods nor anything else to simulate.")
         for document in found:
             self._answer(document, options["output"])
+
+    def _placed(self, documents: list[Any]) -> list[Any]:
+        """Return documents with the pods of their workloads; what is left out is said."""
+        found = workloads.Placed(list(map(files.of_placement, documents)))
+        for note in found.notes:
+            self.stderr.write(note)
+        return found.documents
 
     def _answer(self, document: Manifest, output: str) -> None:
         try:
@@ -139,7 +149,8 @@ class Command(BaseCommand):
         spec = document.get("spec")
         if isinstance(spec, dict):
             given = spec.get("objects")
-            whole = {**spec, "objects": [*objects, *(given if isinstance(given, list) else ())]}
+            own = list(files.single(given)) if isinstance(given, list) else []
+            whole = {**spec, "objects": [*objects, *self._placed(own)]}
             if given is not None and not isinstance(given, list):
                 whole["objects"] = given
             if configurations and "configuration" not in spec:

@@ -1,0 +1,247 @@
+"""Pods of the workloads in people's files: those that controllers would make, and are not there.
+
+A dump of a cluster has workloads and their pods, a chart has workloads alone: either way each has
+as many pods as it asks for. Pods that a workload selects count as its own. Nothing is asked of the
+controllers but on which nodes daemons belong.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.values.labels import (
+    Selector,
+    SelectorError,
+    selector_from_label_selector,
+    selector_from_set,
+)
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import LabelSelector
+from scheduling.controllers.workloads import daemon_set_rules
+
+KINDS: Final = frozenset(
+    {
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    }
+)
+_API_VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+_ENDED: Final = ("Succeeded", "Failed")
+_SETS: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
+"""What stands between a workload and its pods."""
+
+
+class Placed:
+    """Documents with the pods of their workloads behind each; ``notes`` say what was left out."""
+
+    def __init__(self, documents: Sequence[Any]) -> None:
+        self.notes: list[str] = []
+        found = [one for one in documents if isinstance(one, dict)]
+        self._pods = [one for one in found if one.get("kind") == "Pod"]
+        self._nodes = [one for one in found if one.get("kind") == "Node"]
+        self._owned = {
+            (_namespace(one), one.get("kind"), owner.get("kind"), owner.get("name"))
+            for one in found
+            for owner in _meta(one).get("ownerReferences") or ()
+            if isinstance(owner, dict)
+        }
+        self._names = {(_namespace(one), _meta(one).get("name")) for one in self._pods}
+        self.documents = [made for one in documents for made in self._with_pods(one)]
+
+    def _with_pods(self, document: Any) -> Iterator[Any]:
+        yield document
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if kind not in KINDS or not isinstance(document.get("spec"), dict):
+            return
+        try:
+            yield from self._made(kind, document)
+        except (SelectorError, msgspec.ValidationError, ValueError, TypeError, AttributeError):
+            return  # the simulation says which field is wrong
+
+    def _made(self, kind: str, document: Manifest) -> Iterator[Manifest]:
+        spec, name = document["spec"], str(_meta(document).get("name") or "")
+        between = _SETS.get(kind)
+        if between and (_namespace(document), between, kind, name) in self._owned:
+            return  # its ReplicaSets or Jobs are there, and have the pods
+        if kind == "CronJob":
+            if spec.get("suspend"):
+                self._note(document, "is suspended: no run of it is placed")
+                return
+            self._note(document, "one run of it is placed")
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+        template = spec.get("template") or {}
+        number = self._wanted(kind, document, spec, template)
+        if spec.get("volumeClaimTemplates"):
+            self._note(document, "no claims are made of its volumeClaimTemplates")
+        owner = document
+        if kind == "Deployment":
+            owner = {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {**_bare(document), "labels": _meta(template).get("labels") or {}},
+                "spec": {"selector": spec.get("selector"), "template": template},
+            }
+            yield owner
+        if kind == "DaemonSet":
+            yield from self._daemons(document, template)
+            return
+        there = 0 if kind == "CronJob" else self._present(kind, document, spec, template)
+        if number < there:
+            self._note(document, f"has {there} pods, and asks for {number}")
+        first = int((spec.get("ordinals") or {}).get("start") or 0)
+        for _ in range(number - there):
+            yield self._pod(owner, template, first)
+
+    def _wanted(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
+        if kind not in ("Job", "CronJob"):
+            replicas = spec.get("replicas")
+            return 1 if replicas is None else int(replicas)
+        status = (document.get("status") or {}) if kind == "Job" else {}
+        ended = {one.get("type") for one in status.get("conditions") or () if _is_true(one)}
+        if ended & {"Complete", "Failed"}:
+            self._note(document, "has ended")
+            return 0
+        if spec.get("suspend"):
+            self._note(document, "is suspended: none of its pods are placed")
+            return 0
+        parallel = spec.get("parallelism")
+        parallel = 1 if parallel is None else int(parallel)
+        completions = spec.get("completions")
+        if completions is None:
+            return parallel
+        left = max(0, int(completions) - int(status.get("succeeded") or 0))
+        if left > parallel:
+            self._note(document, f"{parallel} of its {left} pods are placed: no more run at a time")
+        return min(parallel, left)
+
+    def _present(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
+        selector = _selector(kind, spec)
+        if selector is None:
+            name = _meta(document).get("name")
+            return sum(
+                _namespace(pod) == _namespace(document)
+                and any(
+                    owner.get("kind") == kind and owner.get("name") == name
+                    for owner in _meta(pod).get("ownerReferences") or ()
+                )
+                for pod in self._active()
+            )
+        return sum(
+            _namespace(pod) == _namespace(document)
+            and selector.matches(_meta(pod).get("labels") or {})
+            for pod in self._active()
+        )
+
+    def _active(self) -> list[Manifest]:
+        return [one for one in self._pods if (one.get("status") or {}).get("phase") not in _ENDED]
+
+    def _daemons(self, document: Manifest, template: Manifest) -> Iterator[Manifest]:
+        daemon = daemon_set_rules.Daemon(template)
+        selector = _selector("DaemonSet", document["spec"])
+        taken = {
+            _node_of(pod)
+            for pod in self._active()
+            if _namespace(pod) == _namespace(document)
+            and selector is not None
+            and selector.matches(_meta(pod).get("labels") or {})
+        }
+        spec = template.get("spec") or {}
+        base = {**spec, "tolerations": daemon_set_rules.tolerations(spec)}
+        left = 0
+        for manifest in self._nodes:
+            node = msgspec.convert(
+                {"metadata": manifest.get("metadata") or {}, "spec": manifest.get("spec") or {}},
+                Node,
+            )
+            name = node.metadata.name
+            judged = daemon.judge(
+                daemon_set_rules.DaemonNode(name, node.metadata.labels, node.spec.taints)
+            )
+            left += not judged.runs
+            if judged.runs and name not in taken:
+                own = {**template, "spec": daemon_set_rules.pinned(base, name)}
+                yield self._pod(document, own, 0)
+        if left:
+            self._note(
+                document, f"belongs on {len(self._nodes) - left} of {len(self._nodes)} nodes"
+            )
+
+    def _pod(self, owner: Manifest, template: Manifest, first: int) -> Manifest:
+        meta, namespace = _meta(template), _namespace(owner)
+        name, number = str(_meta(owner).get("name") or ""), first
+        while (namespace, f"{name}-{number}") in self._names:
+            number += 1
+        self._names.add((namespace, f"{name}-{number}"))
+        kind = str(owner["kind"])
+        reference = {
+            "apiVersion": _API_VERSIONS.get(kind, "apps/v1"),
+            "kind": kind,
+            "name": name,
+            "uid": _meta(owner).get("uid") or f"{kind}/{namespace}/{name}",
+            "controller": True,
+        }
+        kept = {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": namespace,
+                **kept,
+                "ownerReferences": [reference],
+            },
+            "spec": template.get("spec") or {},
+        }
+
+    def _note(self, document: Manifest, text: str) -> None:
+        name = _meta(document).get("name") or "without a name"
+        self.notes.append(f"{document['kind']} {_namespace(document)}/{name}: {text}")
+
+
+def _meta(document: Manifest) -> Manifest:
+    found = document.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def _bare(document: Manifest) -> Manifest:
+    return {key: value for key, value in _meta(document).items() if key in ("name", "namespace")}
+
+
+def _namespace(document: Manifest) -> str:
+    return str(_meta(document).get("namespace") or "default")
+
+
+def _is_true(condition: Manifest) -> bool:
+    return condition.get("status") == "True"
+
+
+def _node_of(pod: Manifest) -> str:
+    """Return the node that a daemon is on, or is pinned to."""
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for one in term.get("matchFields") or ():
+            if one.get("key") == "metadata.name" and one.get("values"):
+                return str(one["values"][0])
+    return ""
+
+
+def _selector(kind: str, spec: Manifest) -> Selector | None:
+    """Return which pods are a workload's; ``None`` where it does not say, as Jobs do not."""
+    given = spec.get("selector")
+    if kind == "ReplicationController":
+        labels = given or _meta(spec.get("template") or {}).get("labels")
+        return selector_from_set(labels) if labels else None
+    if not given:
+        return None
+    return selector_from_label_selector(msgspec.convert(given, LabelSelector))
