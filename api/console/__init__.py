@@ -18,22 +18,46 @@ selection and scroll position stay. The map of the fleet takes columns instead o
 Scripts are small modules in ``static/console``; nothing is built, nothing is loaded from elsewhere,
 and the policy of every page allows neither inline scripts nor styles nor ``eval``.
 
-=============  ====================================================================================
-``frame``      what every page has: sign-in, rights, errors as pages, the policy, navigation
-``then``       the past of pages: the moment that an address asks for, and links that stay there
-``words``      times, amounts and shares as people read them; template filters
-``kept``       the nodes with what is asked of them, kept in memory from the change log
-``language``   the query language of lists
-``stream``     server-sent events: which objects changed, four times a second at most
-``gate``       how the API's servers hand requests over to the console's process
-``asked``      the changes that an address or a text asks for, as a plan's; the same in kubectl
-``outcome``    what a plan foretells, and how far it is, as people read it
-``fates``      what becomes of the pods that leave for a plan, counted for pictures
-``hindrances`` what stands in the way of a pod, read from the scheduler's sentence
-``unforetold`` evicting pods by who may do that and may have no plan made
-``signing``    signing in and out, with one-time codes; ``company``: by the company's accounts
-``pace``       latency and throughput of the last hour, drawn on the server
-``shared``     answers of an advisor that open pages share for a few seconds
-others         a page, or the pages of a kind, each
-=============  ====================================================================================
+::
+
+    layout           what every page has: sign-in, rights, errors as pages, the policy, navigation
+    urls             the paths
+    proxy            how the API's servers hand requests over to the console's process
+    stream           server-sent events: which objects changed, four times a second at most
+    fragment_cache   parts of pages, and how often open pages refresh them
+    node_cache       the nodes with the requests of their pods, in memory, from the change log
+    shared           answers of an advisor that open pages share for a few seconds
+    time_travel      the moment that an address asks for, and links that stay there
+    formatting       times, amounts and shares as people read them; template filters
+    language         the query language of lists of nodes
+    signing          signing in and out, with one-time codes
+    company          signing in with the company's accounts
+    account          one's own account, and one-time codes as a second factor
+    first            the first run: example nodes and a pod at the press of a button
+    fleet            all nodes on one map, what waits, what leaves, what was decided
+    nodes            the list of nodes
+    node             a node: its pods, conditions, timers and history, and the editors
+    pods             the list of pods
+    pod              a pod: its timeline, decisions, events and YAML
+    submit           a new pod, by a form, by YAML or by example
+    reasons          groups of waiting pods, and a pod's verdicts node by node
+    reasons_text     what stands in the way of a pod, read from the scheduler's sentence
+    decisions        a search across pods, and one decision with its nodes compared
+    evictions        who leaves which node, when and why; approving a brake
+    direct_eviction  eviction and deletion of pods for users who may not create plans
+    change           the preview of a change of nodes or pods
+    plan_forms       the changes that an address or a text asks for, as entries of a plan
+    plan_preview     what a plan foretells and how far it is carried out
+    plans            a plan, and the list of plans
+    outcomes         how many pods that a plan evicts find a node, and in which zones
+    what_if          a basket of changes that any page adds to, side by side with today
+    merging          a person's change of an object and what others changed meanwhile
+    policies         kinds, quotas with their use, who may do what, the configuration
+    plugins          the effective plugins of the scheduler in each profile
+    canaries         configurations on trial, and putting one in force
+    comparisons      the recent past beside what other configurations would have made of it
+    records          the audit log, and the objects of every served kind
+    downloads        tables as files
+    palette          Ctrl+K: pages, objects and actions by what was typed
+    throughput       latency and throughput of the last hour, drawn on the server
 """

@@ -1,1 +1,4 @@
-"""What an operator runs, and what only that needs."""
+"""What an operator runs (``commands``), and what only that needs.
+
+``copies`` compares what the database says twice.
+"""

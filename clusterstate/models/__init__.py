@@ -14,6 +14,33 @@ history, a copy of the taints in every entry of the log.
 Columns named ``document`` and ``scheduling_class`` are references without a foreign key: a checked
 reference would lock the referred row for every pod inserted, and every pod of a class refers to
 the same one. The statements in ``actions`` write both ends in one transaction.
+
+::
+
+    base          what all stored objects have in common
+    documents     immutable versions of manifests
+    generic       the rows of all kinds that are only stored
+    nodes         nodes and their taints
+    pods          pods, what they ask of the scheduler, and the queue
+    workloads     kinds that own or select pods, and leases
+    policies      kinds that say how pods are treated: namespaces, classes, budgets
+    events        Events, composed when they are read
+    changes       the change log
+    past          changes and versions that the log forgot, packed
+    decisions     what the scheduler decided, and by which configuration
+    seals         the chain of digests over decisions
+    canaries      another scheduler configuration beside the one in force
+    reservations  pods that have a node and are not bound to it yet
+    evictions     eviction timers, controllers' cursors, when agents were heard of
+    brakes        what is held back, and who let it go
+    plans         what was asked, foretold, and carried out
+    progress      how far the loops are that the service cannot do without
+    aside         what a follower of the change log could not digest
+    metrics       totals that all processes add to, and gauges of each
+    audit         the audit log
+    people        what is known of people besides Django's own table
+    tokens        bearer tokens, and the keys that sign those of service accounts
+    webhooks      who is told of events over HTTP
 """
 
 from clusterstate.models.aside import SetAside

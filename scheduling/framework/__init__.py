@@ -9,7 +9,8 @@
     events, sampling                                 what wakes pods; how many nodes are looked at
     reach, footprints                                whom a counter means; what a bind relies on
     volume_table, volume_binder                      claims and volumes; what they mean for nodes
-    volume_hints                                     which events wake whom volumes keep waiting
+    volume_hints, device_hints                       which of their events wake whom
+    device_claims                                    claims of devices, and who holds what
     handles, v1                                      what plugins may look at and may import
     extender_protocol, http_calls                    HTTP services that take part in decisions
     arrays                                           names of the core's array types

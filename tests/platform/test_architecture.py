@@ -214,7 +214,6 @@ PLANTED = {
     "scheduling/controllers/endpoints/planted.py": "",
     "scheduling/controllers/evictions/planted.py": "",
     "scheduling/controllers/workloads/planted.py": "",
-    "scheduling/controllers/volumes/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/scenarios/planted.py": "",
     "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
@@ -299,21 +298,14 @@ def test_what_the_web_server_imports_first_needs_no_models() -> None:
 
 
 def missing_from_maps(root: Path) -> dict[str, set[str]]:
-    """Return the modules that the map in their package's docstring leaves out, by package.
-
-    A package whose docstring names fewer than half of its modules has no map: its modules are named
-    by the nouns or plugins that they are about, one each. A map may end with ``others``.
-    """
+    """Return the modules that the docstring of their package does not name, by package."""
     missing: dict[str, set[str]] = {}
     for package in PACKAGES:
         for init in sorted((root / package).rglob("__init__.py")):
             docstring = ast.get_docstring(ast.parse(init.read_text()), clean=True) or ""
             modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__"}
             modules |= {path.parent.name for path in init.parent.glob("*/__init__.py")}
-            words = set(re.findall(r"\w+", docstring))
-            if "\nothers " in docstring or len(modules & words) * 2 < len(modules):
-                continue
-            if left := modules - words:
+            if left := modules - set(re.findall(r"[\w-]+", docstring)):
                 missing[init.parent.relative_to(root).as_posix()] = left
     return missing
 
@@ -331,3 +323,12 @@ def test_a_module_that_a_map_leaves_out_is_found(tmp_path: Path):
     for name in ("one", "two", "planted"):
         (package / f"{name}.py").touch()
     assert missing_from_maps(tmp_path) == {"api": {"planted"}}
+    room = package / "chamber"
+    room.mkdir()
+    (room / "__init__.py").write_text('"""A room without a map; others are not named."""\n')
+    for number in range(5):
+        (room / f"module{number}.py").touch()
+    assert missing_from_maps(tmp_path) == {
+        "api": {"planted", "chamber"},
+        "api/chamber": {f"module{number}" for number in range(5)},
+    }

@@ -1,1 +1,1 @@
-"""English is the only language."""
+"""English is the only language; its ``formats`` are where Django looks for them."""

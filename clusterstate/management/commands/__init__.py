@@ -1,1 +1,21 @@
-"""The commands of ``manage.py``."""
+"""The commands of ``manage.py``.
+
+::
+
+    up            the whole service under one supervisor
+    prepare       bring the database up to date
+    reload        take upgraded plugins in, without a restart
+    reset         remove the state directory and everything in it
+    backup        save everything that the database holds
+    restore       replace everything that the database holds by a backup
+    audit         compare facts that the database holds twice
+    auditlog      verify that no line of the audit log, and no decision, was changed
+    decisions     write what the scheduler decided as JSON lines or as an Arrow stream
+    createtoken   make an API token and print it, once
+    listtokens    whom tokens stand for, and until when
+    revoketoken   take API tokens back
+    rotatetoken   replace the state directory's token
+    kubeconfig    print or write a kubeconfig for a token
+    signingkeys   the keys that sign service accounts' tokens
+    hollow-nodes  play the agents of many nodes
+"""

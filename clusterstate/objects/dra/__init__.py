@@ -6,7 +6,8 @@ counts what claims hold; ``allocator`` finds devices for claims on one node, the
 structured allocator that a person can read beside it; ``slicetracker`` adds the taints of rules;
 ``attempt`` follows one pod through every point of scheduling, ``scoring`` scores an allocation, and
 ``extended`` serves extended resources by device classes. ``claimcontroller`` makes and
-removes claims; ``tainteviction`` says whom tainted devices evict.
+removes claims; ``tainteviction`` says whom tainted devices evict. ``world`` is what is known of a
+cluster's devices.
 
 Objects are manifests, as stored. Names are upstream's (k8s.io/dynamic-resource-allocation, v1.36).
 """

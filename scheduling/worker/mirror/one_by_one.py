@@ -103,13 +103,9 @@ class SingleChanges(WarmState):
         elif change.verb == changes.DELETED or change.text is not None:
             selects = self.snapshot.selection_version
             if change.verb == changes.DELETED:
-                gone = self._remove_other(change)
-                if gone is not None:
-                    self.object_changed(change.kind, gone, None, now)
+                self._remove_other(change)
             elif change.text is not None:
-                sides = self._set_other(change.kind, change.text.replace(SLOT, ""))
-                if sides is not None:
-                    self.object_changed(change.kind, *sides, now)
+                self._set_other(change.kind, change.text.replace(SLOT, ""))
                 if change.kind == "Namespace":
                     self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             if self.snapshot.selection_version != selects:
