@@ -112,6 +112,21 @@ def test_each_wait_ends_and_the_first_that_gives_up_ends_all_older_sessions(
         )
 
 
+def test_an_answer_to_another_session_before_the_host_froze_makes_no_wait_longer(
+    two: list[tuple[embedded.Postgres, int]],
+) -> None:
+    _, second = two
+    with ThreadPoolExecutor(1) as threads, connect(second) as early, connect(second) as other:
+        running = threads.submit(timed, lambda: early.execute("SELECT pg_sleep(120)"))
+        until(lambda: early.info.transaction_status == 1, what="the statement to run")
+        assert other.execute("SELECT 1").fetchone() == (1,)
+        with frozen(second[1]):
+            seconds, error = running.result(2 * PROMISED_SECONDS)
+        assert isinstance(error, psycopg.OperationalError)
+        assert seconds < PROMISED_SECONDS
+    until(lambda: timed(lambda: connect(second).close())[1] is None, seconds=15, what="entry")
+
+
 def test_a_statement_that_takes_long_is_waited_for(
     two: list[tuple[embedded.Postgres, int]],
 ) -> None:

@@ -104,14 +104,16 @@ class _Server:
         """
         with self._asking:
             if self._asked_at < since:
+                began = time.monotonic()
                 try:
                     self._states = self._ask(session)
                 except ConnectionTimeout:
-                    self._states = None
+                    # Another session may have got an answer while it lets nobody else in.
+                    self._states = {} if self.answered_at > began else None
                 self._asked_at = time.monotonic()
-            if self._states is None and self.answered_at < since:
+            if self._states is None:
                 raise _Silent
-            return self._states or {}
+            return self._states
 
     def _ask(self, session: "Session") -> dict[int, str]:
         """Return what the server says of all sessions here. Opens a session of its own for that."""
@@ -315,8 +317,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @async_unsafe
     def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
-        """Return a new session, or one of the pool."""
+        """Return a new session, or one of the pool.
+
+        Raises:
+            psycopg.OperationalError: there is none; at once while no host is known to answer.
+        """
         if self.pool is not None:
+            known = list(Session.servers.values())
+            if known and all(one.silent_since for one in known):
+                raise ConnectionTimeout("the database does not answer")
             found: psycopg.Connection[Any] = super().get_new_connection(conn_params)
             return found
         self.isolation_level = IsolationLevel.READ_COMMITTED
