@@ -4,11 +4,15 @@
 import os
 import sys
 
+from clusterstate import __version__
 from clusterstate.processes import collector
 
 
 def main() -> None:
     """Run the command named on the command line with the project's settings."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"Stowage {__version__}\n")
+        return
     collector.seldom()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
     from django.core.management import execute_from_command_line

@@ -4,6 +4,7 @@ Each function takes the variable's name and a default and returns a checked valu
 anywhere else: `clusterstate.settings` is the only caller, so that it is the list of all variables.
 """
 
+import difflib
 import ipaddress
 import json
 import os
@@ -33,8 +34,27 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
+_OTHERS = ("STOWAGE_POSTGRES_BIN", "STOWAGE_POSTGRES_USER", "STOWAGE_REDIS_SERVER")
+"""Variables that `clusterstate.local` reads where no settings are yet."""
+_read: set[str] = {*_OTHERS}
+
+
+def unknown() -> list[str]:
+    """Return a sentence for each variable that is named like a setting and is none.
+
+    Call it when the settings have been read.
+    """
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith("STOWAGE_") and name not in _read:
+            (meant, *_) = [*difflib.get_close_matches(name, sorted(_read), n=1), ""]
+            found.append(f"{name} is no setting" + (f": is {meant} meant?" if meant else "."))
+    return found
+
+
 def text(name: str, default: str = "") -> str:
     """Return the variable's text, or the default when it is unset or empty."""
+    _read.add(name)
     return os.environ.get(name, "") or default
 
 

@@ -14,6 +14,7 @@ from django.core.checks import Error
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 
+import clusterstate
 from clusterstate import apps, environment
 from tests.api.conftest import make_token
 
@@ -105,6 +106,39 @@ def test_a_page_that_is_called_by_another_name_says_what_to_do(path: str, settin
     for document in ("/api", "/version", "/.well-known/openid-configuration"):
         answer = Client().get(document, HTTP_HOST="k8s.example", HTTP_AUTHORIZATION=token)
         assert answer.status_code == 200, document
+
+
+def test_a_misspelled_setting_is_named_with_what_is_meant() -> None:
+    program = (
+        "import clusterstate.settings; from clusterstate import environment;"
+        "print(*environment.unknown(), sep='\\n')"
+    )
+    given = {
+        name: value for name, value in os.environ.items() if not name.startswith("STOWAGE_")
+    }  # fmt: skip
+    given |= {"STOWAGE_WEB_THREAD": "8", "STOWAGE_POSTGRES_USER": "me", "STOWAGE_WEB_WORKERS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=given, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    expected = "STOWAGE_WEB_THREAD is no setting: is STOWAGE_WEB_THREADS meant?"
+    assert done.stdout.splitlines() == [expected]
+
+
+def test_manage_says_its_own_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "--version"], cwd=ROOT, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == f"Stowage {clusterstate.__version__}\n"
+
+
+def test_the_licence_is_there_and_secrets_stay_out() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    for name in (".gitignore", ".dockerignore"):
+        assert ".env" in (ROOT / name).read_text().splitlines()
 
 
 READERS = {

@@ -24,6 +24,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
+from clusterstate import environment
 from clusterstate.actions.people import tokens, users
 from clusterstate.health import heartbeats
 from clusterstate.local import (
@@ -70,6 +71,8 @@ class Command(BaseCommand):
         _require_free_port("127.0.0.1", settings.HTTP_PORT, "STOWAGE_HTTP_PORT")
         _require_free_port(settings.HOST, settings.HTTPS_PORT, "STOWAGE_HTTPS_PORT")
         supervisor = Supervisor(state / "stowage.log", state=state)
+        for sentence in environment.unknown():
+            supervisor.say(f"warning: {sentence}")
         try:
             _Start(supervisor, state, lock.fileno()).run()
             supervisor.run()
