@@ -166,6 +166,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     nominated_node_name: str | None
     text: str | None
     previous_text: str | None
+    started_at: datetime | None = None
+    """When a pod on a node started, as its status says now; where it was asked for."""
 
     def concerns_node(self, name: str) -> bool:
         """Return whether the change is of a node, or of a pod that is, or was, on it."""
@@ -195,18 +197,26 @@ class Changes(msgspec.Struct, frozen=True):
     mark: int = 0
 
 
-_FIELDS = Change.__struct_fields__[:-2]
+_FIELDS = Change.__struct_fields__[:-3]
 _COLUMNS = ", ".join(_FIELDS)
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
 
 
-def _read_statement(*, documents: bool, previous: bool) -> str:
+STARTED = (
+    f"(SELECT q.started_at FROM pod q WHERE q.id = c.object_id AND c.kind = {KINDS['Pod'].code}"
+    " AND c.node_name <> '')"
+)
+"""When the pod of a change ``c`` started, if it is on a node: as its row says now."""
+
+
+def _read_statement(*, documents: bool, previous: bool, starts: bool) -> str:
     """Return the statement that reads changes.
 
     ``documents``: some kinds' documents are read along; ``previous``: some kinds' earlier ones. A
     join that finds nothing is set up all the same, which is a fifth of what a short answer costs.
     """
     text, earlier = "NULL::text", "NULL::text"
+    started = STARTED if starts else "NULL::timestamptz"
     joins = ""
     if documents:
         text = "d.text"
@@ -219,7 +229,8 @@ def _read_statement(*, documents: bool, previous: bool) -> str:
         )
     # The subqueries hide the numbers from the planner: seen, it makes a plan for each cursor anew.
     return f"""
-    SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, {text}, {earlier}
+    SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, {text}, {earlier},
+           {started}
     FROM (SELECT 1) one
     LEFT JOIN (SELECT {_COLUMNS} FROM change
                WHERE revision > (SELECT %s::bigint) AND revision <= (SELECT %s::bigint)
@@ -230,9 +241,12 @@ def _read_statement(*, documents: bool, previous: bool) -> str:
 
 
 _READ = {
-    (documents, previous): _read_statement(documents=documents, previous=previous)
+    (documents, previous, starts): _read_statement(
+        documents=documents, previous=previous, starts=starts
+    )
     for documents in (False, True)
     for previous in (False, True)
+    for starts in (False, True)
 }
 """The statement, by whether documents, and earlier ones, are read along."""
 
@@ -367,6 +381,7 @@ def read_since(
     limit: int = 1000,
     documents: Collection[str] | None = (),
     previous: Collection[str] | None = (),
+    starts: bool = False,
 ) -> Changes:
     """Return the changes after ``cursor``, oldest first, at most ``limit``.
 
@@ -378,7 +393,7 @@ def read_since(
     a newer version beside it, during an upgrade, may write others). ``documents`` names the kinds
     whose document text is read along, ``previous`` those whose earlier text is (``None``: all
     kinds). An earlier text that equals the current one is not repeated:
-    ``previous_document_id == document_id`` tells.
+    ``previous_document_id == document_id`` tells. ``starts``: whether ``started_at`` is wanted.
 
     Raises:
         Expired: changes after ``cursor`` were trimmed already, or no client was ever given such a
@@ -390,7 +405,7 @@ def read_since(
         return Changes([], cursor, more=False)
     texts = _codes(documents), _codes(previous)
     wanted = [sql.Int4s(_codes(kinds)), limit, *(sql.Int4s(codes) for codes in texts if codes)]
-    rows = sql.fetch(_READ[bool(texts[0]), bool(texts[1])], (cursor, mark, *wanted))
+    rows = sql.fetch(_READ[bool(texts[0]), bool(texts[1]), starts], (cursor, mark, *wanted))
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
         lineage.kept_after()  # another history may have begun: ids mean other rows then
@@ -412,7 +427,7 @@ _NOMINATED_BEFORE = """(
 
 _PLACEMENTS = f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, d.text, p.text,
-       c.previous_nominated
+       NULL::timestamptz, c.previous_nominated
 FROM (SELECT 1) one
 LEFT JOIN (SELECT {_COLUMNS}, {_NOMINATED_BEFORE} AS previous_nominated FROM change c
            WHERE revision > (SELECT %s::bigint) AND revision <= %s::bigint

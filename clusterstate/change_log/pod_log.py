@@ -34,7 +34,7 @@ SELECT (SELECT trimmed_revision FROM history WHERE id = 1),
        string_agg(c.node_name, chr(10)), string_agg(c.name, chr(10)),
        CASE WHEN count(c.nominated) > 0 THEN string_agg(coalesce(c.nominated, ''), chr(10)) END
 FROM (SELECT revision, object_id, coalesce(class_id, 0) AS class_id, at, name,
-             coalesce(scheduled_at, '-infinity') AS scheduled_at,
+             coalesce({changes.STARTED}, scheduled_at, '-infinity') AS scheduled_at,
              coalesce(node_name, '') AS node_name, nominated_node_name AS nominated,
              (CASE WHEN verb = {DELETED} OR phase IN ('Succeeded', 'Failed') THEN {_GONE}
                    ELSE 0 END
@@ -42,7 +42,7 @@ FROM (SELECT revision, object_id, coalesce(class_id, 0) AS class_id, at, name,
               + CASE phase WHEN 'Pending' THEN {_PENDING} ELSE 0 END
               + CASE verb WHEN {ADDED} THEN {_ADDED} ELSE 0 END
               + CASE WHEN node_name <> '' THEN {_PLACED} ELSE 0 END)::bigint AS flags
-      FROM change
+      FROM change c
       WHERE revision > (SELECT %s::bigint) AND revision <= (SELECT %s::bigint)
         AND kind = {KINDS["Pod"].code}
       ORDER BY revision LIMIT %s) c
@@ -54,7 +54,8 @@ class PodChanges(msgspec.Struct, frozen=True):
 
     ``revisions``, ``ids``, ``classes``: int64. ``gone`` (deleted or finished), ``terminating``,
     ``pending`` (by phase), ``added`` and ``placed`` (on a node): bool. ``at``, ``started``:
-    float64, seconds since the epoch, ``started`` NaN when unknown. ``node_names``: empty where the
+    float64, seconds since the epoch, ``started`` NaN when unknown: as the pod's status says now, or
+    else since when it is bound. ``node_names``: empty where the
     pod is on none. ``nominated``: empty where room is made on no node.
     """
 

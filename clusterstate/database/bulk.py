@@ -16,7 +16,8 @@ _HEADER_BYTES = 19  # signature, flags, length of the extension area (none)
 _TRAILER_BYTES = 2
 _BOUND = """
 COPY (SELECT p.id, p.class_id, coalesce(n.id, -1),
-             coalesce(extract(epoch FROM p.scheduled_at), 'NaN')::float8,
+             coalesce(extract(epoch FROM coalesce(p.started_at, p.scheduled_at)), 'NaN')
+                 ::float8,
              p.deletion_at IS NOT NULL
       FROM pod p LEFT JOIN node n ON n.name = p.node_name
       WHERE p.node_name <> '' AND p.phase NOT IN ('Succeeded', 'Failed'))
@@ -43,7 +44,8 @@ class BoundPods(msgspec.Struct, frozen=True):
     """Unfinished pods that are on a node, as columns of equal length.
 
     ``ids``, ``classes``: int64. ``nodes``: int64, the node's id, -1 when no such node exists.
-    ``started``: float64, seconds since the epoch, NaN when unknown. ``terminating``: bool.
+    ``started``: float64, seconds since the epoch, NaN when unknown: ``status.startTime``, or the
+    binding. ``terminating``: bool.
     """
 
     ids: npt.NDArray[np.int64]

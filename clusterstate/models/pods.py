@@ -45,7 +45,8 @@ class Pod(ObjectRow):
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
     JSON text of the False one, or of a True one that says more (``document.Overlay``). ``bound_at``
-    is when it was bound to its node, which no agent can tell otherwise. ``arrival_revision`` is the
+    is when it was bound to its node, which no agent can tell otherwise; ``started_at`` is
+    ``status.startTime``, by which preemption compares pods. ``arrival_revision`` is the
     revision at which a client, and not the scheduler, put it there: the node's admission judges it
     once. ``eviction`` is since when a NoExecute taint evicts the pod, and by when it has to end.
     They and ``node_name`` fill the document's slots.
@@ -69,6 +70,7 @@ class Pod(ObjectRow):
     scheduler_name = models.TextField()
     scheduled_at = models.DateTimeField(null=True)
     bound_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
     arrival_revision = models.BigIntegerField(null=True)
     unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
     nominated_node_name = models.TextField(default="")

@@ -390,7 +390,7 @@ class World:
             key,
             info,
             pod.spec.node_name,
-            start_time=_seconds(pod.status.start_time),
+            start_time=_started(pod),
             terminating=pod.metadata.deletion_timestamp is not None,
             preempted=ending.is_preempted(pod.status.conditions),
             name=name,
@@ -518,6 +518,16 @@ def _scaled(bound: object, total: int) -> int:
         return int_or_percent.scaled(bound, total, round_up=True)
     except ValueError:
         return 0
+
+
+def _started(pod: Pod) -> float | None:
+    """Return since when a pod runs: ``status.startTime``, or else since when it is bound."""
+    bound = (
+        one.last_transition_time
+        for one in pod.status.conditions
+        if one.type == "PodScheduled" and one.status == "True"
+    )
+    return _seconds(pod.status.start_time or next(bound, None))
 
 
 def _seconds(text: str | None) -> float | None:

@@ -7,8 +7,8 @@ from django.test import Client
 
 from clusterstate.admin import evictions as screen
 from clusterstate.admin.clock import now
-from scheduling.answers import questions
 from scheduling.controllers.evictions import timers
+from scheduling.processes import landings
 from tests.admin.conftest import person
 from tests.admin.pages import text
 from tests.controllers.support import make_node, make_pod, set_labels, set_taints, taint, tolerates
@@ -29,7 +29,7 @@ def leaving() -> None:
     set_taints("n1", taint("gone"), now=moment)
     set_labels("n2", now=moment, zone="b")
     timers.follow(moment)
-    questions.foresee(moment + dt.timedelta(seconds=1))
+    landings.foresee(moment + dt.timedelta(seconds=1))
 
 
 def test_it_says_who_leaves_when_and_why(administrator: Client) -> None:

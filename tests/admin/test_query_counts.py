@@ -12,8 +12,8 @@ from clusterstate.actions.people import tokens
 from clusterstate.admin.clock import now
 from clusterstate.admin.nodes import NodeAdmin
 from clusterstate.models import Node, Pod
-from scheduling.answers import questions
 from scheduling.controllers.evictions import timers
+from scheduling.processes import landings
 from tests import roundtrips
 from tests.controllers.support import make_node, make_pod, set_taints, taint, tolerates
 
@@ -39,7 +39,7 @@ def fill(numbers: range) -> None:
         timers.follow(moment)
         set_taints(name, taint("gone"), now=moment)
     timers.follow(moment)
-    questions.foresee(moment + dt.timedelta(seconds=1))
+    landings.foresee(moment + dt.timedelta(seconds=1))
 
 
 def counts(client: Client) -> dict[str, tuple[int, int]]:

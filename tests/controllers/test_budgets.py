@@ -10,11 +10,11 @@ from clusterstate.objects.values.errors import TooManyRequests
 from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, waiting_timers
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
-from scheduling.answers import questions
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.pods import deletion
 from scheduling.controllers.workloads import follower
+from scheduling.processes import landings
 from tests.clock import moment
 from tests.controllers.agents import pods
 from tests.controllers.support import (
@@ -244,7 +244,7 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
     (timer,) = waiting_timers()
     assert timer.blocked_by == "where it would go is being worked out"
     assert timer.landing is None
-    assert questions.foresee(after(1)) == 1
+    assert landings.foresee(after(1)) == 1
     (timer,) = waiting_timers()
     assert '"unschedulable"' in timer.landing
     assert timer.blocked_by == ""

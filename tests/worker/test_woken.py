@@ -5,6 +5,7 @@ A pod that waits is nominated for ``n1``; its priority is 5.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,9 @@ from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.change_log import changes
+from clusterstate.objects.values.document import format_time
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.scheduler import decisions
 from scheduling.engine.queue.pending import Backoff, Stage
 from scheduling.framework.configuration import Profile
 from scheduling.framework.configuration.documents import default_configuration, load
@@ -304,3 +307,43 @@ def test_what_constraints_by_default_count_by_wakes_who_states_none(hard: bool) 
     objects.create("Service", "default", service, now=NOW)
     mirror.refresh(SECONDS)
     assert stages(mirror, "waiting", "stating") == (["waiting"] if hard else [])
+
+
+def started(mirror: Mirror, name: str) -> float | None:
+    record = mirror.snapshot.pod(cast(int, find_pod_id("default", name)))
+    assert record is not None
+    return record.start_time
+
+
+def test_preemption_compares_pods_by_the_start_that_their_status_tells(heard: str) -> None:
+    """Kubernetes' GetPodStartTime; a pod without one counts from its binding on."""
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    for name in ("a", "b", "c"):
+        make_pod(name, "n1")
+    mirror = new_mirror()
+    assert {started(mirror, name) for name in ("a", "b", "c")} == {SECONDS}
+
+    def tell(name: str, **status: Any) -> None:
+        objects.update(
+            "Pod", "default", name, lambda m: {**m, "status": {**m["status"], **status}},
+            now=NOW + timedelta(seconds=9), subresource="status",
+        )  # fmt: skip
+
+    told = {"a": NOW - timedelta(hours=1), "b": NOW + timedelta(seconds=5)}
+    for name, at in told.items():
+        tell(name, startTime=format_time(at))
+    mirror.refresh(SECONDS)
+    # What is written of a pod later leaves its start as it is.
+    for name in ("a", "b", "c"):
+        tell(name, phase="Running", podIP="10.0.0.1")
+    mirror.refresh(SECONDS)
+    expected = {"a": told["a"].timestamp(), "b": told["b"].timestamp(), "c": SECONDS}
+    for one in (mirror, new_mirror()):
+        assert {name: started(one, name) for name in expected} == expected
+    delete("a", gracePeriodSeconds=60)
+    mirror.refresh(SECONDS)
+    assert started(mirror, "a") == expected["a"]
+    found = {one.pod_id: one.started_at for one in decisions.placements_at(changes.watermark())}
+    replayed = {name: found[cast(int, find_pod_id("default", name))] for name in expected}
+    assert {name: at and at.timestamp() for name, at in replayed.items()} == expected

@@ -51,9 +51,10 @@ _UPDATE = f"""
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-                                     %s, %s)
+                                     %s, %s, %s)
              AS i(pod_id, text, class_id, node_name, phase, scheduled_at, unschedulable,
-                  nominated_node_name, deletion_at, eviction, place, ungated, actor_id, cause)
+                  nominated_node_name, deletion_at, eviction, place, ungated, started_at, actor_id,
+                  cause)
         WHERE opened = 1),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     updated AS (
@@ -62,6 +63,7 @@ _UPDATE = f"""
             node_name = n.node_name, phase = n.phase, scheduled_at = n.scheduled_at,
             unschedulable = n.unschedulable, nominated_node_name = n.nominated_node_name,
             deletion_at = n.deletion_at, eviction = n.eviction::tstzrange,
+            started_at = n.started_at,
             bound_at = CASE n.place WHEN {_PLACES} THEN %s::timestamptz ELSE p.bound_at END,
             arrival_revision = CASE n.place
                 WHEN {_PLACES} THEN n.revision ELSE p.arrival_revision END
@@ -140,6 +142,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
             sql.Texts([_range(one.overlay.eviction) for one in versions]),
             sql.Int4s([_PLACES if one.place else _GROWS * one.grows for one in versions]),
             sql.Int4s([int(not _gates(one.manifest)) for one in versions]),
+            sql.Times([_started(one) for one in status]),
             *actors.columns([one.row.actor for one in versions]),
             now,
             now,
@@ -148,6 +151,14 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
     )
     revisions: dict[int, int] = dict(found)
     return [revisions[one.row.id] for one in versions]
+
+
+def _started(status: Manifest) -> datetime | None:
+    """Return ``startTime``; ``None`` where it is absent, or no time."""
+    try:
+        return document.parse_time(status["startTime"]) if status.get("startTime") else None
+    except ValueError:
+        return None
 
 
 def _gates(manifest: Manifest) -> bool:

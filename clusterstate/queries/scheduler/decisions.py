@@ -169,14 +169,15 @@ def placed_before(record: Record) -> dict[int, str]:
 
 
 _PLACEMENTS = f"""
-SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
-       p.nominated_node_name,
+SELECT p.id, p.class_id, p.node_name, coalesce(p.started_at, p.scheduled_at),
+       p.deletion_at IS NOT NULL, p.nominated_node_name,
        (SELECT d.text FROM document d WHERE d.id = p.document_id AND p.deletion_at IS NOT NULL
           AND strpos(d.text, %s) > 0)
 FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
 UNION ALL
 SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
-       r.previous_scheduled_at,
+       coalesce(nullif(substring(d.text FROM '"startTime":"([^"]*)"'), '')::timestamptz,
+                r.previous_scheduled_at),
        r.previous_eviction IS NOT NULL OR {sql.IS_LEAVING},
        coalesce(replace(d.text, chr(1), '')::json #>> '{{status,nominatedNodeName}}', ''),
        CASE WHEN strpos(d.text, %s) > 0 THEN d.text END

@@ -72,7 +72,12 @@ class Mirror(Loading, ManyChanges):
             # Changes of other kinds take revisions, too: there may be fewer that matter here.
             if mark - self.cursor <= _FEW:
                 news = changes.read_since(
-                    self.cursor, mark=mark, kinds=FOLLOWED, limit=_FEW + 1, documents=_DOCUMENTED
+                    self.cursor,
+                    mark=mark,
+                    kinds=FOLLOWED,
+                    limit=_FEW + 1,
+                    documents=_DOCUMENTED,
+                    starts=True,
                 )
                 applied += len(news.items)
                 self._learn_classes(

@@ -79,7 +79,7 @@ class SingleChanges(WarmState):
                 self._apply_pod(change, now)
             return
         infos = [self._classes[change.class_id] for change in came if change.class_id is not None]
-        at = [change.scheduled_at for change in came]
+        at = [change.started_at or change.scheduled_at for change in came]
         self.snapshot.add_pods(
             [change.object_id for change in came],
             np.array([info.index for info in infos], np.int32),
@@ -170,7 +170,8 @@ class SingleChanges(WarmState):
     def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
         """Apply a change of a pod that is on a node; most are what this worker assumed."""
         pod_id, snapshot = change.object_id, self.snapshot
-        started, terminating = _seconds(change.scheduled_at), change.deletion_at is not None
+        started = _seconds(change.started_at or change.scheduled_at)
+        terminating = change.deletion_at is not None
         assumed = snapshot.is_assumed(pod_id)
         if snapshot.confirm(pod_id, info, node_name, start_time=started, terminating=terminating):
             if assumed:
