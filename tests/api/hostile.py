@@ -66,6 +66,7 @@ ACCEPTS = (
 SPECIAL = (
     "/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/version", "/openapi/v2", "/openapi/v3",
     "/metrics", "/livez", "/healthz", "/readyz", "/api/v1/namespaces/ns/bindings",
+    "/api/v1/componentstatuses", "/api/v1/componentstatuses/{}",
     "/api/v1/namespaces/ns/pods/p/decisions", "/api/v1/namespaces/ns/pods/p/decisions/{}",
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/stowage.dev/v1",
     "/apis/stowage.dev/v1/evictions", "/apis/stowage.dev/v1/zones", "/apis/stowage.dev/v1/nodes/n/usage",
