@@ -152,7 +152,7 @@ LARGE_CLUSTER_SIZE = environment.integer(
 )
 # Whether something outside initialises new nodes; until then they are tainted `uninitialized`.
 EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", default=False)
-# Which controllers of workloads and endpoints work (kube-controller-manager: --controllers).
+# Which controllers work, of workloads, endpoints, volumes (kube-controller-manager: --controllers).
 CONTROLLERS = environment.chosen(
     "STOWAGE_CONTROLLERS",
     (
@@ -167,6 +167,11 @@ CONTROLLERS = environment.chosen(
         "endpointslice",
         "endpointslicemirroring",
         "endpoint",
+        "persistentvolume-binder",
+        "persistentvolume-expander",
+        "attachdetach",
+        "ephemeral-volume",
+        "hollow-csi",
     ),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.

@@ -57,6 +57,7 @@ GARBAGE: Final = (_TAG << 48) + 10
 ENDPOINTS: Final = (_TAG << 48) + 11
 OPERATIONS: Final = (_TAG << 48) + 12
 POD_GC: Final = (_TAG << 48) + 23
+VOLUMES: Final = (_TAG << 48) + 25
 PREPARATION: Final = (_TAG << 48) + 18
 """Migrations, first objects, backups and restores."""
 

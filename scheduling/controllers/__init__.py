@@ -9,6 +9,7 @@
     pods               pods that no agent ends, and pods of nodes that are gone
     workloads          Deployments, ReplicaSets and the like, brought to what they ask for
     endpoints          EndpointSlices and Endpoints of Services, as their pods are
+    volumes            claims and their volumes: bound, made by a hollow driver, attached
     garbage            dependents of owners that are gone
     namespace_defaults what every namespace has: an account, the certificate authority
     cluster_roles      the rules of ClusterRoles that aggregate others

@@ -36,6 +36,7 @@ from scheduling.controllers.budgets import statuses
 from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
+from scheduling.controllers.volumes import follower as volumes
 from scheduling.controllers.workloads import follower as workloads
 
 WORKLOADS: Final = workloads.NAME
@@ -119,6 +120,9 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         canaries.follow,
         lambda seen, now: seen.guards_canary,
         actor.controller("canary-controller"),
+    ),
+    volumes.NAME: Controller(
+        volumes.follow, volumes.has_work, actor.controller("persistent-volume-binder")
     ),
     podgc.NAME: Controller(
         podgc.collect, podgc.has_work, actor.controller("pod-garbage-collector")

@@ -17,6 +17,7 @@ from scheduling.framework.interface import (
     PostBind,
     PreBind,
     Reserve,
+    Selective,
 )
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.status import SUCCESS, Code, Status
@@ -162,11 +163,15 @@ class BindingPoints:
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run PreBind; the first that does not succeed ends it (R165).
 
+        A plugin of this package may answer Wait: it is to be asked again.
+
         Raises:
             PluginFailed: a plugin failed.
         """
         for plugin in self.pre_bind_plugins:
             status = self._ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
+            if status.code is Code.WAIT and isinstance(plugin, Selective):
+                return status.by(plugin.name)
             if not status.ok:
                 return rejected(plugin, "PreBind", status)
         return SUCCESS

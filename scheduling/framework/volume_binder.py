@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.rules.csi_migration import affinity_on, is_migratable
+from clusterstate.objects.rules.csi_migration import affinity_on, csi_name, is_migratable
 from clusterstate.objects.rules.volume_matching import (
     check_node_affinity,
     ephemeral_claim_name,
@@ -88,6 +88,15 @@ class NodeSeen(msgspec.Struct, frozen=True):
     name: str
     labels: Mapping[str, str]
     csi: CSINode | None = None
+
+
+def seen_node(node: Manifest, csi: Manifest | None) -> NodeSeen:
+    """Return what of a stored node volumes look at."""
+    return NodeSeen(
+        node["metadata"]["name"],
+        node["metadata"].get("labels") or {},
+        None if csi is None else msgspec.convert(csi, CSINode),
+    )
 
 
 # Claims -----------------------------------------------------------------------------------------
@@ -264,7 +273,7 @@ def _room_for(
 
     Rule: ``hasEnoughCapacity``.
     """
-    driver = table.csi_driver(of.provisioner)
+    driver = table.csi_driver(csi_name(of.provisioner))
     if (
         STORAGE not in claim.spec.resources.requests
         or driver is None

@@ -231,7 +231,7 @@ class VolumeBinding:
             return SUCCESS
         taken = table.assumed(state.pod_key)
         if taken is not None:
-            state.write(TAKEN, msgspec.to_builtins(taken))
+            state.write(TAKEN, msgspec.json.decode(msgspec.json.encode(taken)))
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

@@ -31,6 +31,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import QuantityError
+from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     PodDisruptionBudget,
     ReplicaSet,
@@ -310,6 +311,8 @@ class World:
         elif kind in _CONTROLLERS:
             controller = msgspec.convert(_in(manifest, namespace), _CONTROLLERS[kind])
             snapshot.set_controller(controller)
+        elif kind in VOLUME_KINDS:
+            snapshot.set_object(msgspec.convert(_in(manifest, namespace), VOLUME_KINDS[kind]))
         elif kind == "PodDisruptionBudget":
             budget = msgspec.convert(_in(manifest, namespace), PodDisruptionBudget)
             snapshot.set_budget(budget)
@@ -464,6 +467,8 @@ class World:
             snapshot.remove_service(namespace, name)
         elif kind in _CONTROLLERS:
             snapshot.remove_controller(kind, namespace, name)
+        elif kind in VOLUME_KINDS:
+            snapshot.remove_object(kind, namespace, name)
         elif kind == "PodDisruptionBudget":
             snapshot.remove_budget(namespace, name)
             self._open_budgets = [

@@ -38,6 +38,7 @@ from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import why_held
 from scheduling.worker import measuring, profiles
 from scheduling.worker.stored_pods import StoredPods
+from scheduling.worker.volume_store import VolumeStore
 
 logger = structlog.get_logger(__name__)
 
@@ -123,7 +124,9 @@ def _work(reservation: Reservation) -> None:
         logger.warning(
             "plugin_failed", plugin=status.plugin, error=status.message, pod=state.pod_name
         )
-    if status.ok:
+    if status.code is Code.WAIT:
+        actions.wait_on(reservation.pod_id, notes=state.plain_notes())
+    elif status.ok:
         actions.worked(reservation.pod_id, notes=state.plain_notes())
     else:
         if status.code is Code.SKIP:
@@ -170,7 +173,11 @@ def _framework(revision: int, name: str) -> Framework:
     if why := why_held(profile):  # without its plugins nothing may be bound under it
         raise ConfigurationError(why)
     return build_framework(
-        profile, waiting_pods=StoredWaitingPods(), stored_pods=StoredPods(), meter=_meter
+        profile,
+        waiting_pods=StoredWaitingPods(),
+        stored_pods=StoredPods(),
+        volume_store=VolumeStore(),
+        meter=_meter,
     )
 
 

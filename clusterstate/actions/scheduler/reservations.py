@@ -199,6 +199,18 @@ def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
     return bool(count)
 
 
+def wait_on(pod_id: int, *, notes: dict[str, Any]) -> None:
+    """Note that a PreBind plugin waits for something, to be asked again in a second.
+
+    ``notes`` replace those of the row.
+    """
+    sql.run(
+        "UPDATE reservation SET notes = %s::text::jsonb, due_at = now() + interval '1 second'"
+        f" WHERE pod_id = %s::bigint AND step = '{BINDING}'",
+        (_text(notes), pod_id),
+    )
+
+
 def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
     """Note that PostBind is done, and which pods (namespace, name) the scheduler shall activate."""
     notes = {ACTIVATE: [f"{namespace}/{name}" for namespace, name in activate]}

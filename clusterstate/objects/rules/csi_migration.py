@@ -152,6 +152,16 @@ def csi_source(
     return CSIPersistentVolumeSource(driver=plugin.driver, volume_handle=plugin.handle(disk))
 
 
+HOLLOW_PROVISIONER: Final = "stowage.dev/hollow"
+HOLLOW_DRIVER: Final = "hollow.stowage.dev"
+"""The driver that a class with the hollow provisioner has: a driver's name has no slash."""
+
+
+def csi_name(provisioner: str) -> str:
+    """Return the name under which a provisioner is known as a CSI driver."""
+    return HOLLOW_DRIVER if provisioner == HOLLOW_PROVISIONER else provisioner
+
+
 def is_in_tree(provisioner: str) -> bool:
     """Return whether a provisioner is an in-tree plugin that a CSI driver replaced."""
     return provisioner in _BY_NAME
@@ -161,7 +171,7 @@ def driver_of(provisioner: str, node: CSINode | None) -> str:
     """Return the CSI driver that makes volumes for a node, empty if an in-tree plugin does."""
     plugin = _BY_NAME.get(provisioner)
     if plugin is None:
-        return provisioner
+        return csi_name(provisioner)
     return plugin.driver if is_migrated(provisioner, node) else ""
 
 

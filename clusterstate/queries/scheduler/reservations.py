@@ -104,9 +104,13 @@ def waiting(*, namespace: str = "", name: str = "") -> list[Reservation]:
 
 
 def with_work(limit: int = 100) -> list[int]:
-    """Return pods whose plugins have work, the oldest: PreBind, Bind or PostBind. Queries once."""
+    """Return pods whose plugins have work, the oldest: PreBind, Bind or PostBind. Queries once.
+
+    PreBind plugins that wait are asked again when their time has come.
+    """
     rows = sql.fetch(
-        f"SELECT pod_id FROM reservation WHERE step IN ('{BINDING}', '{BOUND}')"
+        f"SELECT pod_id FROM reservation WHERE (step = '{BINDING}' AND (due_at IS NULL OR"
+        f" due_at <= now()) OR step = '{BOUND}')"
         " ORDER BY since, pod_id LIMIT %s::bigint",
         (limit,),
     )

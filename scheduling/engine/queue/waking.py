@@ -13,6 +13,7 @@ eventhandlers.go, v1.36 (``hasNominatedNodeNameChanged``, ``getLEPriorityPreChec
 """
 
 from collections.abc import Collection, Hashable
+from typing import cast
 
 import msgspec
 
@@ -25,6 +26,7 @@ from scheduling.framework.events import (
     NOTHING,
     Action,
     ClusterEvent,
+    Looked,
     Resource,
     diff_node,
     diff_pod,
@@ -76,6 +78,22 @@ class Waking:
         """
         if len(self.queue):
             self._wake(self.event_of_pod(before, after), now, but_not=but_not, seen=seen)
+
+    def object_changed(
+        self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None, now: float
+    ) -> None:
+        """Wake whom it may help that an object which plugins look up came, changed or went."""
+        if len(self.queue) and old != new:
+            action = Action.ADD if old is None else Action.UPDATE
+            if new is None:
+                action = Action.DELETE
+            event = ClusterEvent(
+                resource=Resource(kind),
+                action=action,
+                old=cast(Looked | None, old),
+                new=cast(Looked | None, new),
+            )
+            self._wake(event, now)
 
     def something_changed(self, resource: Resource, action: Action, now: float) -> None:
         """Wake whom it may help that a namespace, or anything else, is not as it was."""

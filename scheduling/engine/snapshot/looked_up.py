@@ -6,7 +6,7 @@ import msgspec
 
 from clusterstate.objects.rules.volume_matching import MatchingError
 from scheduling.engine.snapshot.counters import PodCounters
-from scheduling.framework.arrays import Int32
+from scheduling.framework.arrays import Float64, Int32
 from scheduling.framework.device_claims import DeviceTable, concerns, may_concern
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import (
@@ -90,6 +90,12 @@ class LookedUp(PodCounters):
         if found and may_concern(info):
             self.devices.confirm(key)
         return found
+
+    def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
+        """Note that pods are as they are known; return the places of those that were assumed."""
+        for key in keys:
+            self.volumes.forget(key)
+        return super().confirm_all(keys, slots, started)
 
     def remove_pod(self, key: Hashable) -> None:
         """Forget a pod. Unknown: nothing happens."""

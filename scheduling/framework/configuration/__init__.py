@@ -183,15 +183,7 @@ BUILT_IN: dict[str, PluginInfo] = {
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
 
-OFF_BY_DEFAULT: frozenset[str] = frozenset(
-    {
-        "VolumeRestrictions",
-        "NodeVolumeLimits",
-        "VolumeBinding",
-        "VolumeZone",
-        "DynamicResources",
-    }
-)
+OFF_BY_DEFAULT: frozenset[str] = frozenset({"DynamicResources"})
 """Plugins of this package that act only where a profile names them."""
 
 _WEIGHTS = {

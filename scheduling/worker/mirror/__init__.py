@@ -27,6 +27,7 @@ import structlog
 
 from clusterstate.change_log import changes, pod_log
 from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.storage import KINDS
 from scheduling.worker.mirror.in_columns import ManyChanges
 from scheduling.worker.mirror.loading import Loading
 from scheduling.worker.mirror.refused import waiting_as_of
@@ -44,6 +45,7 @@ FOLLOWED = (
     "ReplicationController",
     "ReplicaSet",
     "StatefulSet",
+    *KINDS,
 )
 """Kinds whose changes matter to scheduling."""
 

@@ -103,9 +103,13 @@ class SingleChanges(WarmState):
         elif change.verb == changes.DELETED or change.text is not None:
             selects = self.snapshot.selection_version
             if change.verb == changes.DELETED:
-                self._remove_other(change)
+                gone = self._remove_other(change)
+                if gone is not None:
+                    self.object_changed(change.kind, gone, None, now)
             elif change.text is not None:
-                self._set_other(change.kind, change.text.replace(SLOT, ""))
+                sides = self._set_other(change.kind, change.text.replace(SLOT, ""))
+                if sides is not None:
+                    self.object_changed(change.kind, *sides, now)
                 if change.kind == "Namespace":
                     self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             if self.snapshot.selection_version != selects:

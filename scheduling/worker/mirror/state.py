@@ -10,6 +10,7 @@ from clusterstate.change_log.changes import Change
 from clusterstate.database import bulk
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.storage import KINDS
 from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -42,6 +43,7 @@ OTHERS: Mapping[str, type] = {
     "ReplicationController": ReplicationController,
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
+    **KINDS,
 }
 FINISHED = ("Succeeded", "Failed")
 GROWN_CLASSES = 50_000
@@ -286,25 +288,35 @@ class WarmState(Waking):
 
     # --- what else scheduling looks up -----------------------------------------------------------
 
-    def _set_other(self, kind: str, manifest: bytes | str) -> None:
+    def _set_other(
+        self, kind: str, manifest: bytes | str
+    ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
+        """Take over an object; of one for volumes return what it was and what it is."""
         if kind == "Namespace":
             namespace = _decode_namespace(manifest)
             self.snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
-            return
-        value: object = msgspec.json.decode(manifest, type=OTHERS[kind])
+            return None
+        value: msgspec.Struct = msgspec.json.decode(manifest, type=OTHERS[kind])
         if isinstance(value, PodDisruptionBudget):
             self.snapshot.set_budget(value)
         elif isinstance(value, Service):
             self.snapshot.set_service(value)
         elif isinstance(value, ReplicationController | ReplicaSet | StatefulSet):
             self.snapshot.set_controller(value)
+        elif kind in KINDS:
+            return self.snapshot.set_object(value), value
+        return None
 
-    def _remove_other(self, change: Change) -> None:
+    def _remove_other(self, change: Change) -> msgspec.Struct | None:
+        """Remove an object; return the one for volumes that it was."""
         if change.kind == "Namespace":
             self.snapshot.remove_namespace(change.name)
         elif change.kind == "PodDisruptionBudget":
             self.snapshot.remove_budget(change.namespace, change.name)
         elif change.kind == "Service":
             self.snapshot.remove_service(change.namespace, change.name)
+        elif change.kind in KINDS:
+            return self.snapshot.remove_object(change.kind, change.namespace, change.name)
         else:
             self.snapshot.remove_controller(change.kind, change.namespace, change.name)
+        return None

@@ -1,0 +1,221 @@
+"""The provisioner ``stowage.dev/hollow``: volumes on paper, for clusters without machines.
+
+A StorageClass whose provisioner it is says by ``parameters`` how it behaves:
+
+``topologyKey``           label of nodes whose value is a segment: a volume is reached from the
+                          segment that it was made in; absent: from everywhere
+``capacity``              what each segment (or all together) holds; absent: any amount.
+                          ``capacity.SEGMENT`` says it for one segment
+``maximumVolumeSize``     the largest volume
+``delay``                 how long making a volume takes, such as ``5s``
+``failures``              how many times making a volume fails for each claim, ``always`` for ever
+
+What it knows between passes is written in the claim: since when it makes the volume, and how often
+that failed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER
+from clusterstate.objects.rules.volume_matching import quantity_of
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.quantity import Quantity, QuantityError
+from clusterstate.objects.values.storage import PROVISIONED_BY, STORAGE
+
+SINCE: Final = "stowage.dev/provisioning-since"
+FAILED: Final = "stowage.dev/provisioning-failures"
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+RETRY_SECONDS: Final = 5.0
+_ZERO: Final = Quantity.of(0)
+_ANY: Final = "7Ei"
+"""What is said to be free where any amount is."""
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a class, read; what does not parse counts as absent."""
+
+    topology_key: str = ""
+    capacity: Quantity | None = None
+    by_segment: dict[str, Quantity] = {}
+    largest: Quantity | None = None
+    delay: timedelta = timedelta()
+    failures: int = 0
+
+
+def read(parameters: Mapping[str, str]) -> Parameters:
+    """Return what a class says of its volumes."""
+    failures = parameters.get("failures", "0")
+    by_segment = {
+        name.removeprefix("capacity."): amount
+        for name, text in parameters.items()
+        if name.startswith("capacity.") and (amount := _amount(text)) is not None
+    }
+    return Parameters(
+        topology_key=parameters.get("topologyKey", ""),
+        capacity=_amount(parameters.get("capacity")),
+        by_segment=by_segment,
+        largest=_amount(parameters.get("maximumVolumeSize")),
+        delay=timedelta(
+            seconds=sum(
+                float(number) * _UNITS[unit]
+                for number, unit in _PART.findall(parameters.get("delay", ""))
+            )
+        ),
+        failures=2**31 if failures == "always" else int(failures) if failures.isdigit() else 0,
+    )
+
+
+def _amount(text: str | None) -> Quantity | None:
+    try:
+        return None if text is None else quantity_of(text)
+    except QuantityError:
+        return None
+
+
+def room(parameters: Parameters, segment: str, volumes: Iterable[Manifest]) -> Quantity | None:
+    """Return what is free in a segment, ``None`` for any amount.
+
+    ``volumes``: those of the class.
+    """
+    total = parameters.by_segment.get(segment, parameters.capacity)
+    if total is None:
+        return None
+    used = _ZERO
+    for volume in volumes:
+        spec = volume["spec"]
+        if segment_of(volume, parameters.topology_key) == segment:
+            used = used.add(quantity_of((spec.get("capacity") or {}).get(STORAGE, 0)))
+    return total.sub(used)
+
+
+def segment_of(volume: Manifest, key: str) -> str:
+    """Return the segment that a volume was made in, empty without any."""
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for one in term.get("matchExpressions") or ():
+            if one.get("key") == key and one.get("values"):
+                return str(one["values"][0])
+    return ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of making a volume now: the volume, a failure, or when to look again."""
+
+    volume: Manifest | None = None
+    failure: str = ""
+    due_at: datetime | None = None
+
+
+def attempt(
+    claim: Manifest,
+    of: Manifest,
+    segments: Iterable[str],
+    volumes: Iterable[Manifest],
+    now: datetime,
+) -> Attempt:
+    """Make a volume for a claim, in the first of the segments that has room.
+
+    Args:
+        claim: what is asked for; it says since when (``SINCE``).
+        of: its class.
+        segments: in which it may be; one empty one where the class has none.
+        volumes: those of the class that exist.
+        now: the time.
+    """
+    parameters = read(of.get("parameters") or {})
+    annotations = claim["metadata"].get("annotations") or {}
+    if since := annotations.get(SINCE):
+        due_at = document.parse_time(since) + parameters.delay
+        if due_at > now:
+            return Attempt(due_at=due_at)
+    elif parameters.delay:
+        return Attempt(due_at=now + parameters.delay)
+    failed = int(annotations.get(FAILED, "0"))
+    if failed < parameters.failures:
+        return Attempt(failure=f"the hollow driver fails {failed + 1} times, as the class says")
+    wanted = quantity_of(_request(claim))
+    if parameters.largest is not None and wanted > parameters.largest:
+        return Attempt(failure=f"the largest volume of the class has {parameters.largest}")
+    known = list(volumes)
+    for segment in segments:
+        free = room(parameters, segment, known)
+        if free is None or free >= wanted:
+            made = _volume(claim, of, parameters.topology_key, segment)
+            return Attempt(volume=made)
+    return Attempt(failure="no segment has room for the volume")
+
+
+def _request(claim: Manifest) -> Any:
+    return ((claim["spec"].get("resources") or {}).get("requests") or {}).get(STORAGE, 0)
+
+
+def _volume(claim: Manifest, of: Manifest, key: str, segment: str) -> Manifest:
+    meta, spec = claim["metadata"], claim["spec"]
+    name = f"pvc-{meta['uid']}"
+    made: Manifest = {
+        "capacity": {STORAGE: _request(claim)},
+        "accessModes": spec.get("accessModes") or [],
+        "persistentVolumeReclaimPolicy": of.get("reclaimPolicy") or "Delete",
+        "storageClassName": of["metadata"]["name"],
+        "volumeMode": spec.get("volumeMode") or "Filesystem",
+        "claimRef": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+        },
+        "csi": {"driver": HOLLOW_DRIVER, "volumeHandle": name},
+    }
+    if options := of.get("mountOptions"):
+        made["mountOptions"] = options
+    if attributes := spec.get("volumeAttributesClassName"):
+        made["volumeAttributesClassName"] = attributes
+    if key and segment:
+        expression = {"key": key, "operator": "In", "values": [segment]}
+        terms = [{"matchExpressions": [expression]}]
+        made["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": {PROVISIONED_BY: HOLLOW_DRIVER}},
+        "spec": made,
+    }
+
+
+def capacity_of(
+    of: Manifest, segment: str, volumes: Iterable[Manifest], namespace: str
+) -> Manifest:
+    """Return the CSIStorageCapacity of a segment."""
+    parameters = read(of.get("parameters") or {})
+    free = room(parameters, segment, volumes)
+    name = of["metadata"]["name"]
+    selector = {"matchLabels": {parameters.topology_key: segment}} if segment else {}
+    made: Manifest = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {
+            "name": _dns(f"hollow-{name}-{segment}" if segment else f"hollow-{name}"),
+            "namespace": namespace,
+            "labels": {"stowage.dev/driver": "hollow"},
+        },
+        "storageClassName": name,
+        "nodeTopology": selector,
+    }
+    made["capacity"] = _ANY if free is None else str(free if free.sign > 0 else _ZERO)
+    if parameters.largest is not None:
+        made["maximumVolumeSize"] = str(
+            parameters.largest if free is None or parameters.largest < free else free
+        )
+    return made
+
+
+def _dns(text: str) -> str:
+    return re.sub(r"[^a-z0-9.-]", "-", text.lower())[:253].strip("-.")
