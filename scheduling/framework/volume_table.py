@@ -275,6 +275,11 @@ class VolumeTable:
                 del self._made_on[claim]
         self.version += 1
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether any pod does something with claims."""
+        return bool(self._assumed)
+
     def assumed(self, key: Hashable) -> Assumed | None:
         """Return what a pod does with claims, ``None`` where it is nothing."""
         return self._assumed.get(key)

@@ -49,14 +49,20 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
         "NodeAffinity",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
     )
+    assert profile.names("reserve") == profile.names("preBind") == ("VolumeBinding",)
     assert profile.names("postFilter") == ("DefaultPreemption",)
     assert profile.weights() == {
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,
@@ -188,10 +194,10 @@ def test_plugins_from_elsewhere_sit_beside_the_default_ones():
     }
 
 
-def test_plugins_for_volumes_have_no_effect_and_say_so():
-    configuration = load(one_profile("{filter: {enabled: [{name: VolumeBinding}]}}"))
-    assert "VolumeBinding" not in configuration.profiles[0].names("filter")
-    assert any("VolumeBinding has no effect" in w for w in configuration.warnings)
+def test_plugins_for_what_is_not_here_have_no_effect_and_say_so():
+    configuration = load(one_profile("{filter: {enabled: [{name: NodeDeclaredFeatures}]}}"))
+    assert "NodeDeclaredFeatures" not in configuration.profiles[0].names("filter")
+    assert any("NodeDeclaredFeatures has no effect" in w for w in configuration.warnings)
 
 
 # --- what is wrong ---

@@ -24,6 +24,30 @@ table is read by type and field, since a pod's spec is the same in a pod and in 
 from typing import Final
 
 _ACTS: Final = """\
+CSIDriver: apiVersion kind metadata spec
+CSIDriverSpec: attachRequired preventPodSchedulingIfMissing storageCapacity
+CSINode: apiVersion kind metadata spec
+CSINodeDriver: allocatable name
+CSINodeSpec: drivers
+CSIPersistentVolumeSource: driver volumeHandle
+CSIStorageCapacity: apiVersion capacity kind maximumVolumeSize metadata nodeTopology
+  storageClassName
+EphemeralVolumeSource: volumeClaimTemplate
+PersistentVolume: apiVersion kind metadata spec status
+PersistentVolumeClaim: apiVersion kind metadata spec status
+PersistentVolumeClaimSpec: accessModes resources selector storageClassName volumeAttributesClassName
+  volumeMode volumeName
+PersistentVolumeClaimTemplate: metadata spec
+PersistentVolumeClaimVolumeSource: claimName
+PersistentVolumeSpec: accessModes awsElasticBlockStore azureDisk azureFile capacity cinder claimRef
+  csi
+  gcePersistentDisk nodeAffinity persistentVolumeReclaimPolicy portworxVolume storageClassName
+  volumeAttributesClassName volumeMode vsphereVolume
+Volume: awsElasticBlockStore azureDisk cinder csi ephemeral gcePersistentDisk iscsi
+  persistentVolumeClaim rbd
+VolumeNodeAffinity: required
+VolumeNodeResources: count
+VolumeResourceRequirements: requests
 Affinity: nodeAffinity podAffinity podAntiAffinity
 AggregationRule: clusterRoleSelectors
 ClusterRole: aggregationRule apiVersion kind metadata rules
@@ -134,7 +158,8 @@ ServiceSpec: allocateLoadBalancerNodePorts clusterIP clusterIPs externalIPs ipFa
 StatefulSet: apiVersion kind metadata spec status
 StatefulSetOrdinals: start
 StatefulSetPersistentVolumeClaimRetentionPolicy: whenDeleted whenScaled
-StatefulSetSpec: minReadySeconds ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy
+StatefulSetSpec: volumeClaimTemplates minReadySeconds ordinals persistentVolumeClaimRetentionPolicy
+  podManagementPolicy
   replicas revisionHistoryLimit selector serviceName template updateStrategy
 StatefulSetUpdateStrategy: rollingUpdate type
 Subject: apiGroup kind name namespace
@@ -145,6 +170,32 @@ TopologySpreadConstraint: labelSelector matchLabelKeys maxSkew minDomains nodeAf
 WeightedPodAffinityTerm: podAffinityTerm weight
 """
 _AGENTS: Final = """\
+AzureFilePersistentVolumeSource: readOnly secretName secretNamespace shareName
+CSIDriverSpec: fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount requiresRepublish
+  seLinuxMount serviceAccountTokenInSecrets tokenRequests volumeLifecycleModes
+CSINodeDriver: nodeID topologyKeys
+CSIPersistentVolumeSource: controllerExpandSecretRef controllerPublishSecretRef fsType
+  nodeExpandSecretRef nodePublishSecretRef nodeStageSecretRef readOnly volumeAttributes
+CephFSPersistentVolumeSource: monitors path readOnly secretFile secretRef user
+CinderPersistentVolumeSource: fsType readOnly secretRef volumeID
+FlexPersistentVolumeSource: driver fsType options readOnly secretRef
+GlusterfsPersistentVolumeSource: endpoints endpointsNamespace path readOnly
+ISCSIPersistentVolumeSource: chapAuthDiscovery chapAuthSession fsType initiatorName iqn
+  iscsiInterface
+  lun portals readOnly secretRef targetPortal
+LocalVolumeSource: fsType path
+PersistentVolumeClaimVolumeSource: readOnly
+PersistentVolumeSpec: cephfs fc flexVolume flocker glusterfs hostPath iscsi local mountOptions nfs
+  photonPersistentDisk quobyte rbd scaleIO storageos
+RBDPersistentVolumeSource: fsType image keyring monitors pool readOnly secretRef user
+ScaleIOPersistentVolumeSource: fsType gateway protectionDomain readOnly secretRef sslEnabled
+  storageMode storagePool system volumeName
+SecretReference: name namespace
+StorageOSPersistentVolumeSource: fsType readOnly secretRef volumeName volumeNamespace
+StorageV1TokenRequest: audience expirationSeconds
+TypedLocalObjectReference: apiGroup kind name
+TypedObjectReference: apiGroup kind name namespace
+VolumeResourceRequirements: limits
 AWSElasticBlockStoreVolumeSource: fsType partition readOnly volumeID
 AppArmorProfile: localhostProfile type
 AzureDiskVolumeSource: cachingMode diskName diskURI fsType kind readOnly
@@ -254,6 +305,7 @@ VsphereVirtualDiskVolumeSource: fsType storagePolicyID storagePolicyName volumeP
 WindowsSecurityContextOptions: gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName
 """
 _REPORTED: Final = """\
+CSINode: status
 AllocatedDeviceStatus: conditions data device driver networkData pool shareID
 AllocationResult: allocationTimestamp devices nodeSelector
 AttachedVolume: devicePath name

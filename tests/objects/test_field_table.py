@@ -168,11 +168,12 @@ def test_whoever_sets_a_silent_field_is_told_why_nothing_comes_of_it(wanted):
 
 
 def test_a_template_is_looked_at_as_deep_as_a_pod():
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
-    spec = {"containers": [{"name": "c"}], "volumes": [{"name": "e", "emptyDir": {}}, claim]}
-    job = {"spec": {"template": {"spec": spec}}}
+    rules = {"name": "b", "restartPolicyRules": [{"action": "RestartAllContainers"}]}
+    job = {"spec": {"template": {"spec": {"containers": [{"name": "c"}, rules]}}}}
     (found,) = silent_fields.warnings("Job", job)
-    assert found.startswith("spec.template.spec.volumes[1].persistentVolumeClaim: volumes are not")
+    assert found.startswith(
+        "spec.template.spec.containers[1].restartPolicyRules[0].action: the pod"
+    )
 
 
 def test_a_value_that_asks_for_nothing_needs_no_warning():

@@ -34,11 +34,6 @@ class Silent(msgspec.Struct, frozen=True):
         return value in self.only if self.only else value not in self.unless
 
 
-_VOLUMES: Final = (
-    "volumes are not acted upon, so the pod is placed without regard to where its volume can be"
-)
-_DISKS: Final = "volumes are not acted upon: neither how many a node takes, nor who shares a disk"
-
 _TOKENS: Final = (
     "no token is mounted by itself, unless the switch serviceAccountTokens of STOWAGE_ADMISSION is"
     " on; a projected volume asks for one"
@@ -57,20 +52,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
         " that restarts the container alone",
         only=("RestartAllContainers",),
     ),
-    ("Volume", "persistentVolumeClaim"): Silent(_VOLUMES),
-    ("Volume", "ephemeral"): Silent(f"no claim is made of the template, and {_VOLUMES}"),
-    **{
-        ("Volume", source): Silent(_DISKS)
-        for source in (
-            "awsElasticBlockStore",
-            "azureDisk",
-            "cinder",
-            "csi",
-            "gcePersistentDisk",
-            "iscsi",
-            "rbd",
-        )
-    },
     # As Kubernetes warns of them (pkg/api/node/warnings.go).
     ("NodeSpec", "configSource"): Silent(
         "the feature is no longer supported since v1.22, and it has been removed"
@@ -88,9 +69,12 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("ServiceAccount", "imagePullSecrets"): Silent("they are not added to the account's pods"),
     ("LeaseSpec", "strategy"): Silent("no controller here chooses who holds a lease"),
     ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),
-    ("StatefulSetSpec", "volumeClaimTemplates"): Silent(
-        "claims are made of them, and no controller here binds a claim to a volume"
-    ),
+    **{
+        ("PersistentVolumeClaimSpec", field): Silent(
+            "the hollow driver makes an empty volume; what others fill theirs with is theirs"
+        )
+        for field in ("dataSource", "dataSourceRef")
+    },
     ("JobSpec", "scheduling"): Silent("pods are placed one by one and not as a group"),
 }
 

@@ -18,7 +18,6 @@ from clusterstate.objects.registry.strategies import (
 )
 from clusterstate.objects.values.addresses import NETWORK
 
-_VOLUMES: Final = "pods are placed without regard to volumes"
 _TURNS: Final = "requests take turns by user, without configuration"
 _DEVICES: Final = "the scheduler here allocates no devices"
 
@@ -209,7 +208,6 @@ STORED_KINDS: Final = (
         short_names=("pv",),
         subresources=("status",),
         returns_deleted=True,
-        not_done=f"no controller here binds it to a claim, and {_VOLUMES}",
     ),
     Kind(
         name="PersistentVolumeClaim",
@@ -219,7 +217,6 @@ STORED_KINDS: Final = (
         short_names=("pvc",),
         subresources=("status",),
         returns_deleted=True,
-        not_done=f"no controller here binds it to a volume, and {_VOLUMES}",
     ),
     Kind(
         name="StorageClass",
@@ -230,7 +227,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("sc",),
         returns_deleted=True,
-        not_done="no provisioner here makes volumes of the class",
+        not_done="volumes of other provisioners than stowage.dev/hollow are left to these",
     ),
     Kind(
         name="CSIDriver",
@@ -242,7 +239,6 @@ STORED_KINDS: Final = (
         namespaced=False,
         counts_generation=True,
         returns_deleted=True,
-        not_done=_VOLUMES,
     ),
     Kind(
         name="CSINode",
@@ -253,7 +249,6 @@ STORED_KINDS: Final = (
         group="storage.k8s.io",
         namespaced=False,
         returns_deleted=True,
-        not_done=_VOLUMES,
     ),
     Kind(
         name="CSIStorageCapacity",
@@ -263,7 +258,6 @@ STORED_KINDS: Final = (
         versions_updates=True,
         group="storage.k8s.io",
         returns_deleted=True,
-        not_done=_VOLUMES,
     ),
     Kind(
         name="VolumeAttachment",
@@ -277,7 +271,7 @@ STORED_KINDS: Final = (
         new_status={"attached": False},
         subresources=("status",),
         returns_deleted=True,
-        not_done="nothing here attaches volumes to nodes",
+        not_done="only the hollow driver attaches volumes here; others wait for their own",
     ),
     Kind(
         name="VolumeAttributesClass",
@@ -288,7 +282,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("vac",),
         returns_deleted=True,
-        not_done="no driver here makes or changes volumes",
+        not_done="no driver here changes volumes that are made",
     ),
     # Devices.
     Kind(

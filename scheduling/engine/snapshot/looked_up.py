@@ -93,8 +93,9 @@ class LookedUp(PodCounters):
 
     def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
         """Note that pods are as they are known; return the places of those that were assumed."""
-        for key in keys:
-            self.volumes.forget(key)
+        if self.volumes.is_taken:
+            for key in keys:
+                self.volumes.forget(key)
         return super().confirm_all(keys, slots, started)
 
     def remove_pod(self, key: Hashable) -> None:
