@@ -214,6 +214,7 @@ PLANTED = {
     "scheduling/controllers/endpoints/planted.py": "",
     "scheduling/controllers/evictions/planted.py": "",
     "scheduling/controllers/workloads/planted.py": "",
+    "scheduling/controllers/volumes/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/scenarios/planted.py": "",
     "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
