@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.objects.values.errors import Invalid
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod
 from scheduling.controllers import garbage
@@ -280,13 +281,19 @@ def test_a_bound_claim_grows_where_its_class_allows():
     for _ in range(2):
         follower.follow(NOW)
 
-    def larger(stored: dict[str, Any]) -> dict[str, Any]:
-        wanted = {**stored["spec"], "resources": {"requests": {"storage": "3Gi"}}}
+    def sized(stored: dict[str, Any], size: str) -> dict[str, Any]:
+        wanted = {**stored["spec"], "resources": {"requests": {"storage": size}}}
         return {**stored, "spec": wanted}
 
-    objects.update("PersistentVolumeClaim", "default", "data", larger, now=NOW)
+    objects.update(
+        "PersistentVolumeClaim", "default", "data", lambda one: sized(one, "3Gi"), now=NOW
+    )
     follower.follow(NOW)
     grown = get("PersistentVolumeClaim", "data", "default")
     assert grown["status"]["capacity"] == {"storage": "3Gi"}
+    with pytest.raises(Invalid, match=r"field can not be less than status.capacity"):
+        objects.update(
+            "PersistentVolumeClaim", "default", "data", lambda one: sized(one, "1Gi"), now=NOW
+        )
     volume_name = grown["spec"]["volumeName"]
     assert get("PersistentVolume", volume_name)["spec"]["capacity"] == {"storage": "3Gi"}

@@ -180,7 +180,22 @@ def _claim(new: Manifest, old: Manifest | None) -> Errors:
             "volumeAttributesClassName for bound claims"
         )
         errors.append(forbidden("spec", detail))
-    return errors
+    return errors + _shrinks(spec, before, (old.get("status") or {}).get("capacity") or {})
+
+
+def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
+    """Return the error of a claim that asks for less than it has."""
+    new, old, has = (
+        parse(one.get("storage", 0)) for one in (_asked(spec), _asked(before), capacity)
+    )
+    if new is None or old is None or has is None or not (new < old and new <= has):
+        return []
+    detail = "field can not be less than status.capacity"
+    return [forbidden("spec.resources.requests.storage", detail)]
+
+
+def _asked(spec: Manifest) -> Manifest:
+    return (spec.get("resources") or {}).get("requests") or {}
 
 
 def _without(spec: Manifest, names: set[str]) -> Manifest:
