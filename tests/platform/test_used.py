@@ -32,6 +32,17 @@ CALLED_BY_NOBODY_HERE = {
     "pending_plugins": "plugins ask a waiting pod (framework.WaitingPod)",
     "Command": "Django's management commands",
     "Meta": "Django's models and forms",
+    "_const": "found by the name of a kind of expression (objects.cel.evaluation)",
+    "_ident": "found by the name of a kind of expression (objects.cel.evaluation)",
+    "allocated_state": "a rule of devices that recorded worlds are judged by",
+    "bound_claims": "a rule of devices that recorded worlds are judged by",
+    "binding_verdict": "a rule of devices that recorded worlds are judged by",
+    "status_equal": "a rule of devices that recorded worlds are judged by",
+    "patched_slices": "a rule of devices that recorded worlds are judged by",
+    "pod_leaves": "a rule of devices that recorded worlds are judged by",
+    "sync_claim": "a rule of devices that recorded worlds are judged by",
+    "sync_owner": "a rule of devices that recorded worlds are judged by",
+    "extended_on": "a rule of devices that recorded worlds are judged by",
     "DECLARED": "to name the modules is what imports them",
 }
 """Names that somebody outside looks for, and who."""
