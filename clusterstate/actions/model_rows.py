@@ -14,7 +14,7 @@ import msgspec
 
 from clusterstate.actions import objects
 from clusterstate.actions.writing.deletion import DeleteOptions
-from clusterstate.models.rows import NotByRow, ObjectRow
+from clusterstate.models.rows import NotByRow
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.values.meta import Manifest
@@ -28,7 +28,7 @@ _STATUS: Final = "status"
 class Writer:
     """Writes objects for rows, as nobody in particular."""
 
-    def save(self, row: ObjectRow) -> None:
+    def save(self, row: Any) -> None:
         """Create or change the object of a row, and bring the row up to date.
 
         Raises:
@@ -48,7 +48,7 @@ class Writer:
         row._state.adding = False
         row.refresh_from_db()
 
-    def _change(self, row: ObjectRow, kind: Kind) -> None:
+    def _change(self, row: Any, kind: Kind) -> None:
         before = type(row)._default_manager.get(pk=row.pk)
         changed = [
             field.attname
@@ -83,7 +83,7 @@ class Writer:
         if _STATUS in kind.subresources and (says_status or set(_AMOUNTS) & set(changed)):
             objects.update(kind, namespace, name, again, now=_now(), subresource=_STATUS)
 
-    def delete(self, row: ObjectRow) -> None:
+    def delete(self, row: Any) -> None:
         """Delete the object of a row, or begin to; another one of its name is left alone.
 
         Raises:
@@ -93,7 +93,7 @@ class Writer:
         options = DeleteOptions(uid=str(row.uid))
         objects.delete(kind, getattr(row, "namespace", ""), row.name, options, now=_now())
 
-    def manifest(self, row: ObjectRow) -> Manifest:
+    def manifest(self, row: Any) -> Manifest:
         """Return the stored object of a row. Queries once."""
         return get_manifest(_kind_of(row), getattr(row, "namespace", ""), row.name)
 
@@ -102,7 +102,7 @@ def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # an edge: somebody calls a method of Django's
 
 
-def _kind_of(row: ObjectRow) -> Kind:
+def _kind_of(row: Any) -> Kind:
     code = getattr(row, "kind", None)
     if code is None:
         model = row._meta.concrete_model or type(row)
@@ -112,12 +112,12 @@ def _kind_of(row: ObjectRow) -> Kind:
     return _OF_CODES[code]
 
 
-def _namespace_of(row: ObjectRow, manifest: Manifest) -> str:
+def _namespace_of(row: Any, manifest: Manifest) -> str:
     namespace = getattr(row, "namespace", "") or ""
     return namespace or (manifest.get("metadata") or {}).get("namespace") or ""
 
 
-def _composed(row: ObjectRow, kind: Kind) -> Manifest:
+def _composed(row: Any, kind: Kind) -> Manifest:
     """Return what the columns of a new row say."""
     compose = _COMPOSED.get(kind.name)
     if compose is None:

@@ -60,6 +60,7 @@ from django.db import connection
 
 from clusterstate.database import locks, sql
 from clusterstate.database.postgres.base import open_backends
+from clusterstate.objects.values.numbers import natural
 from clusterstate.telemetry import slowness
 from clusterstate.telemetry.troubles import Trouble, reason_of
 
@@ -143,7 +144,7 @@ class Watch:
         if keepers:
             self._kept_at = now
             said = (one.application.partition(sql.KEEPER)[2] for one in keepers)
-            self.factor = max(int(one) if one.isdigit() else 1 for one in said)
+            self.factor = max(natural(one) or 1 for one in said)
         state, ticks = slowness.seen(self._token) or ("", -1)
         if ticks != self._ticks:
             self._ticks, self._worked_at, self._stopped_since = ticks, now, None

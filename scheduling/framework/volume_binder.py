@@ -4,7 +4,6 @@ Rules: plugins/volumebinding/binder.go, scorer.go, v1.36.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -24,6 +23,7 @@ from clusterstate.objects.values.labels import Selector, SelectorError, selector
 from clusterstate.objects.values.meta import Manifest, ObjectMeta
 from clusterstate.objects.values.pod import LabelSelector, Volume
 from clusterstate.objects.values.quantity import Quantity
+from clusterstate.objects.values.remembered import remembered
 from clusterstate.objects.values.storage import (
     NO_PROVISIONER,
     SELECTED_NODE,
@@ -293,7 +293,7 @@ def limit_of(capacity: CSIStorageCapacity) -> Quantity | None:
     return None if capacity.limit is None else quantity_of(capacity.limit)
 
 
-@lru_cache(4096)
+@remembered(4096)
 def _topology(selector: bytes) -> Selector | None:
     try:
         return selector_from_label_selector(msgspec.json.decode(selector, type=LabelSelector))
@@ -398,10 +398,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     claims: Mapping[ClaimKey, Manifest] = {}
     volumes: Mapping[str, Manifest] = {}
-
-
-class BindingConflict(ValueError):
-    """An object is not any more what was decided about."""
 
 
 def check_bindings(

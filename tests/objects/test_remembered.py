@@ -16,6 +16,7 @@ OURS = {
     "_fields": "names of types", "_framework": "names of profiles", "_of_kind": "names of kinds",
     "_by_tag": "names of types", "_by_name": "names of types", "page": "what OpenAPI describes",
     "_body": "what OpenAPI describes", "_etag": "two documents", "_redis_client": "a setting",
+    "compile_selector": "selectors of devices, of 10 KiB at most by validation",
     "_pair": "headers of answers, a few hundred", "_true_since": "numbers that are counted here",
 }  # fmt: skip
 """Functions whose texts no client makes up."""

@@ -114,7 +114,6 @@ _PLUGINS: Final = (
     ),
 )
 _BY_NAME: Final = {plugin.name: plugin for plugin in _PLUGINS}
-IN_TREE: Final = tuple(plugin.field for plugin in _PLUGINS)
 """The fields of a volume's source that may be migrated."""
 
 

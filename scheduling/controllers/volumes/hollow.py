@@ -25,6 +25,7 @@ from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER
 from clusterstate.objects.rules.volume_matching import quantity_of
 from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import Quantity, QuantityError
 from clusterstate.objects.values.storage import PROVISIONED_BY, STORAGE
 
@@ -68,7 +69,7 @@ def read(parameters: Mapping[str, str]) -> Parameters:
                 for number, unit in _PART.findall(parameters.get("delay", ""))
             )
         ),
-        failures=2**31 if failures == "always" else int(failures) if failures.isdigit() else 0,
+        failures=2**31 if failures == "always" else natural(failures) or 0,
     )
 
 
@@ -137,7 +138,7 @@ def attempt(
             return Attempt(due_at=due_at)
     elif parameters.delay:
         return Attempt(due_at=now + parameters.delay)
-    failed = int(annotations.get(FAILED, "0"))
+    failed = natural(annotations.get(FAILED, "")) or 0
     if failed < parameters.failures:
         return Attempt(failure=f"the hollow driver fails {failed + 1} times, as the class says")
     wanted = quantity_of(_request(claim))
