@@ -18,11 +18,13 @@ from api.server import batches
 from clusterstate.actions import webhooks
 from clusterstate.actions.scheduler import reservations
 from clusterstate.actions.scheduler.reservations import NewReservation
-from clusterstate.change_log import changes
+from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
 from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.actor import controller
 from clusterstate.processes import memory
 from clusterstate.queries.objects import find_object
+from scheduling.controllers.workloads import promptly
 from tests.api.bodies import CORE, body_of, collection, named, status_of
 from tests.api.builders import binding, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
@@ -232,6 +234,9 @@ def cluster(api, monkeypatch):
             api.post(collection(kind), body_of(kind, "old")).ok(201)
             continue
         api.post(collection(kind), body_of(kind, "old")).ok(201)
+    # Numbers of actors are committed apart, also those that follow a change of a workload.
+    for account, _, _ in promptly._KINDS.values():
+        actors.number(controller(account))
     return api
 
 
