@@ -3,7 +3,9 @@
 from scheduling.engine.queue.pending import Backoff
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.reference.decision import Decisions
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.runtime import Framework
+from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker.binder import Binder
 from scheduling.worker.mirror import Mirror
 from tests.clock import NOW
@@ -16,7 +18,8 @@ class Worker:
     """Decides what waits, and leaves to the test what becomes of the decisions."""
 
     def __init__(self) -> None:
-        self.mirror = Mirror({"default-scheduler": {}}, Backoff())
+        hints = registrations(default_configuration().profiles[0])
+        self.mirror = Mirror({"default-scheduler": hints}, Backoff())
         self.mirror.load(SECONDS)
         self.framework: Framework = kubernetes_framework()
         self.binder = Binder(self.mirror, lambda name: self.framework)
