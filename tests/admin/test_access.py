@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.test import Client
+from pytest_django.fixtures import SettingsWrapper
 
 from tests.admin.pages import text
 
@@ -36,7 +37,10 @@ def test_the_admin_asks_to_log_in_over_http_and_https(anna: User, secure: bool) 
     assert "Overview" in text(client.get("/admin/", secure=secure))
 
 
-def test_a_session_of_https_is_sent_over_https_alone_and_http_has_its_own(anna: User) -> None:
+def test_a_session_of_https_is_sent_over_https_alone_and_http_has_its_own(
+    anna: User, settings: SettingsWrapper
+) -> None:
+    settings.ALLOWED_HOSTS = ["stowage.example", "localhost", "testserver"]
     client = Client()
     data = {"username": "anna", "password": PASSWORD}
     answer = client.post("/admin/login/", data, secure=True, headers={"host": "stowage.example"})
