@@ -70,7 +70,7 @@ def delete_pod(
 
 def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:
     """Delete pods in one transaction as ``delete_pod`` does; return each one's result, in order."""
-    context = catalogue.fresh()
+    context = catalogue.current()
 
     def judge(row: Row, one: Deletion) -> Outcome:
         return _judge(row, one, context, now)

@@ -357,7 +357,7 @@ class Writer:
         What fails has its error there and spoils nothing for the others. Whatever else is raised,
         nothing was deleted.
         """
-        context = catalogue.fresh()
+        context = catalogue.current()
 
         def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
             return stored_rows.lock_rows(kind, keys)
