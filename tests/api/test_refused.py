@@ -12,7 +12,7 @@ from clusterstate.database import sql
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.pods.queue import pending_counts
 from scheduling.engine.queue.pending import Stage
-from scheduling.worker import profiles
+from scheduling.worker import profiles, scheduler
 from scheduling.worker.mirror import refused
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
@@ -62,7 +62,9 @@ class Runner:
 
 
 @pytest.fixture
-def runner(api):
+def runner(api, monkeypatch):
+    """A scheduler whose batches are as large as with the compiled loops, which are not loaded."""
+    monkeypatch.setattr(scheduler, "BATCH_WITHOUT_LOOPS", scheduler.BATCH)
     add_node(api, "n1")
     running = Runner()
     yield running

@@ -19,9 +19,9 @@ ANOTHER_NODE = {"required": {"nodeSelectorTerms": [TERM]}}
 REQUEST = {"name": "q", "exactly": {"deviceClassName": "x"}}
 
 FIXED = [
-    ("CSIDriver", {"spec": {"attachRequired": True}}, "spec.attachRequired"),
+    ("CSIDriver", {"spec": {"attachRequired": True}}, "spec.attachedRequired"),
     ("CSINode", {"spec": {"drivers": [{"name": "csi.example.org", "nodeID": "m"}]}},
-     "spec.drivers[0]"),
+     "spec.drivers"),
     ("CSIStorageCapacity", {"storageClassName": "slow"}, "storageClassName"),
     ("CSIStorageCapacity", {"nodeTopology": {"matchLabels": {"a": "c"}}}, "nodeTopology"),
     ("ClusterRoleBinding", {"roleRef": {"name": "other"}}, "roleRef"),
