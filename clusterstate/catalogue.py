@@ -195,8 +195,9 @@ def current() -> Catalogue:
 def fresh() -> Catalogue:
     """Return the catalogue with all that was committed before this. Queries once or, to read, more.
 
-    By this updates are judged, which compare no epoch as they write: what was made or deleted before
-    the request came is asked. Deletions look nothing up. To be called before rows are locked.
+    By this updates are judged, which compare no epoch as they write: what was made or deleted
+    before the request came is asked. Deletions look nothing up. To be called before rows are
+    locked.
     """
     remembered = current()
     return remembered if is_current(remembered) else reload()

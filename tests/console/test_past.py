@@ -57,7 +57,7 @@ def test_pages_show_how_it_was(story: Client) -> None:
         "/console/pods/?node=n1": ["default/web-1"],
         "/console/pods/?waiting=yes": ["default/big"],
         "/console/pods/default/web-1/": ["bound", "3.5 CPU", "n1"],
-        "/console/waiting/": ["This is the past", "1 pod", "default/big", "not tried yet"],
+        "/console/waiting/": ["This is the past", "1 pending pod", "default/big", "not tried yet"],
         "/console/policies/": ["This is the past", "KubeSchedulerConfiguration"],
         "/console/objects/Node/": ["n2"],
         "/console/objects/Node/-/n2/": ["name: n2"],
