@@ -35,7 +35,7 @@ from scheduling.controllers import (
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.nodes import pressure
-from scheduling.controllers.pods import podgc
+from scheduling.controllers.pods import podgc, resource_claims
 from scheduling.controllers.volumes import follower as volumes
 from scheduling.controllers.workloads import follower as workloads
 
@@ -100,6 +100,14 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         cluster_roles.follow,
         lambda seen, now: seen.is_behind(cluster_roles.NAME),
         actor.controller("clusterrole-aggregation-controller"),
+    ),
+    resource_claims.NAME: Controller(
+        resource_claims.follow,
+        lambda seen, now: (
+            seen.is_behind(resource_claims.NAME)
+            or by_namespace.is_due(resource_claims.NAME, seen, now)
+        ),
+        actor.controller("resource-claim-controller"),
     ),
     quotas.NAME: Controller(
         quotas.settle,

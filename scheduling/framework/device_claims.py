@@ -14,6 +14,7 @@ import msgspec
 
 from clusterstate.objects.dra.allocator import Features
 from clusterstate.objects.dra.attempt import (
+    ALLOCATED_HERE,
     MAPPINGS,
     SKIP,
     Attempt,
@@ -33,8 +34,8 @@ from scheduling.framework.types import PodInfo
 
 TAKEN: Final = "DynamicResources/claims"
 """The note with the claims that a pod was given: plain data, written with its binding."""
-GATES: Final = Gates(allocator=Features(binding_conditions=False))
-"""What acts here: the defaults of 1.36 but for conditions that binding would wait for."""
+GATES: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
+"""What acts here: the defaults of 1.36, lists of attributes, and no conditions of binding."""
 
 
 class DeviceTable(DeviceWorld):
@@ -73,6 +74,7 @@ class DeviceTable(DeviceWorld):
         given = zip(answer.claims, answer.allocations, strict=True)
         claims = [allocated_claim(claim, allocation) for claim, allocation in given]
         for claim in claims:
+            claim[ALLOCATED_HERE] = True
             if is_special(claim):
                 claim[MAPPINGS] = answer.mappings
         self.assume(key, [*claims, *(c for c in attempt.claims if not _is_among(c, answer.claims))])
@@ -109,6 +111,9 @@ def manifest_of(info: PodInfo) -> Manifest:
     """Return the pod of a class as a manifest, as far as claims look at it."""
     made: Any = msgspec.to_builtins(info.pod)
     meta = {**made["metadata"], "namespace": info.namespace}
+    containers = [*made["spec"].get("initContainers", ()), *made["spec"].get("containers", ())]
+    for index, container in enumerate(containers):
+        container["name"] = str(index)  # a class has no names; who writes them looks them up
     told = made["status"].get("resourceClaimStatuses", ())
     return {"metadata": meta, "spec": made["spec"], "status": {"resourceClaimStatuses": told}}
 

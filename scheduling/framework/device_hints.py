@@ -6,7 +6,7 @@ Source: dynamicresources.go ``EventsToRegister``, ``isSchedulableAfterClaimChang
 
 import msgspec
 
-from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name
+from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name, pod_claims
 from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
@@ -20,7 +20,7 @@ def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
     manifest: Manifest = msgspec.to_builtins(pod)
     namespace = pod.metadata.namespace or "default"
     try:
-        found = [claim_name(manifest, entry)[0] for entry in manifest["spec"]["resourceClaims"]]
+        found = [claim_name(manifest, entry)[0] for entry in pod_claims(manifest)]
     except ClaimError:
         return None
     names = {name for name in found if name is not None}

@@ -16,7 +16,6 @@ both. Plugins import no other plugin and nothing of the engine; what they share 
     volume_binding, volume_zone, volume_restrictions, node_volume_limits
                                                what the pod's volumes allow
     dynamic_resources                          where devices for the pod's claims are free
-    dynamic_resources  the devices that the pod claims
     inter_pod_affinity, pod_topology_spread    what other pods say
     default_preemption, default_binder         who would have to leave; how a pod is bound
     held_profile       in place of all plugins of a profile that cannot be used any more

@@ -32,10 +32,11 @@ import structlog
 from django.db import connection
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindResult
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
+from clusterstate.actions.scheduler.claiming import bind_in_order
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.objects.values import ending
@@ -177,7 +178,7 @@ class Binder:
     def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         began = time.perf_counter()
         with wake.without_scheduler():
-            result = bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
+            result = bind_in_order(bindings, snapshot_revision=revision, now=now, binder=self._name)
         measuring.wrote(len(bindings), time.perf_counter() - began)
         return result
 

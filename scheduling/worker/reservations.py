@@ -55,6 +55,7 @@ from scheduling.engine.reference.decision import (
     Rejection,
 )
 from scheduling.engine.snapshot import reliance
+from scheduling.framework.device_claims import TAKEN
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import PODS_TO_ACTIVATE, CycleState, pods_named
 from scheduling.framework.outcomes import PluginFailed
@@ -380,7 +381,8 @@ class Reservations:
         footprint = None
         if framework is not None:
             footprint = footprint_of(pod.pod, framework, self._mirror.snapshot)
-        return Binding(pod.pod_id, pod.node_name, footprint, leans=leans)
+        claims = tuple(pod.state.get(TAKEN, list) or ())
+        return Binding(pod.pod_id, pod.node_name, footprint, leans=leans, claims=claims)
 
     def _write_answers(self, now: float) -> None:
         """Write what plugins allowed or rejected, and reject pods whose Permit deadline passed."""

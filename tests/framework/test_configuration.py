@@ -55,8 +55,10 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
         "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
+        "DynamicResources",
     )
-    assert profile.names("reserve") == profile.names("preBind") == ("VolumeBinding",)
+    assert profile.names("reserve") == ("VolumeBinding", "DynamicResources")
+    assert profile.names("preBind") == ("VolumeBinding",)
     assert profile.names("postFilter") == ("DefaultPreemption",)
     assert profile.weights() == {
         "TaintToleration": 3,
@@ -65,6 +67,7 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
         "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
+        "DynamicResources": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
     }

@@ -48,6 +48,37 @@ Volume: awsElasticBlockStore azureDisk cinder csi ephemeral gcePersistentDisk is
 VolumeNodeAffinity: required
 VolumeNodeResources: count
 VolumeResourceRequirements: requests
+CELDeviceSelector: expression
+CapacityRequestPolicy: default validRange validValues
+CapacityRequestPolicyRange: max min step
+CapacityRequirements: requests
+Counter: value
+CounterSet: counters name
+Device: allNodes allowMultipleAllocations attributes bindingFailureConditions bindsToNode capacity
+  consumesCounters name nodeName nodeSelector taints
+DeviceAttribute: bool bools int ints string strings version versions
+DeviceCapacity: requestPolicy value
+DeviceClaim: config constraints requests
+DeviceClaimConfiguration: requests
+DeviceClass: apiVersion kind metadata spec
+DeviceClassSpec: config extendedResourceName selectors
+DeviceConstraint: distinctAttribute matchAttribute requests
+DeviceCounterConsumption: counterSet counters
+DeviceRequest: exactly firstAvailable name
+DeviceSelector: cel
+DeviceSubRequest: allocationMode capacity count deviceClassName name selectors tolerations
+DeviceTaint: effect key value
+DeviceToleration: effect key operator value
+ExactDeviceRequest: adminAccess allocationMode capacity count deviceClassName selectors tolerations
+ResourceClaim: apiVersion kind metadata spec status
+ResourceClaimSpec: devices
+PodResourceClaim: name resourceClaimName resourceClaimTemplateName
+ResourceClaimTemplate: apiVersion kind metadata spec
+ResourceClaimTemplateSpec: metadata spec
+ResourcePool: generation name resourceSliceCount
+ResourceSlice: apiVersion kind metadata spec
+ResourceSliceSpec: allNodes devices driver nodeName nodeSelector perDeviceNodeSelection pool
+  sharedCounters
 Affinity: nodeAffinity podAffinity podAntiAffinity
 AggregationRule: clusterRoleSelectors
 ClusterRole: aggregationRule apiVersion kind metadata rules
@@ -124,9 +155,9 @@ PodDisruptionBudget: apiVersion kind metadata spec status
 PodDisruptionBudgetSpec: maxUnavailable minAvailable selector unhealthyPodEvictionPolicy
 PodSchedulingGate: name
 PodSpec: activeDeadlineSeconds affinity containers hostNetwork hostname initContainers nodeName
-  nodeSelector overhead preemptionPolicy priority priorityClassName resources restartPolicy
-  runtimeClassName schedulerName schedulingGates serviceAccount serviceAccountName subdomain
-  terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes
+  nodeSelector overhead preemptionPolicy priority priorityClassName resourceClaims resources
+  restartPolicy runtimeClassName schedulerName schedulingGates serviceAccount serviceAccountName
+  subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes
 PodTemplate: apiVersion kind metadata template
 PodTemplateSpec: metadata spec
 PolicyRule: apiGroups nonResourceURLs resourceNames resources verbs
@@ -196,6 +227,12 @@ StorageV1TokenRequest: audience expirationSeconds
 TypedLocalObjectReference: apiGroup kind name
 TypedObjectReference: apiGroup kind name namespace
 VolumeResourceRequirements: limits
+DeviceClaimConfiguration: opaque
+DeviceClassConfiguration: opaque
+OpaqueDeviceConfiguration: driver parameters
+DeviceTaint: timeAdded
+ResourceRequirements: claims
+CoreV1ResourceClaim: name request
 AWSElasticBlockStoreVolumeSource: fsType partition readOnly volumeID
 AppArmorProfile: localhostProfile type
 AzureDiskVolumeSource: cachingMode diskName diskURI fsType kind readOnly

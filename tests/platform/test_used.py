@@ -40,8 +40,6 @@ CALLED_BY_NOBODY_HERE = {
     "status_equal": "a rule of devices that recorded worlds are judged by",
     "patched_slices": "a rule of devices that recorded worlds are judged by",
     "pod_leaves": "a rule of devices that recorded worlds are judged by",
-    "sync_claim": "a rule of devices that recorded worlds are judged by",
-    "sync_owner": "a rule of devices that recorded worlds are judged by",
     "extended_on": "a rule of devices that recorded worlds are judged by",
     "DECLARED": "to name the modules is what imports them",
 }

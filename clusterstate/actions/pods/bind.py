@@ -43,6 +43,7 @@ from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values import document
 from clusterstate.objects.values.document import Overlay
 from clusterstate.objects.values.errors import Conflict, Invalid
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.nodes import node_labels
 
 
@@ -61,13 +62,16 @@ class Refused(StrEnum):
     """Since the snapshot the node's rules changed, or another client placed a pod there."""
     OVERTAKEN = "overtaken"
     """Another scheduler bound pods that the snapshot does not know."""
+    CLAIMED = "claimed"
+    """A claim of devices is gone, or is not as it was decided any more."""
 
 
 class Binding(msgspec.Struct, frozen=True):
     """A decision: this pod to that node.
 
     ``footprint``: what it takes and relied on; ``None`` where this is unknown, as for a client's
-    bind. ``group`` and ``leans``: see the module.
+    bind. ``group`` and ``leans``: see the module. ``claims``: the claims of devices as the pod gets
+    them, to be written with the binding (``actions.scheduler.claiming``).
     """
 
     pod_id: int
@@ -75,6 +79,7 @@ class Binding(msgspec.Struct, frozen=True):
     footprint: Footprint | None = None
     group: int = 0
     leans: bool = False
+    claims: tuple[Manifest, ...] = ()
 
 
 class BindResult(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ class BindResult(msgspec.Struct, frozen=True):
     held: list[int] = []
 
 
-_LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"
+LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"
 
 _LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT})"
 
@@ -255,7 +260,7 @@ def bind_pods(
         now,
     ]  # fmt: skip
     _, rows = again_after_deadlock(
-        lambda: sql.fetch_together((_LOCK_PLACEMENT, ()), (statement, parameters))
+        lambda: sql.fetch_together((LOCK_PLACEMENT, ()), (statement, parameters))
     )
     bound = [(row[0], row[1]) for row in rows if row[1] is not None]
     if bound:

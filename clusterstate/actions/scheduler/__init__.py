@@ -5,5 +5,6 @@
     scheduler_configuration    every version of the configuration; the last one is in force
     canaries                   configurations on trial
     decisions, seals           decision records; the chain of digests over them
+    claiming                   binds pods that claim devices, with their claims
     reservations               pods that have a node and are not bound yet
 """

@@ -39,6 +39,8 @@ from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.document import parse_time
 from clusterstate.objects.values.meta import Manifest
 
+ALLOCATED_HERE = "allocatedHere"
+"""What a claim says that was decided for a pod, if its devices were found for this pod."""
 MAPPINGS = "requestMappings"
 """Where the claim for extended resources, not written yet, says which request is for what."""
 SUCCESS, SKIP = "Success", "Skip"

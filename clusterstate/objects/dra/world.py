@@ -118,6 +118,11 @@ class DeviceWorld:
                 self.in_flight[claim["metadata"].get("uid", "")] = claim
         self._changed()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether anything is assumed for any pod."""
+        return bool(self._assumed)
+
     def assumed(self, key: Hashable) -> list[Manifest] | None:
         """Return what was assumed for a pod, ``None`` if nothing was."""
         return self._assumed.get(key)

@@ -39,14 +39,25 @@ _TOKENS: Final = (
     " on; a projected volume asks for one"
 )
 
+_OFF: Final = "devices are allocated as where this feature of Kubernetes is off, as by default"
+
 SILENT: Final[dict[tuple[str, str], Silent]] = {
-    ("PodSpec", "resourceClaims"): Silent(
-        "claims are not acted upon, so the pod is placed without regard to where its devices are"
-    ),
     ("PodSpec", "schedulingGroup"): Silent("pods are placed one by one and not as a group"),
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
-    ("ResourceRequirements", "claims"): Silent("the scheduler here allocates no devices"),
+    ("Device", "bindingConditions"): Silent(
+        "the device is given to nobody: no binding waits here until it is ready"
+    ),
+    ("Device", "nodeAllocatableResources"): Silent(_OFF),
+    ("DeviceCounterConsumption", "compatibilityGroups"): Silent(_OFF),
+    ("DeviceSubRequest", "derivedAttributes"): Silent(_OFF),
+    ("ExactDeviceRequest", "derivedAttributes"): Silent(_OFF),
+    ("ResourceSliceSpec", "partitionTypeAttribute"): Silent(_OFF),
+    ("ResourceSliceSpec", "skipNodeOperations"): Silent(_OFF),
+    ("DeviceTaint", "effect"): Silent(
+        "no new pod gets the device, and none that has it is evicted", only=("NoExecute",)
+    ),
+    ("DeviceToleration", "tolerationSeconds"): Silent("no pod is evicted for a device's taint"),
     ("ContainerRestartRule", "action"): Silent(
         "the pod is placed without regard to status.declaredFeatures of nodes, and may come to one"
         " that restarts the container alone",

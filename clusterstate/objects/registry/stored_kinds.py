@@ -19,7 +19,6 @@ from clusterstate.objects.registry.strategies import (
 from clusterstate.objects.values.addresses import NETWORK
 
 _TURNS: Final = "requests take turns by user, without configuration"
-_DEVICES: Final = "the scheduler here allocates no devices"
 
 STORED_KINDS: Final = (
     # Configuration that agents and programs read.
@@ -294,7 +293,6 @@ STORED_KINDS: Final = (
         namespaced=False,
         counts_generation=True,
         returns_deleted=True,
-        not_done=_DEVICES,
     ),
     Kind(
         name="ResourceClaim",
@@ -305,7 +303,6 @@ STORED_KINDS: Final = (
         strategy=DeviceClaimStrategy(),
         subresources=("status",),
         returns_deleted=True,
-        not_done=_DEVICES,
     ),
     Kind(
         name="ResourceClaimTemplate",
@@ -314,7 +311,6 @@ STORED_KINDS: Final = (
         wire_type=wire_types.ResourceClaimTemplate,
         group="resource.k8s.io",
         returns_deleted=True,
-        not_done="no controller here makes claims of templates",
     ),
     Kind(
         name="ResourceSlice",
@@ -326,7 +322,6 @@ STORED_KINDS: Final = (
         counts_generation=True,
         returns_deleted=True,
         selectable={"spec.nodeName": "", "spec.driver": ""},
-        not_done=_DEVICES,
     ),
     # Certificates.
     Kind(

@@ -175,7 +175,11 @@ class Waking:
         if not action:
             return None
         return ClusterEvent(
-            resource=Resource.PENDING_POD, action=action, old=old.spec, new=new.spec
+            resource=Resource.PENDING_POD,
+            action=action,
+            old=old.spec,
+            new=new.spec,
+            devices=self.snapshot.devices,
         )
 
     def standing(self, key: Hashable) -> Standing | None:

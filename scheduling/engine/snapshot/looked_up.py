@@ -96,6 +96,9 @@ class LookedUp(PodCounters):
         if self.volumes.is_taken:
             for key in keys:
                 self.volumes.forget(key)
+        if self.devices.is_taken:
+            for key in keys:
+                self.devices.confirm(key)
         return super().confirm_all(keys, slots, started)
 
     def remove_pod(self, key: Hashable) -> None:

@@ -1,8 +1,8 @@
 """The scheduler's configuration as a value: profiles, their plugins, weights and arguments.
 
 ``framework.configuration.documents`` reads the value from a ``KubeSchedulerConfiguration``
-document; the live cycle and the simulations run with it. Plugins for devices are known by name,
-have no effect, and are named in a warning.
+document; the live cycle and the simulations run with it. Plugins for what this service does not
+have are known by name, have no effect, and are named in a warning.
 
 ::
 
@@ -183,9 +183,6 @@ BUILT_IN: dict[str, PluginInfo] = {
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
 
-OFF_BY_DEFAULT: frozenset[str] = frozenset({"DynamicResources"})
-"""Plugins of this package that act only where a profile names them."""
-
 _WEIGHTS = {
     "TaintToleration": 3,
     "NodeAffinity": 2,
@@ -196,9 +193,9 @@ _WEIGHTS = {
 """Weights in the default set; the others weigh 1."""
 
 DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
-    PluginUse(name, _WEIGHTS.get(name, 1)) for name in BUILT_IN if name not in OFF_BY_DEFAULT
+    PluginUse(name, _WEIGHTS.get(name, 1)) for name in BUILT_IN
 )
-"""Kubernetes' default plugins and weights (default_plugins.go, v1.36), no devices."""
+"""Kubernetes' default plugins and weights (default_plugins.go, v1.36)."""
 
 WITHOUT_EFFECT = frozenset(
     {

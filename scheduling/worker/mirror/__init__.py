@@ -26,6 +26,7 @@ once: until it reads them back, what the log says of that pod is out of date
 import structlog
 
 from clusterstate.change_log import changes, pod_log
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.storage import KINDS
 from scheduling.worker.mirror.in_columns import ManyChanges
@@ -46,6 +47,7 @@ FOLLOWED = (
     "ReplicaSet",
     "StatefulSet",
     *KINDS,
+    *DEVICE_KINDS,
 )
 """Kinds whose changes matter to scheduling."""
 

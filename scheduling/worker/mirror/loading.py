@@ -10,6 +10,7 @@ from clusterstate.actions.loops import aside
 from clusterstate.actions.loops.aside import Which
 from clusterstate.database import bulk
 from clusterstate.health.aside import objects as objects_aside
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.processes import shards
 from clusterstate.queries.loops.loading import consistent_read, load_nodes
 from clusterstate.queries.objects.lists import list_page
@@ -49,7 +50,7 @@ class Loading(RefusedPods):
             for node in load_nodes():
                 with self._noting_failures(Which("Node", node.id)):
                     row_of_node[node.id] = self.snapshot.set_node(decode_node(node.manifest))
-            for kind in ("Namespace", *OTHERS):
+            for kind in ("Namespace", *OTHERS, *DEVICE_KINDS):
                 for manifest in list_page(kind).items:
                     with self._noting_failures(kind, manifest):
                         self._set_other(kind, manifest)

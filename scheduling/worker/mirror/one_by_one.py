@@ -8,6 +8,7 @@ import numpy as np
 from clusterstate.actions.loops.aside import Which, is_an_objects_fault
 from clusterstate.change_log import changes
 from clusterstate.change_log.changes import Change
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.document import SLOT
 from scheduling.engine.queue.waking import Standing
 from scheduling.framework.events import Action, Resource
@@ -100,6 +101,8 @@ class SingleChanges(WarmState):
             self._apply_pod(change, now)
         elif change.kind == "Node":
             self._apply_node(change, now)
+        elif change.kind in DEVICE_KINDS:
+            self._apply_device(change, now)
         elif change.verb == changes.DELETED or change.text is not None:
             selects = self.snapshot.selection_version
             if change.verb == changes.DELETED:
@@ -114,6 +117,14 @@ class SingleChanges(WarmState):
                     self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             if self.snapshot.selection_version != selects:
                 self.something_changed(Resource.WORKLOAD, Action.ADD, now)
+
+    def _apply_device(self, change: Change, now: float) -> None:
+        if change.verb == changes.DELETED:
+            self._remove_other(change)
+        elif change.text is not None:
+            event = self._set_device(change.kind, change.text.replace(SLOT, ""))
+            if len(self.queue):
+                self._wake(event, now)
 
     def _apply_node(self, change: Change, now: float) -> None:
         row = self.snapshot.row_of(change.name)

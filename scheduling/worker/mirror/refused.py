@@ -32,6 +32,7 @@ from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
 """The most changes that are read again to find what happened since the refusals."""
+DYNAMIC_RESOURCES = "DynamicResources"
 _LOOKED_THROUGH = 1_000_000
 """The most revisions that are looked through for those changes."""
 
@@ -69,6 +70,8 @@ class RefusedPods(WarmState):
                 and place.rejected_by
                 and held_profile.NAME not in place.rejected_by
                 and row.refused_under == self.configuration
+                # What became of devices since is not read again.
+                and DYNAMIC_RESOURCES not in place.rejected_by
                 and max(revision - _LOOKED_THROUGH, 0) < row.refused_revision <= revision
             ):
                 refused.append((row.refused_revision, pod, place))

@@ -8,6 +8,7 @@ import msgspec
 from clusterstate.actions.loops.aside import Which, is_an_objects_fault
 from clusterstate.change_log.changes import Change
 from clusterstate.database import bulk
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.storage import KINDS
@@ -35,6 +36,7 @@ from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.queue.waking import Standing, Waking
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_stored_class
+from scheduling.framework.events import Action, ClusterEvent, Resource
 from scheduling.framework.types import PodInfo
 
 OTHERS: Mapping[str, type] = {
@@ -288,10 +290,22 @@ class WarmState(Waking):
 
     # --- what else scheduling looks up -----------------------------------------------------------
 
+    def _set_device(self, kind: str, manifest: bytes | str) -> ClusterEvent:
+        """Take over a claim, class or slice; return what it means."""
+        new = msgspec.json.decode(manifest)
+        old = self.snapshot.devices.set(kind, new)
+        action = Action.ADD if old is None else Action.UPDATE
+        return ClusterEvent(
+            resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
+        )
+
     def _set_other(
         self, kind: str, manifest: bytes | str
     ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
         """Take over an object; of one for volumes return what it was and what it is."""
+        if kind in DEVICE_KINDS:
+            self._set_device(kind, manifest)
+            return None
         if kind == "Namespace":
             namespace = _decode_namespace(manifest)
             self.snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
@@ -309,7 +323,9 @@ class WarmState(Waking):
 
     def _remove_other(self, change: Change) -> msgspec.Struct | None:
         """Remove an object; return the one for volumes that it was."""
-        if change.kind == "Namespace":
+        if change.kind in DEVICE_KINDS:
+            self.snapshot.devices.remove(change.kind, change.namespace, change.name)
+        elif change.kind == "Namespace":
             self.snapshot.remove_namespace(change.name)
         elif change.kind == "PodDisruptionBudget":
             self.snapshot.remove_budget(change.namespace, change.name)

@@ -1,0 +1,183 @@
+"""Bind pods that were given devices: their claims and the binding in one transaction.
+
+Upstream writes a pod's claims before it binds the pod, and takes them back if it cannot (PreBind,
+Unreserve). Here no claim is held for a pod that is not bound: each such pod is bound by itself, and
+if a claim is no longer as it was decided, or the pod cannot be bound, nothing is written.
+
+Rules: dynamicresources.go ``bindClaim`` and ``createSpecialClaim``, v1.36.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+
+import msgspec
+from django.db import transaction
+
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import LOCK_PLACEMENT, Binding, BindResult, Refused, bind_pods
+from clusterstate.actions.pods.rewrite import rewrite_pod
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.database import sql
+from clusterstate.objects.dra.attempt import (
+    ALLOCATED_HERE,
+    MAPPINGS,
+    allocated_claim,
+    is_special,
+)
+from clusterstate.objects.dra.resourceclaim import (
+    can_be_reserved,
+    full_name,
+    is_reserved_for,
+    reserved_for,
+)
+from clusterstate.objects.values.errors import Conflict, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods import pods_by_id
+
+_CLAIM = "ResourceClaim"
+
+
+def bind_in_order(
+    bindings: Sequence[Binding], *, snapshot_revision: int, now: datetime, binder: str
+) -> BindResult:
+    """Bind as ``bind_pods`` does; pods that have claims one by one, in their places.
+
+    Where one was refused, those behind it that lean are ``held``.
+    """
+    if not any(one.claims for one in bindings):
+        return bind_pods(bindings, snapshot_revision=snapshot_revision, now=now, binder=binder)
+    bound: list[tuple[int, int]] = []
+    refused: dict[int, Refused] = {}
+    held: list[int] = []
+    for claiming, run in groupby(bindings, key=lambda one: bool(one.claims)):
+        for some in [[one] for one in run] if claiming else [list(run)]:
+            waiting = {one.pod_id for one in some if one.leans and (refused or held)}
+            held += waiting
+            able = [one for one in some if one.pod_id not in waiting]
+            work = _bind_claiming if claiming else bind_pods
+            found = work(able, snapshot_revision=snapshot_revision, now=now, binder=binder)
+            bound += found.bound
+            refused |= found.refused
+            held += found.held
+    return BindResult(bound, refused, held)
+
+
+def _bind_claiming(
+    bindings: Sequence[Binding], *, snapshot_revision: int, now: datetime, binder: str
+) -> BindResult:
+    """Bind one pod, if any, and write the claims that it was given."""
+
+    def work() -> BindResult:
+        with transaction.atomic():
+            # Before any row: a batch that holds this lock waits for rows.
+            sql.run(LOCK_PLACEMENT)
+            _write_claims(binding, now)
+            plain = msgspec.structs.replace(binding, claims=())
+            found = bind_pods([plain], snapshot_revision=snapshot_revision, now=now, binder=binder)
+            if not found.bound:
+                transaction.set_rollback(True)
+            return found
+
+    if not bindings:
+        return BindResult([])
+    binding = bindings[0]
+    try:
+        return again_after_deadlock(work)
+    except StatusError:
+        return BindResult([], {binding.pod_id: Refused.CLAIMED})
+
+
+def _write_claims(binding: Binding, now: datetime) -> None:
+    row = pods_by_id([binding.pod_id]).get(binding.pod_id)
+    if row is None:
+        return  # ``bind_pods`` says so
+    user = {"resource": "pods", "name": row.name, "uid": row.uid}
+    for claim in binding.claims:
+        if is_special(claim):
+            _write_special(claim, binding.pod_id, row.namespace, user, now)
+        else:
+            _reserve(claim, user, now)
+
+
+def _reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
+    """Write a claim's allocation if it was found for this pod, and that the pod uses the claim.
+
+    A claim that was allocated when the pod was decided must still be: its devices may be another
+    claim's once they are given back.
+
+    Raises:
+        StatusError: it is gone or going, was allocated or freed meanwhile, or is full.
+    """
+    meta, allocation = claim["metadata"], claim["status"]["allocation"]
+
+    def refuse(why: str) -> Conflict:
+        return Conflict(f"claim {full_name(claim)} {why}")
+
+    def kept(stored: Manifest) -> Manifest:
+        if stored["metadata"].get("uid") != meta.get("uid"):
+            raise refuse("is another one now")
+        if stored["metadata"].get("deletionTimestamp"):
+            raise refuse("got deleted in the meantime")
+        return {**stored, "metadata": allocated_claim(stored, allocation)["metadata"]}
+
+    def used(stored: Manifest) -> Manifest:
+        status = {**(stored.get("status") or {})}
+        if not status.get("allocation"):
+            if ALLOCATED_HERE not in claim:
+                raise refuse("got deallocated in the meantime")
+            status["allocation"] = allocation
+        if status["allocation"] != allocation:
+            raise refuse("got allocated elsewhere in the meantime")
+        if is_reserved_for(stored, user["uid"]):
+            return stored
+        if not can_be_reserved({**stored, "status": status}):
+            raise refuse("is in use")
+        status["reservedFor"] = [*reserved_for(stored), user]
+        return {**stored, "status": status}
+
+    where = meta.get("namespace", ""), meta["name"]
+    objects.update(_CLAIM, *where, kept, now=now)
+    objects.update(_CLAIM, *where, used, now=now, subresource="status")
+
+
+def _write_special(
+    claim: Manifest, pod_id: int, namespace: str, user: Manifest, now: datetime
+) -> None:
+    """Make the claim for a pod's extended resources, and note it in the pod's status."""
+    name, uid = user["name"], user["uid"]
+    owner = {
+        "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid,
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    kept = ("annotations", "finalizers")
+    meta = {key: claim["metadata"][key] for key in kept if key in claim["metadata"]}
+    meta |= {
+        "generateName": f"{name}-extended-resources-", "namespace": namespace,
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    what = {"apiVersion": "resource.k8s.io/v1", "kind": _CLAIM}
+    stored = objects.create(
+        _CLAIM, namespace, {**what, "metadata": meta, "spec": claim["spec"]}, now=now
+    )
+    made = msgspec.json.decode(stored.manifest)["metadata"]["name"]
+    status = {"allocation": claim["status"]["allocation"], "reservedFor": [user]}
+    objects.update(
+        _CLAIM,
+        namespace,
+        made,
+        lambda old: {**old, "status": status},
+        now=now,
+        subresource="status",
+    )
+
+    def noted(old: Manifest) -> Manifest:
+        spec = old["spec"]
+        names = [one["name"] for one in (*(spec.get("initContainers") or ()), *spec["containers"])]
+        mappings = [
+            {**one, "containerName": names[int(one["containerName"])]} for one in claim[MAPPINGS]
+        ]
+        told = {"requestMappings": mappings, "resourceClaimName": made}
+        return {**old, "status": {**(old.get("status") or {}), "extendedResourceClaimStatus": told}}
+
+    rewrite_pod(pod_id, noted, now=now)

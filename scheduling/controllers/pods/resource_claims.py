@@ -1,0 +1,157 @@
+"""Makes claims of devices from templates, and gives devices back when nobody uses them any more.
+
+As kube-controller-manager's resourceclaim controller; the rules are in
+``clusterstate.objects.dra.claimcontroller``. A claim and its name in its pod's status are written
+in one transaction, so that a pod never has two. Namespaces without claims and templates cost
+nothing. Pods that the scheduler binds are in their claims' status already; one that somebody else
+bound is added here.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+from django.db import transaction
+
+from clusterstate.actions import objects
+from clusterstate.actions.kinds import events
+from clusterstate.actions.kinds.events import Occurrence
+from clusterstate.actions.loops import aside
+from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.pods.rewrite import rewrite_pod
+from clusterstate.objects.dra.claimcontroller import Outcome, sync_claim, sync_owner
+from clusterstate.objects.dra.resourceclaim import ClaimError, is_reserved_for, reserved_for
+from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.workloads import namespaces_with
+from clusterstate.queries.pods import claiming_pods, find_pod
+from scheduling.controllers import by_namespace
+
+NAME: Final = "resource-claims"
+_CLAIM, _TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+
+
+def follow(now: datetime) -> int:
+    """Look at the namespaces with claims or templates where something changed; return how many."""
+    return by_namespace.follow(
+        NAME,
+        now,
+        kinds=("Pod", _CLAIM, _TEMPLATE),
+        present=lambda cursor, mark: set(namespaces_with([_CLAIM, _TEMPLATE])),
+        sync=lambda namespace: sync(namespace, now),
+    )
+
+
+def sync(namespace: str, now: datetime) -> None:
+    """Bring the claims of a namespace up to date."""
+    pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
+    claims = _claims(namespace)
+    for pod_id, pod in pods.items():
+        which = aside.pod(pod_id)
+        work = partial(_sync_pod, pod_id, pod, claims, now)
+        aside.one(NAME, which, work, now=now, instead=lambda: None)
+    by_name = {pod["metadata"]["name"]: pod for pod in pods.values()}
+
+    def pod_named(name: str) -> Manifest | None:
+        if name not in by_name and (found := find_pod(namespace, name)) is not None:
+            by_name[name] = decode_object(found)
+        return by_name.get(name)
+
+    for claim in _claims(namespace):
+        which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
+        work = partial(_sync_claim, claim, pod_named, now)
+        aside.one(NAME, which, work, now=now, instead=lambda: None)
+
+
+def _claims(namespace: str) -> list[Manifest]:
+    return [decode_object(item) for item in list_page(_CLAIM, namespace).items]
+
+
+def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime) -> None:
+    namespace = pod["metadata"]["namespace"]
+
+    def template(name: str) -> Manifest | None:
+        found = find_object(_TEMPLATE, namespace, name)
+        return None if found is None else decode_object(found)
+
+    try:
+        outcome = sync_owner(pod, "Pod", claims, template)
+    except ClaimError as error:
+        problem = Occurrence(
+            kind="Pod", namespace=namespace, name=pod["metadata"]["name"],
+            uid=pod["metadata"]["uid"], type="Warning", reason="FailedResourceClaimCreation",
+            message=str(error),
+        )  # fmt: skip
+        events.record_many([problem], now=now)
+        return
+    if outcome.statuses is not None:
+        claims += _make(pod_id, namespace, outcome, now)
+    for claim in outcome.update:
+        _add_user(claim, pod["metadata"]["uid"], now)
+
+
+def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> list[Manifest]:
+    """Make claims, and write the names of all of a pod's in its status; return those made."""
+    statuses, made = list(outcome.statuses or ()), []
+    with transaction.atomic():
+        for entry, claim in outcome.create:
+            stored = objects.create(_CLAIM, namespace, claim, now=now)
+            made.append(msgspec.json.decode(stored.manifest))
+            statuses.append({"name": entry, "resourceClaimName": made[-1]["metadata"]["name"]})
+
+        def named(old: Manifest) -> Manifest:
+            status = {**(old.get("status") or {}), "resourceClaimStatuses": statuses}
+            return {**old, "status": status}
+
+        if rewrite_pod(pod_id, named, now=now) is None:
+            transaction.set_rollback(True)  # the pod is gone
+            return []
+    return made
+
+
+def _add_user(claim: Manifest, uid: str, now: datetime) -> None:
+    users = [user for user in reserved_for(claim) if user.get("uid") == uid]
+
+    def used(stored: Manifest) -> Manifest:
+        status = stored.get("status") or {}
+        if not status.get("allocation") or is_reserved_for(stored, uid):
+            return stored
+        return {**stored, "status": {**status, "reservedFor": [*reserved_for(stored), *users]}}
+
+    _write(claim, used, "status", now)
+
+
+def _sync_claim(
+    claim: Manifest, pod_named: Callable[[str], Manifest | None], now: datetime
+) -> None:
+    outcome = sync_claim(claim, pod_named)
+
+    def changed(stored: Manifest) -> Manifest:
+        return next(iter(sync_claim(stored, pod_named).update), stored)
+
+    if outcome.update:
+        with transaction.atomic():
+            _write(claim, changed, "status", now)
+            _write(claim, changed, "", now)
+    for one in outcome.delete:
+        meta = one["metadata"]
+        try:
+            objects.delete(_CLAIM, meta["namespace"], meta["name"], now=now)
+        except NotFound:
+            continue
+
+
+def _write(
+    claim: Manifest, change: Callable[[Manifest], Manifest], subresource: str, now: datetime
+) -> None:
+    meta = claim["metadata"]
+    try:
+        objects.update(
+            _CLAIM, meta["namespace"], meta["name"], change, now=now, subresource=subresource
+        )
+    except NotFound:
+        return

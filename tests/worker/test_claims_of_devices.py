@@ -1,0 +1,293 @@
+"""Pods that claim devices: what the scheduler decides and writes."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.pods.bind import Binding, Refused
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.status import fail_pods
+from clusterstate.actions.scheduler.claiming import bind_in_order
+from clusterstate.change_log import changes
+from clusterstate.objects.dra.attempt import ALLOCATED_HERE
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods import find_pod_id, pods_by_id
+from scheduling.controllers.pods import resource_claims
+from scheduling.framework.configuration.documents import default_configuration
+from scheduling.worker.scheduler import Scheduler
+from tests.clock import after
+from tests.controllers.support import NOW, make_node, pod_manifest, schedule
+
+pytestmark = pytest.mark.django_db
+V1 = "resource.k8s.io/v1"
+
+
+def make(kind: str, namespace: str, name: str, **members: Any) -> None:
+    meta = {"name": name} | ({"namespace": namespace} if namespace else {})
+    manifest = {"apiVersion": V1, "kind": kind, "metadata": meta, **members}
+    objects.create(kind, namespace, manifest, now=NOW)
+
+
+def offer(node: str, *devices: str) -> None:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {
+        "driver": "gpu.example.com", "nodeName": node, "pool": pool,
+        "devices": [{"name": name, "attributes": {"fast": {"bool": True}}} for name in devices],
+    }  # fmt: skip
+    make("ResourceSlice", "", f"slice-{node}", spec=spec)
+
+
+def claim(name: str, count: int = 1) -> None:
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    make("ResourceClaim", "default", name, spec=spec)
+
+
+def claiming(name: str, *claims: str) -> dict[str, Any]:
+    entries = [{"name": f"c{n}", "resourceClaimName": one} for n, one in enumerate(claims)]
+    return pod_manifest(name, resourceClaims=entries)
+
+
+def stored(kind: str) -> dict[str, Any]:
+    found = [msgspec.json.decode(one) for one in list_page(kind).items]
+    return {one["metadata"]["name"]: one for one in found}
+
+
+def nodes_of() -> dict[str, str]:
+    return {name: pod["spec"].get("nodeName", "") for name, pod in stored("Pod").items()}
+
+
+@pytest.fixture(autouse=True)
+def cluster(db: None) -> None:
+    bootstrap.add_missing(now=NOW)
+    for name in ("n1", "n2"):
+        make_node(name)
+    selector = {"cel": {"expression": 'device.attributes["gpu.example.com"].fast'}}
+    make("DeviceClass", "", "gpu", spec={"selectors": [selector], "extendedResourceName": "e.io/g"})
+
+
+def devices_of(name: str) -> list[str]:
+    allocation = stored("ResourceClaim")[name]["status"]["allocation"]
+    return [one["device"] for one in allocation["devices"]["results"]]
+
+
+def test_pods_of_one_batch_never_get_one_device():
+    offer("n1", "a")
+    offer("n2", "b")
+    for name in ("c1", "c2", "c3"):
+        claim(name)
+    create_pods([claiming(f"p{n}", f"c{n}") for n in (1, 2, 3)], now=NOW)
+    schedule(NOW)
+    placed = {name: node for name, node in nodes_of().items() if node}
+    assert sorted(placed.values()) == ["n1", "n2"]
+    for name, node in placed.items():
+        kept = stored("ResourceClaim")[f"c{name[1]}"]
+        assert devices_of(f"c{name[1]}") == [{"n1": "a", "n2": "b"}[node]]
+        assert kept["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        user = {"resource": "pods", "name": name, "uid": stored("Pod")[name]["metadata"]["uid"]}
+        assert kept["status"]["reservedFor"] == [user]
+    left = next(name for name, node in nodes_of().items() if not node)
+    conditions = stored("Pod")[left]["status"]["conditions"]
+    assert "2 cannot allocate all claims" in conditions[0]["message"]
+    assert not stored("ResourceClaim")[f"c{left[1]}"].get("status")
+
+
+def test_a_pod_without_its_claim_waits_for_it():
+    offer("n2", "b")
+    create_pods([claiming("p1", "c1"), pod_manifest("plain")], now=NOW)
+    schedule(NOW)
+    found = nodes_of()
+    assert not found["p1"]
+    assert found["plain"]
+    conditions = stored("Pod")["p1"]["status"]["conditions"]
+    assert 'resourceclaim.resource.k8s.io "c1" not found' in conditions[0]["message"]
+
+
+def test_two_pods_share_a_claim_on_its_node():
+    offer("n2", "b")
+    claim("c1")
+    create_pods([claiming("p1", "c1")], now=NOW)
+    schedule(NOW)
+    create_pods([claiming("p2", "c1")], now=NOW)
+    schedule(NOW)
+    assert nodes_of() == {"p1": "n2", "p2": "n2"}
+    users = stored("ResourceClaim")["c1"]["status"]["reservedFor"]
+    assert [one["name"] for one in users] == ["p1", "p2"]
+
+
+def test_devices_serve_an_extended_resource():
+    offer("n2", "a", "b")
+    asked = {"requests": {"e.io/g": "2"}, "limits": {"e.io/g": "2"}}
+    create_pods(
+        [pod_manifest("p1", containers=[{"name": "main", "image": "i", "resources": asked}])],
+        now=NOW,
+    )
+    schedule(NOW)
+    assert nodes_of() == {"p1": "n2"}
+    told = stored("Pod")["p1"]["status"]["extendedResourceClaimStatus"]
+    assert [one["containerName"] for one in told["requestMappings"]] == ["main"]
+    assert sorted(devices_of(told["resourceClaimName"])) == ["a", "b"]
+
+
+def decided(name: str, *, here: bool) -> Binding:
+    """Return the binding of a pod to n2 with device b for c1; ``here``: found for this pod."""
+    of = {"driver": "gpu.example.com", "pool": "n2", "device": "b", "request": "r"}
+    given = {
+        **stored("ResourceClaim")["c1"],
+        "status": {"allocation": {"devices": {"results": [of]}}},
+    }
+    mark = {ALLOCATED_HERE: True} if here else {}
+    return Binding(find_pod_id("default", name), "n2", claims=({**given, **mark},))
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_claim_that_was_freed_meanwhile_is_not_allocated_again(here: bool):
+    offer("n2", "b")
+    claim("c1")
+    create_pods([claiming("p1", "c1")], now=NOW)
+    binding = decided("p1", here=here)
+    found = bind_in_order([binding], snapshot_revision=changes.watermark(), now=NOW, binder="one")
+    assert found.refused == ({} if here else {binding.pod_id: Refused.CLAIMED})
+    assert nodes_of() == {"p1": "n2" if here else ""}
+    assert bool(stored("ResourceClaim")["c1"].get("status")) is here
+
+
+def test_a_claim_that_is_gone_or_allocated_elsewhere_binds_nobody():
+    offer("n2", "a", "b")
+    claim("c1")
+    create_pods([claiming(name, "c1") for name in ("p1", "p2", "p3")], now=NOW)
+    first, second, third = (decided(name, here=True) for name in ("p1", "p2", "p3"))
+    other = msgspec.json.decode(msgspec.json.encode(second.claims).replace(b'"b"', b'"a"'))
+    second = msgspec.structs.replace(second, claims=tuple(other))
+    found = bind_in_order(
+        [first, second], snapshot_revision=changes.watermark(), now=NOW, binder="one"
+    )
+    assert [pod_id for pod_id, _ in found.bound] == [first.pod_id]
+    assert found.refused == {second.pod_id: Refused.CLAIMED}
+    changed = {**third.claims[0], "metadata": {**third.claims[0]["metadata"], "uid": "another"}}
+    third = msgspec.structs.replace(third, claims=(changed,))
+    found = bind_in_order([third], snapshot_revision=changes.watermark(), now=NOW, binder="one")
+    assert found.refused == {third.pod_id: Refused.CLAIMED}
+    assert nodes_of() == {"p1": "n2", "p2": "", "p3": ""}
+    assert devices_of("c1") == ["b"]
+
+
+def test_who_waits_for_devices_is_woken_when_some_come_or_are_given_back():
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+
+    def go_on(seconds: float) -> dict[str, str]:
+        now = after(seconds).timestamp()
+        while scheduler.cycle(now):
+            scheduler.binder.finish_batch(now)
+        scheduler.binder.finish_batch(now)
+        return nodes_of()
+
+    offer("n2", "a")
+    claim("c1")
+    claim("c2")
+    asked = {"requests": {"e.io/g": "1"}, "limits": {"e.io/g": "1"}}
+    extended = [{"name": "main", "image": "i", "resources": asked}]
+    create_pods([claiming("p1", "c1")], now=NOW)
+    assert go_on(0) == {"p1": "n2"}
+    create_pods([claiming("p2", "c2"), pod_manifest("p3", containers=extended)], now=NOW)
+    assert go_on(1) == {"p1": "n2", "p2": "", "p3": ""}
+    assert len(scheduler.mirror.queue) == 2
+    fail_pods([(find_pod_id("default", "p1"), "Gone", "it failed")], now=after(60))
+    resource_claims.follow(after(60))
+    found = go_on(120)
+    assert sorted((found["p2"], found["p3"])) == ["", "n2"]
+    offer("n1", "b")
+    found = go_on(240)
+    assert sorted((found["p2"], found["p3"])) == ["n1", "n2"]
+    held = [
+        device for name in stored("ResourceClaim") if name != "c1" for device in devices_of(name)
+    ]
+    assert sorted(held) == ["a", "b"]
+    assert not scheduler.mirror.snapshot.devices.is_taken
+    assert not scheduler.mirror.snapshot.devices.in_flight
+
+
+@pytest.mark.parametrize("by_claims", [True, False])
+def test_what_many_confirmed_pods_were_given_is_counted_once(by_claims: bool):
+    offer("n2", *(f"d{n}" for n in range(20)))
+    asked = {"requests": {"e.io/g": "1"}, "limits": {"e.io/g": "1"}}
+    extended = [{"name": "main", "image": "i", "resources": asked}]
+    for n in range(20):
+        claim(f"c{n}")
+    pods = [
+        claiming(f"p{n}", f"c{n}") if by_claims else pod_manifest(f"p{n}", containers=extended)
+        for n in range(20)
+    ]
+    create_pods(pods, now=NOW)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+    for _ in range(4):
+        scheduler.cycle(NOW.timestamp())
+        scheduler.binder.finish_batch(NOW.timestamp())
+    scheduler.mirror.refresh(NOW.timestamp())
+    assert set(nodes_of().values()) == {"n2"}
+    told = [one for one in stored("ResourceClaim").values() if one.get("status")]
+    held = [device for one in told for device in devices_of(one["metadata"]["name"])]
+    assert len(set(held)) == len(held) == 20
+    assert not scheduler.mirror.snapshot.devices.is_taken
+    assert not scheduler.mirror.snapshot.devices.in_flight
+
+
+def test_pods_that_are_confirmed_together_give_up_what_was_assumed():
+    offer("n2", "a", "b")
+    claim("c1")
+    asked = {"requests": {"e.io/g": "1"}, "limits": {"e.io/g": "1"}}
+    extended = [{"name": "main", "image": "i", "resources": asked}]
+    create_pods([claiming("p1", "c1"), pod_manifest("p2", containers=extended)], now=NOW)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+    scheduler.cycle(NOW.timestamp())
+    snapshot = scheduler.mirror.snapshot
+    keys = [find_pod_id("default", name) for name in ("p1", "p2")]
+    assert len(snapshot.devices.in_flight) == 2
+    snapshot.confirm_all(keys, snapshot.slots_of(keys), np.zeros(2))
+    assert not snapshot.devices.is_taken
+    (left,) = snapshot.devices.in_flight.values()
+    assert left["metadata"]["name"] == "c1"  # it is not read yet
+    scheduler.binder.finish_batch(NOW.timestamp())
+
+
+# --- the controller -------------------------------------------------------------------------------
+
+
+def template(name: str) -> None:
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    make("ResourceClaimTemplate", "default", name, spec=spec)
+
+
+def test_claims_of_templates_live_as_long_as_their_pods():
+    offer("n2", "b")
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest(name, resourceClaims=[entry]) for name in ("p1", "p2")], now=NOW)
+    schedule(NOW)
+    assert set(nodes_of().values()) == {""}
+    resource_claims.follow(NOW)
+    resource_claims.follow(NOW)
+    assert len(stored("ResourceClaim")) == 2
+    for name, pod in stored("Pod").items():
+        (told,) = pod["status"]["resourceClaimStatuses"]
+        made = stored("ResourceClaim")[told["resourceClaimName"]]
+        assert made["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+        assert made["metadata"]["name"].startswith(f"{name}-gpu-")
+    schedule(NOW)
+    first = next(name for name, node in nodes_of().items() if node)
+    assert sorted(nodes_of().values()) == ["", "n2"]
+    (pod_id,) = (number for number, row in pods_by_id([find_pod_id("default", first)]).items())
+    fail_pods([(pod_id, "Gone", "it failed")], now=NOW)
+    resource_claims.follow(NOW)
+    (left,) = stored("ResourceClaim").values()
+    assert not left["metadata"]["name"].startswith(first)
+    schedule(NOW)
+    assert set(nodes_of().values()) == {"n2"}
