@@ -34,13 +34,13 @@ from clusterstate.queries.evictions.eviction_timers import unforeseen
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 from scheduling import controllers
-from scheduling.answers import questions, registry
+from scheduling.answers import registry
 from scheduling.controllers import manager, operations
 from scheduling.controllers.evictions import brake, timekeeper, timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion
 from scheduling.controllers.webhooks import delivery
-from scheduling.processes import duties
+from scheduling.processes import duties, landings
 from tests.controllers import support
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -67,7 +67,7 @@ def follow(now: datetime) -> None:
     timers.follow(now)
     brake.judge(now, changed=True)
     if unforeseen(now + timedelta(seconds=30), limit=1):
-        questions.foresee(now)
+        landings.foresee(now)
     support.fire(now)
     deletion.finish(now)
     for one in manager.CONTROLLERS.values():

@@ -29,10 +29,11 @@ from clusterstate.processes import steady_clock
 from clusterstate.queries.evictions.eviction_timers import next_due, unforeseen
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
-from scheduling.answers import advisor, live, questions
+from scheduling.answers import advisor, live
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.pods import deletion, podgc
+from scheduling.processes import landings
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
@@ -212,7 +213,7 @@ class World:
         self.now = now
         timers.follow(now)
         if unforeseen(now, limit=1):
-            questions.foresee(now)
+            landings.foresee(now)
         fire(now)
         timers.follow(now)
         deletion.finish(now)
