@@ -93,8 +93,11 @@ def outcome(prepare: Any, manifest: dict[str, Any], now: Any, context: Catalogue
         return type(error), str(error), error.details
     prepared = result[0] if isinstance(result, tuple) else result
     assert str(prepared.uid) in prepared.text
-    text = prepared.text.replace(str(prepared.uid), "UID")
-    return {**msgspec.structs.asdict(prepared), "uid": "", "text": text}
+    uid = str(prepared.uid)
+    found = {**msgspec.structs.asdict(prepared), "uid": ""}
+    if uid in found["spec"]:  # the class of a pod with a claim of its own names the pod
+        found["digest"] = b""
+    return found | {name: found[name].replace(uid, "UID") for name in ("text", "spec")}
 
 
 @pytest.mark.parametrize(
