@@ -116,6 +116,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_by_hash() -> None:
         for word in shlex.split(line)[1:-1]
     ]
     assert copied
+    copied.remove("plugins.tx[t]")  # a pattern: the file need not be there
     assert [word for word in copied if not (ROOT / word).exists()] == []
     assert text.count("--require-hashes") == 2
 
