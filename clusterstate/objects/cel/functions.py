@@ -332,7 +332,7 @@ def _matches(text: Any, pattern: Any) -> bool:
     return bool(_ask(_pattern_programs()[0], text, pattern))
 
 
-_GROUP: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\((?!\?)|\(\?P?<\w+>", re.DOTALL)
+_GROUP: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)|\(\?P?<\w+>", re.DOTALL)
 
 
 def _find_all(text: Any, pattern: Any, most: int = -1) -> list[str]:

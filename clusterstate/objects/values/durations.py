@@ -16,7 +16,7 @@ _SECONDS: Final = {
     "m": 60.0,
     "h": 3600.0,
 }
-_PART: Final = re.compile(rf"(\d+\.?\d*|\.\d+)({'|'.join(_SECONDS)})", re.ASCII)
+_PART: Final = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_SECONDS)})", re.ASCII)
 _MOST: Final = 2**63 / 1e9
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER
 from clusterstate.objects.rules.volume_matching import quantity_of
-from clusterstate.objects.values import document
+from clusterstate.objects.values import document, durations
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import Quantity, QuantityError
@@ -31,8 +31,6 @@ from clusterstate.objects.values.storage import PROVISIONED_BY, STORAGE
 
 SINCE: Final = "stowage.dev/provisioning-since"
 FAILED: Final = "stowage.dev/provisioning-failures"
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 RETRY_SECONDS: Final = 5.0
 _ZERO: Final = Quantity.of(0)
 _ANY: Final = "7Ei"
@@ -63,12 +61,7 @@ def read(parameters: Mapping[str, str]) -> Parameters:
         capacity=_amount(parameters.get("capacity")),
         by_segment=by_segment,
         largest=_amount(parameters.get("maximumVolumeSize")),
-        delay=timedelta(
-            seconds=sum(
-                float(number) * _UNITS[unit]
-                for number, unit in _PART.findall(parameters.get("delay", ""))
-            )
-        ),
+        delay=timedelta(seconds=max(durations.parse(parameters.get("delay")) or 0.0, 0.0)),
         failures=2**31 if failures == "always" else natural(failures) or 0,
     )
 
