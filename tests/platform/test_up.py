@@ -191,6 +191,8 @@ def test_ctrl_c_stops_everything_in_order(service: Whole) -> None:
 def test_a_taken_port_is_named_with_the_variable_to_set(service: Whole) -> None:
     service.stop()
     with socket.socket() as taken:
+        # Connections that the service closed may still be in TIME_WAIT.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", service.https_port))
         taken.listen()
         log = service.log.with_name("taken")
