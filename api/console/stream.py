@@ -415,7 +415,7 @@ _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
 
 @connections.used()
 def _looked_up(asked: dict[str, _Asked], known: dict[str, Seen], now: float) -> dict[str, Seen]:
-    """Return whom sessions stand for. Queries once, and more for those that changed."""
+    """Return the user of each session. Queries once, and again for sessions that changed."""
     names = {key: one.person.name for key, one in known.items() if one.person is not None}
     stamps = browser_sessions.stamps(names)
     policy = authorizer.current()

@@ -86,7 +86,7 @@ class Request(msgspec.Struct, frozen=True):
     field_text: str
     cursor: int | None
     least: int
-    """A revision that the present state must have reached; 0 for any."""
+    """The initial state must be at this revision or later; 0: any."""
     seconds: float
     bookmarks: bool
     initial_bookmark: bool

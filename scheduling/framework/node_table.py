@@ -98,7 +98,7 @@ class NodeTable(Protocol):
         ...
 
     def claim_users(self, namespace: str, name: str) -> int:
-        """How many pods on known nodes use a claim."""
+        """Return how many pods on known nodes use a claim."""
         ...
 
     def has_term_about(self, info: PodInfo) -> bool:

@@ -159,7 +159,7 @@ class VolumeTable:
         return bool(self._limited)
 
     def is_limited(self, node_name: str) -> bool:
-        """Whether a node takes only so many volumes of a driver."""
+        """Return whether the node has an attach limit for any driver."""
         return node_name in self._limited
 
     @property

@@ -312,7 +312,7 @@ class NodeVolumeLimits:
     def _not_installed(
         self, snapshot: NodeTable, rows: Rows, drivers: Iterable[str]
     ) -> dict[str, list[int]]:
-        """Return the places among the rows where a driver is missing that must be there."""
+        """Return, by reason, the positions in ``rows`` of nodes that lack a required driver."""
         found: dict[str, list[int]] = {}
         if self._scaling:
             table, wanted = snapshot.volumes, list(drivers)

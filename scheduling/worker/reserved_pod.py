@@ -33,7 +33,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
     allowed_by: set[str] = msgspec.field(default_factory=set)
     submitted: bool = False
     works: bool = False
-    """Whether plugins have work to do for it before it is bound."""
+    """Whether plugins have work to do before this pod is bound."""
 
     @property
     def is_nominated(self) -> bool:

@@ -8,7 +8,7 @@ import psutil
 
 @contextlib.contextmanager
 def frozen(postmaster: int) -> Iterator[None]:
-    """Stop a PostgreSQL with all that it started; continue it afterwards, if it is still there."""
+    """SIGSTOP a postmaster and its backends; SIGCONT those that still run at the end."""
     parent = psutil.Process(postmaster)
     parent.suspend()  # first, so that it starts nothing more
     everyone = [parent, *parent.children()]

@@ -102,7 +102,7 @@ def _allocation(claim: Manifest) -> Manifest | None:
 
 
 class NodeAnswer(msgspec.Struct):
-    """What Filter found for a node: allocations of the claims that need one, in order."""
+    """Filter's result for one node: an allocation for each unallocated claim, in order."""
 
     claims: list[Manifest]
     allocations: list[Manifest]
