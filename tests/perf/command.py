@@ -19,6 +19,7 @@ from tests.perf import (
     cold_start,
     console,
     consoles,
+    cost,
     drain,
     endurance,
     engine,
@@ -114,11 +115,17 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="CPU time per bound pod with and without the past, advisors, brakes",
     )
+    mode.add_argument(
+        "--cost",
+        action="store_true",
+        help="CPU per pod, node, request, watch and idle minute, and memory, of a whole service",
+    )
+    parser.add_argument("--before", type=Path, help="with --cost: the folder of another build")
     parser.add_argument(
         "--connections",
         type=int,
         default=16,
-        help="with --fairness: of the one who floods; with --endurance, --forms: of all clients",
+        help="with --fairness: of the one who floods; with --endurance, --forms, --cost: of all",
     )
     parser.add_argument(
         "--seconds",
@@ -280,6 +287,16 @@ def main(arguments: Sequence[str]) -> None:
                     connections=options.connections,
                     seconds=options.seconds,
                     rounds=options.rounds,
+                    say=_say,
+                )
+            )
+        elif options.cost:
+            _print(
+                cost.run(
+                    nodes=nodes,
+                    pods=options.waiting or 2000,
+                    connections=options.connections,
+                    before=options.before,
                     say=_say,
                 )
             )

@@ -25,7 +25,7 @@ JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _LISTS = 5
 _LONGEST = 600.0
-_PODS = "/api/v1/namespaces/default/pods"
+PODS = "/api/v1/namespaces/default/pods"
 
 
 def run(
@@ -83,32 +83,35 @@ def _load(
 async def _loaded(
     url: str, token: str, form: str, prefix: str, pods: int, connections: int
 ) -> dict[str, dict[str, float]]:
-    manifests = [_manifest(number, f"{prefix}-{number}") for number in range(pods)]
+    manifests = [manifest(number, f"{prefix}-{number}") for number in range(pods)]
     names = [one["metadata"]["name"] for one in manifests]
-    create = [_request("POST", _PODS, token, form, _body(one, form)) for one in manifests]
-    read = [_request("GET", f"{_PODS}/{name}", token, form) for name in names]
-    listing = [_request("GET", _PODS, token, form)] * _LISTS
+    create = [request("POST", PODS, token, form, body(one, form)) for one in manifests]
+    read = [request("GET", f"{PODS}/{name}", token, form) for name in names]
+    listing = [request("GET", PODS, token, form)] * _LISTS
     now = "?gracePeriodSeconds=0"
-    delete = [_request("DELETE", f"{_PODS}/{name}{now}", token, form) for name in names]
+    delete = [request("DELETE", f"{PODS}/{name}{now}", token, form) for name in names]
     return {
-        "create": await _closed_loop(url, create, connections),
-        "get": await _closed_loop(url, read, connections),
-        "list": await _closed_loop(url, listing, 1),
-        "delete": await _closed_loop(url, delete, connections),
+        "create": await closed_loop(url, create, connections),
+        "get": await closed_loop(url, read, connections),
+        "list": await closed_loop(url, listing, 1),
+        "delete": await closed_loop(url, delete, connections),
     }
 
 
-def _manifest(number: int, name: str) -> Manifest:
-    manifest = pod(number, cpu=f"{1 + number % 100}m", memory="1Mi")
-    manifest["metadata"] |= {"name": name, "namespace": "default"}
-    return manifest
+def manifest(number: int, name: str) -> Manifest:
+    """Return a pod for the namespace ``default``."""
+    made = pod(number, cpu=f"{1 + number % 100}m", memory="1Mi")
+    made["metadata"] |= {"name": name, "namespace": "default"}
+    return made
 
 
-def _body(manifest: Manifest, form: str) -> bytes:
+def body(manifest: Manifest, form: str) -> bytes:
+    """Return the object in this form."""
     return protobuf.encode(manifest) if form == PROTOBUF else json.dumps(manifest).encode()
 
 
-def _request(method: str, path: str, token: str, form: str, body: bytes = b"") -> bytes:
+def request(method: str, path: str, token: str, form: str, body: bytes = b"") -> bytes:
+    """Return a request whose body and answer have this form."""
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n"
         f"accept: {form}\r\ncontent-type: {form}\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -116,7 +119,7 @@ def _request(method: str, path: str, token: str, form: str, body: bytes = b"") -
     return head.encode() + body
 
 
-async def _closed_loop(url: str, requests: Iterable[bytes], connections: int) -> dict[str, float]:
+async def closed_loop(url: str, requests: Iterable[bytes], connections: int) -> dict[str, float]:
     """Send requests over connections, each as soon as the one before is answered."""
     waiting = iter(requests)
     seconds: list[float] = []

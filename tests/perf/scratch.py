@@ -84,12 +84,25 @@ class Scratch:
     def cpu_by_part(self) -> dict[str, float]:
         """Return the CPU time of the service so far, by the names of its processes.
 
-        The database and Redis, which have none, by the names of their programs.
+        What ended processes took is their parent's, such as that of closed sessions PostgreSQL's.
         """
         found: dict[str, float] = {}
+        for part, pid in self.processes():
+            with contextlib.suppress(OSError, IndexError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks = sum(int(field) for field in fields[11:15])
+                found[part] = found.get(part, 0.0) + ticks / os.sysconf("SC_CLK_TCK")
+        return found
+
+    def processes(self) -> list[tuple[str, int]]:
+        """Return part and pid of each process, and of each session of the database.
+
+        The database and Redis, which have no such name, have those of their programs.
+        """
+        found = []
         wanted = str(self.state).encode()
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError, IndexError):
+            with contextlib.suppress(OSError):
                 environment = (folder / "environ").read_bytes()
                 if wanted not in environment and wanted not in bytes((folder / "cwd").resolve()):
                     continue
@@ -97,9 +110,7 @@ class Scratch:
                 program = (folder / "comm").read_text().strip()
                 is_store = program.startswith(("postgres", "redis", "valkey"))
                 part = program if is_store else named.partition(b"\0")[0].decode() or "up"
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                ticks = int(fields[11]) + int(fields[12])
-                found[part] = found.get(part, 0.0) + ticks / os.sysconf("SC_CLK_TCK")
+                found.append((part, int(folder.name)))
         return found
 
 
@@ -112,10 +123,13 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def running(environment: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Scratch]:
+def running(
+    environment: Mapping[str, str], say: Callable[[str], None], *, build: Path | None = None
+) -> Iterator[Scratch]:
     """Start a service with these settings, and remove it and its data at the end.
 
-    Within a run of the tests it begins with a prepared database.
+    Within a run of the tests it begins with a prepared database. ``build`` is the folder of another
+    version to start.
     """
     folder = Path(tempfile.mkdtemp(prefix="stowage-drill-"))
     folder.chmod(0o711)
@@ -130,7 +144,7 @@ def running(environment: Mapping[str, str], say: Callable[[str], None]) -> Itera
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "up"],
-            cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=build or settings.BASE_DIR, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
             env=inherited | {
                 "STOWAGE_STATE": str(state), "STOWAGE_HTTP_PORT": str(http),
