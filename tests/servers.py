@@ -133,6 +133,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("db")
 
 
+def pytest_unconfigure() -> None:
+    _servers.stop()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     if not session.config.option.collectonly and any(
         item.get_closest_marker("db") for item in session.items
