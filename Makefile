@@ -9,7 +9,8 @@ SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test long long-tests later plans previews fast check conformance bench soak schema test-deps editor lock clean reset
+MUTANTS ?= 20
+.PHONY: help up test long long-tests later plans previews mutants fast check conformance bench soak schema test-deps editor lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
@@ -18,6 +19,7 @@ help:
 	@echo "make later        what depends on time once more, ten years on as a leap day ends"
 	@echo "make plans        PLANS=1000 random worlds: what a plan foretells is what then happens"
 	@echo "make previews     the same of PREVIEWS=200 drains and taints made by the console's pages"
+	@echo "make mutants      MUTANTS=20 changes of rules at random, from SEED=: those that no test notices"
 	@echo "make fast         the tests that need no database"
 	@echo "make check        style, types, import contracts, migrations, locks"
 	@echo "make conformance  the vectors, one line per area"
@@ -64,6 +66,10 @@ previews:
 	@./bootstrap.sh dev
 	@PREVIEWS=$${PREVIEWS:-200} exec $(PYTHON) -m pytest -n $(WORKERS) --dist load \
 	  tests/properties/test_previews_come_true.py $(ARGS)
+
+mutants:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) -m tests.mutants --count $(MUTANTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fast:
 	@./bootstrap.sh dev
