@@ -20,7 +20,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 # --- Where things are -----------------------------------------------------------------------------
 
 STATE_DIR = (
-    Path(environment.text("STOWAGE_STATE", str(BASE_DIR / ".stowage"))).expanduser().absolute()
+    Path(environment.text("STOWAGE_STATE", str(places.default_state(BASE_DIR))))
+    .expanduser()
+    .absolute()
 )
 HOST = environment.text("STOWAGE_HOST", "127.0.0.1")  # the https server's; http is loopback only
 HTTPS_PORT = environment.integer("STOWAGE_HTTPS_PORT", 8443, at_least=1, at_most=65535)

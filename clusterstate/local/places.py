@@ -104,6 +104,16 @@ def socket_directories(state: Path) -> list[Path]:
     ]
 
 
+def default_state(base: Path) -> Path:
+    """Return where the state lies if STOWAGE_STATE does not say.
+
+    Args:
+        base: the folder of the product's packages. In a checkout the state lies below it; an
+            installed package is replaced by updates, so there it lies in the home.
+    """
+    return Path.home() / ".stowage" if base.name == "_product" else base / ".stowage"
+
+
 def console_socket(state: Path) -> Path:
     """Return the socket of the console's process, in a directory of its own."""
     return Path(f"{run_directory(state)}-console") / "console.sock"

@@ -16,7 +16,7 @@ from clusterstate.database import locks
 from clusterstate.processes import shards
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("api", "scheduling", "clusterstate")
+PACKAGES = ("api", "scheduling", "clusterstate", "stowage")
 # The only writers: actions, and the change log that they append to, with its ceiling and actors.
 WRITERS = (
     "clusterstate/actions/",
@@ -219,6 +219,7 @@ PLANTED = {
     "scheduling/scenarios/planted.py": "",
     "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
+    "stowage/planted.py": "import scheduling.worker.scheduler\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
     "api/planted_too.py": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import api.planted\n"

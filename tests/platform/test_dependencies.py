@@ -34,7 +34,7 @@ def named_twice(requirements: list[str]) -> list[str]:
 
 
 def imported() -> Iterator[str]:
-    for package in ("api", "clusterstate", "scheduling"):
+    for package in ("api", "clusterstate", "scheduling", "stowage"):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Import):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("api", "scheduling", "clusterstate")
+PACKAGES = ("api", "scheduling", "clusterstate", "stowage")
 
 CALLED_BY_NOBODY_HERE = {
     "urlpatterns": "Django reads it",
