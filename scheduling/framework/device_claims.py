@@ -5,7 +5,6 @@
 claims are.
 """
 
-import functools
 import uuid
 from collections.abc import Hashable
 from typing import Any, Final
@@ -84,20 +83,12 @@ def _is_among(claim: Manifest, claims: list[Manifest]) -> bool:
     return any(one is claim for one in claims)
 
 
-def may_concern(info: PodInfo) -> bool:
-    """Return whether a class has claims, or asks for what a device class may serve."""
-    return bool(info.pod.spec.resource_claims) or any(map(_is_extended, info.requests))
-
-
-_is_extended = functools.lru_cache(4096)(is_extended)
-
-
 def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
     """Return whether pods of a class claim devices."""
-    if info.pod.spec.resource_claims:
-        return True
+    if not info.may_claim or info.pod.spec.resource_claims:
+        return info.may_claim
     return bool(devices.classes) and any(
-        count and _is_extended(name) and devices.class_of(name) is not None
+        count and is_extended(name) and devices.class_of(name) is not None
         for name, count in info.requests.items()
     )
 

@@ -85,6 +85,7 @@ class PodInfo:
         "images",
         "index",
         "labels",
+        "may_claim",
         "memo",
         "namespace",
         "node_affinity_key",
@@ -132,6 +133,8 @@ class PodInfo:
     """Those of the pod's volumes that matter to where it goes: claims and disks."""
     claims: tuple[str, ...]
     """Names of the claims among them, in the pod's namespace."""
+    may_claim: bool
+    """Whether the pod has claims of devices, or asks for what a device class may serve."""
     container_count: int
     gates: tuple[str, ...]
     affinity: tuple[AffinityTerm, ...]

@@ -16,7 +16,7 @@ import numpy as np
 
 from clusterstate.objects.dra import scoring
 from clusterstate.objects.dra.attempt import Attempt, Verdict
-from scheduling.framework.device_claims import TAKEN, concerns, may_concern, new_attempt
+from scheduling.framework.device_claims import TAKEN, concerns, new_attempt
 from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult, Scores
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
@@ -38,7 +38,7 @@ class DynamicResources:
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing for pods that claim nothing; ``None`` for others: ask about each node."""
-        return None if concerns(pod, snapshot.devices) else ()
+        return None if pod.may_claim and concerns(pod, snapshot.devices) else ()
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Return whether the pod claims devices."""
@@ -48,7 +48,7 @@ class DynamicResources:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Look at the pod's claims; skip a pod that has none."""
-        if not may_concern(pod) or not concerns(pod, snapshot.devices):
+        if not concerns(pod, snapshot.devices):
             return None, SKIP
         attempt = new_attempt(pod, snapshot.devices)
         verdict = attempt.pre_filter(pod.requests)
@@ -117,7 +117,7 @@ class DynamicResources:
             return SUCCESS
         taken: list[dict[str, Any]] | None = devices.assumed(state.pod_key)
         if taken is None:
-            if may_concern(pod) and concerns(pod, devices):
+            if concerns(pod, devices):
                 return Status(Code.ERROR, ("claim allocation not found for node",))
             return SUCCESS
         state.write(TAKEN, taken)

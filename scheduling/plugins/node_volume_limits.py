@@ -223,7 +223,9 @@ class NodeVolumeLimits:
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing for pods that no limit can concern."""
-        return None if is_attachable(pod) and self._may_reject(pod, snapshot) else ()
+        if not pod.volumes or not is_attachable(pod):
+            return ()
+        return None if self._may_reject(pod, snapshot) else ()
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable

@@ -38,6 +38,8 @@ class VolumeZone:
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return what is asked of nodes, ``None`` where the pod is rejected."""
+        if not pod.volumes:
+            return ()
         found = self._wanted(pod, snapshot)
         return None if isinstance(found, Status) else found
 

@@ -500,8 +500,15 @@ class Scheduler:
         if framework.decides_alone:
             yield True, pods
             return
-        for alone, run in groupby(pods, lambda pod: framework.concerns(pod.info, snapshot)):
-            yield alone, list(run)
+        alone = {
+            pod.info: framework.concerns(pod.info, snapshot)
+            for pod in {pod.info: pod for pod in pods}.values()
+        }
+        if not any(alone.values()):
+            yield False, pods
+            return
+        for apart, run in groupby(pods, lambda pod: alone[pod.info]):
+            yield apart, list(run)
 
     def _reserve_each(
         self,

@@ -7,7 +7,7 @@ import msgspec
 from clusterstate.objects.rules.volume_matching import MatchingError
 from scheduling.engine.snapshot.counters import PodCounters
 from scheduling.framework.arrays import Float64, Int32
-from scheduling.framework.device_claims import DeviceTable, concerns, may_concern
+from scheduling.framework.device_claims import DeviceTable, concerns
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import (
     BinderError,
@@ -40,11 +40,11 @@ class LookedUp(PodCounters):
 
         Terms about it, services and controllers that select it, and objects that it uses.
         """
-        found = super().peer_stamp(info)
+        found = self._peers.stamps[info.peer]
         # All of them only grow, so no two states have the same sum.
         if info.volumes:
             found += self.volumes.version
-        return found + self.devices.version if may_concern(info) else found
+        return found + self.devices.version if info.may_claim else found
 
     def claim_users(self, namespace: str, name: str) -> int:
         """Return how many pods on known nodes use a claim."""
@@ -69,7 +69,7 @@ class LookedUp(PodCounters):
         super().assume(key, info, row)
         if info.claims:
             self._take_volumes(key, info, row)
-        if may_concern(info) and concerns(info, self.devices):
+        if concerns(info, self.devices):
             self.devices.take(key, info, self.node(row))
 
     def confirm(
@@ -87,7 +87,7 @@ class LookedUp(PodCounters):
         )
         if found and info.claims:
             self.volumes.forget(key)  # the stored objects say it now
-        if found and may_concern(info):
+        if found and info.may_claim:
             self.devices.confirm(key)
         return found
 
@@ -109,9 +109,10 @@ class LookedUp(PodCounters):
 
     def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
         """Forget many pods on live rows at once, as ``remove_pod`` would one after the other."""
-        for key in keys:
-            self.volumes.forget(key)
-            self.devices.forget(key)
+        if self.volumes.is_taken or self.devices.is_taken:
+            for key in keys:
+                self.volumes.forget(key)
+                self.devices.forget(key)
         super().remove_pods(keys, slots)
 
     def _take_volumes(self, key: Hashable, info: PodInfo, row: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from clusterstate.objects.dra.extended import is_extended
 from clusterstate.objects.rules.csi_migration import is_migratable
 from clusterstate.objects.rules.matching import PreferredTerms
 from clusterstate.objects.rules.resources import (
@@ -105,6 +106,7 @@ def from_pod(
     info.images = tuple(map(normalized_image_name, (*(c.image for c in containers), *mounted)))
     info.volumes = tuple(filter(_matters, spec.volumes))
     info.claims = tuple(name for one in info.volumes if (name := claim_name(meta, one)) is not None)
+    info.may_claim = bool(spec.resource_claims) or any(map(is_extended, info.requests))
     info.container_count = len(containers)
     info.gates = tuple(gate.name for gate in spec.scheduling_gates)
     affinity = spec.affinity
