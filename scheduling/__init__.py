@@ -11,6 +11,7 @@ Packages, each importing only from those below it (checked by import-linter)::
     scenarios              what becomes of a cluster over hours, under several configurations
     passes                 what a pass that fails logs, and what becomes of its session
     simulation             a world and pods in, placements out; neither queries nor keeps anything
+    packing                all pods looked at together: a solver, and how good its answer is
     engine, plugins        the decision core: snapshot in, decisions out
     framework              what plugins, configuration and engine share
 

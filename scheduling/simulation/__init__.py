@@ -13,6 +13,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
     groups           waiting pods by what stands in their way
     node_advice      which nodes to add for the pods that wait
+    packing          all pods looked at together, with what the best possible is at most
     checks           whether what a plugin says about itself is true, for tests of plugins
     plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
     cluster          a cluster in virtual time: the live queue, hints and batches

@@ -217,6 +217,7 @@ PLANTED = {
     "scheduling/controllers/volumes/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/scenarios/planted.py": "",
+    "scheduling/packing/planted.py": "",
     "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "stowage/planted.py": "import scheduling.worker.scheduler\n",

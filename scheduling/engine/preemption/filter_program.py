@@ -224,19 +224,32 @@ class FilterProgram:
         ``UNLIMITED`` where pods of the class do not count, 1 where one keeps the next away from its
         row. ``None`` where a pod of the class matters to other rows than its own.
         """
-        limits = np.full(self._snapshot.capacity, UNLIMITED, np.int64)
-        mine = self.terms().seat[self.info.peer]
-        for number in np.flatnonzero(mine).tolist():
+        away = self.kept_away_by(self.info)
+        return None if away is None else np.where(away, 1, UNLIMITED)
+
+    def counted_peers(self) -> Mask:
+        """Return of each way to look to other pods whether any count heeds it, (peers,)."""
+        weights: Int64 = np.abs(self.terms().seat).sum(axis=1)
+        return weights > 0
+
+    def kept_away_by(self, other: PodInfo) -> Mask | None:
+        """Return the rows that a pod of another class on them closes to this one, (capacity,).
+
+        As far as counts say, not room. ``None`` where such a pod matters to other rows than its
+        own.
+        """
+        away: Mask = np.zeros(self._snapshot.capacity, np.bool_)
+        for number in np.flatnonzero(self.terms().seat[other.peer]).tolist():
             stated = self._terms[number].stated
             if stated is None:
-                limits[:] = 1
+                away[:] = True
             elif stated.kind not in (Kind.ANTI, Kind.EXISTING):
                 return None
             elif stated.single:
-                limits[self._domain[number] >= 0] = 1
+                away[self._domain[number] >= 0] = True
             elif len(stated.table.present):  # of a label that no node has, nobody is kept away
                 return None
-        return limits
+        return away
 
     # --- arrays ----------------------------------------------------------------------------------
 

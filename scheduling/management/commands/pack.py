@@ -1,0 +1,137 @@
+"""`manage.py pack`: what fits into a cluster if all pods are looked at together.
+
+Files and folders hold plain objects, such as what `kubectl get nodes,pods -A -o yaml` prints of any
+cluster, or one `Packing` document. Pods without `spec.nodeName` are to be placed; with `--move`
+those that run may move as well, and nodes are emptied. Nothing is stored and no server is asked,
+unless a document asks about the live world.
+"""
+
+from argparse import ArgumentParser
+from collections import Counter
+from typing import Any
+
+import msgspec
+import yaml
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import collector
+from scheduling import simulation
+from scheduling.management import files, workloads
+from scheduling.scenarios.manifests import is_on_a_node
+from scheduling.simulation import packing
+
+_CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
+
+
+class Command(BaseCommand):
+    """Packs the pods of files."""
+
+    help = "Say what fits into a cluster, where each pod goes, and how good that is at most."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "files", nargs="+", metavar="FILE", help="YAML or JSON, or folders of it; - is stdin"
+        )
+        parser.add_argument(
+            "-o", "--output", choices=("table", "json", "yaml"), default="table",
+            help="how to answer",
+        )  # fmt: skip
+        parser.add_argument(
+            "--move", action="store_true", help="pods that run may move, to empty nodes"
+        )
+        parser.add_argument(
+            "--seconds", type=float, default=packing.DEFAULT_SECONDS,
+            help="how long the solver may search (default: %(default)s)",
+        )  # fmt: skip
+        parser.add_argument("--seed", type=int, default=0, help="of the search")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Answer."""
+        left_out: Counter[str] = Counter()
+        found = (one for name in options["files"] for one in files.documents(name))
+        given = list(files.known(files.single(found), left_out))
+        collector.calm()
+        if text := files.left_out_text(left_out):
+            self.stderr.write(text)
+        document = self._document(given, options)
+        try:
+            answer = answer_to(document)
+        except StatusError as error:
+            raise CommandError(error.message) from error
+        except OperationalError as error:
+            text = " ".join(str(error).split())
+            raise CommandError(f"The live world needs the database: {text}") from error
+        if options["output"] == "json":
+            self.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        elif options["output"] == "yaml":
+            self.stdout.write(yaml.safe_dump(answer, sort_keys=False))
+        else:
+            self.stdout.write(table(answer))
+
+    def _document(self, given: list[Any], options: dict[str, Any]) -> Manifest:
+        """Return the one document of the files, or one made of plain objects."""
+        own = [one for one in given if isinstance(one, dict) and one.get("kind") == packing.KIND]
+        if own:
+            if len(given) > 1:
+                raise CommandError("Name one Packing document alone, or plain objects.")
+            document: Manifest = own[0]
+            return document
+        placed = workloads.Placed(list(map(files.of_placement, given)))
+        for note in placed.notes:
+            self.stderr.write(note)
+        objects: list[Any] = []
+        pods: list[Any] = []
+        spec: Manifest = {"base": "empty", "objects": objects, "pods": pods}
+        for one in placed.documents:
+            kind = one.get("kind") if isinstance(one, dict) else None
+            if kind in _CONFIGURATIONS:
+                spec["configuration"] = one
+            else:
+                (pods if kind == "Pod" and not is_on_a_node(one) else objects).append(one)
+        if not objects and not pods:
+            raise CommandError("The files hold neither nodes nor pods.")
+        spec["move"] = packing.OWNED if options["move"] else packing.NONE
+        spec["seconds"], spec["seed"] = options["seconds"], options["seed"]
+        return {"apiVersion": "stowage.dev/v1", "kind": packing.KIND, "spec": spec}
+
+
+def answer_to(document: Manifest) -> Manifest:
+    """Return the answer to a document; one about the live world asks an advisor.
+
+    Raises:
+        StatusError: the document is wrong, or nobody answers.
+    """
+    question = packing.read_packing(document)
+    if question.simulation.live:
+        from scheduling.answers import advisor
+
+        answer: Manifest = advisor.ask("packing", document)
+        return answer
+    return packing.run_packing(question, simulation.Base())
+
+
+def table(answer: Manifest) -> str:
+    """Return the answer as lines for people: the sum, then pods that move, go and are left."""
+    status = answer["status"]
+    fit = f"{status['placed']} of {status['of']} pods fit"
+    told = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
+    if emptied := status.get("emptied"):
+        told.append(
+            f"{len(emptied)} nodes can be emptied by {len(status.get('moves', ()))} moves:"
+            f" {', '.join(emptied)}."
+        )
+    rows = [["POD", "FROM", "TO", "WHY"]]
+    rows += [[one["pod"], one["from"], one["to"], ""] for one in status.get("moves", ())]
+    rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
+    rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
+    rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        told.append("   ".join([*cells, row[3]]).rstrip())
+    return "\n".join([*told, *(f"Warning: {text}" for text in status.get("warnings", ()))])

@@ -1,0 +1,17 @@
+"""The packer: where pods go if all of them are looked at together, and how good that is at most.
+
+The scheduler takes one pod at a time, the best node first. That leaves room unused: of pods that
+would fill a cluster exactly it places nine in ten. The packer looks for a better placement of the
+same pods with CP-SAT, the solver of OR-tools, and says how far from the best possible it is at
+most::
+
+    problem    classes of pods, nodes, what is free: numbers, and what a placement of them is worth
+    facts      a snapshot, its profiles and pods -> a Problem; which pods the numbers cannot state
+    search     Problem -> placement: greedy, then a few nodes at a time solved anew; runs anywhere
+    bounds     Problem -> what no placement can exceed, from linear programming
+    process    ``search`` in a process of its own, bounded in time and memory
+
+``scheduling.simulation.packing`` asks it about a world, and proves each placement by the
+scheduler's own filters before it is told. OR-tools is an optional dependency (the extra
+``solver``); only ``search`` and ``bounds`` import it, in that other process.
+"""

@@ -1,0 +1,125 @@
+"""A packing problem in numbers, and what an answer to it is worth.
+
+Rows of the arrays are classes of pods (C), nodes (N) and resources (R). A placement is an int64
+array (C, N): how many pods of each class are on each node.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from scheduling.framework.arrays import Int64
+
+MOST_CELLS: Final = 20_000_000
+"""Classes times nodes: what a process of a few hundred megabytes holds."""
+_LARGEST_WEIGHT: Final = 2**40
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """What is to be placed and where there is room.
+
+    A placement is worth ``weights`` for each pod that it places; of equal ones the one with the
+    lower sum of ``prices`` of the nodes that are used and ``move_costs`` of the pods that left
+    their nodes is better. Pods that are on nodes (``stays``) must be on some node again.
+    """
+
+    requests: Int64
+    """(C, R) what one pod takes, in the units of ``free``."""
+    counts: Int64
+    """(C,) pods, those of ``stays`` included."""
+    weights: Int64
+    """(C,) what each placed pod is worth."""
+    free: Int64
+    """(N, R) what the node has for these pods."""
+    limits: Int64
+    """(C, N) pods that the node takes at most for other reasons; 0: it takes none."""
+    apart: list[tuple[int, int]]
+    """Pairs of classes whose pods must not share a node."""
+    stays: Int64
+    """(C, N) pods that are there already and may move."""
+    prices: Int64
+    """(N,) of having any of these pods on the node."""
+    move_costs: Int64
+    """(C,) of one pod that leaves its node."""
+    start: Int64
+    """(C, N) a placement that is known."""
+
+    def most_of_each(self) -> Int64:
+        """Return how many pods of a class alone each node takes, int64 (C, N)."""
+        found = np.minimum(self.limits, self.counts[:, None])
+        for at in range(self.free.shape[1]):
+            asked = self.requests[:, at]
+            some = asked > 0
+            fits = np.maximum(self.free[:, at], 0)[None, :] // asked[some, None]
+            found[some] = np.minimum(found[some], fits)
+        return found
+
+    def placed_value(self, x: Int64) -> int:
+        """Return the sum of the weights of the pods that a placement places."""
+        return int(self.weights @ x.sum(1))
+
+    def cost(self, x: Int64) -> int:
+        """Return prices of the nodes in use and costs of the moves of a placement."""
+        moved = np.maximum(self.stays - x, 0).sum(1)
+        return int(self.prices @ (x.any(0))) + int(self.move_costs @ moved)
+
+    def is_valid(self, x: Int64) -> bool:
+        """Return whether a placement keeps every rule."""
+        return bool(
+            (x >= 0).all()
+            and (x <= self.limits).all()
+            and (x.sum(1) <= self.counts).all()
+            and (x.sum(1) >= self.stays.sum(1)).all()
+            and (x.T @ self.requests <= np.maximum(self.free, 0)).all()
+            and not any((x[a].astype(bool) & x[b].astype(bool)).any() for a, b in self.apart)
+        )
+
+
+class Packed(msgspec.Struct, kw_only=True):
+    """An answer: the placement, what it cannot exceed, and how the search went.
+
+    ``value``: of the pods placed; ``most``: no placement's value is above. ``cost`` and ``least``
+    likewise. ``greedy``: the value with which the search began. ``work``: what the solver counts
+    (deterministic time). ``complete``: no limit ended the search before its end.
+    """
+
+    x: Int64
+    value: int
+    most: int
+    cost: int
+    least: int
+    greedy: int
+    steps: int
+    work: float
+    complete: bool = False
+
+
+def weights_of(priorities: Sequence[int], counts: Sequence[int]) -> Int64:
+    """Return what a placed pod of each class is worth, int64 (C,).
+
+    One pod of a priority is worth more than all pods of lower priorities together, as far as the
+    numbers of the solver reach: beyond that the lowest priorities count alike.
+    """
+    levels = sorted(set(priorities), reverse=True)
+    pods = dict.fromkeys(levels, 0)
+    for priority, count in zip(priorities, counts, strict=True):
+        pods[priority] += count
+    # From the highest down: how many levels have room below the largest weight.
+    product, kept = 1, 0
+    for level in levels:
+        product *= pods[level] + 1
+        if product > _LARGEST_WEIGHT and kept:
+            break
+        kept += 1
+    weight, worth, below = {}, 1, 0
+    for level in reversed(levels[kept - 1 :] if kept else levels):
+        weight[level] = worth
+        below += pods[level]
+    total = below
+    for level in reversed(levels[: max(kept - 1, 0)]):
+        worth = total + 1
+        weight[level] = worth
+        total += worth * pods[level]
+    return np.array([weight[one] for one in priorities], np.int64)

@@ -1,0 +1,279 @@
+"""The solver in a process of its own: the product's processes neither block nor grow.
+
+One child for each process that asks; it is started when it is first needed, yields to everybody
+(niceness 10), may take ``_MOST_MEMORY`` and ends by itself when nobody asks for a minute or when
+the process that started it ends. Question and answers go through its standard input and output,
+each a length and MessagePack. While it searches it sends each better placement, so that an answer
+is there also when the child dies or is too late: then what it sent last counts, with the bound
+that needs no search.
+"""
+
+import atexit
+import importlib.util
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, Final
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.values.errors import ServiceUnavailable
+from scheduling.framework.arrays import Int64
+from scheduling.packing.problem import MOST_CELLS, Packed, Problem
+
+NOT_INSTALLED: Final = (
+    "this question needs OR-tools, which is not installed: install Stowage with the extra"
+    " `solver` (pip install 'stowage[solver]'), or run make up, which does"
+)
+_MOST_MEMORY: Final = 3 * 2**30
+_IDLE_SECONDS: Final = 60.0
+_START_SECONDS: Final = 30.0
+_GRACE_SECONDS: Final = 6.0
+_LENGTH: Final = struct.Struct(">Q")
+_LOOK_SECONDS: Final = 0.1
+
+
+def is_installed() -> bool:
+    """Return whether the solver can be asked here."""
+    return importlib.util.find_spec("ortools") is not None
+
+
+def ask(
+    problem: Problem,
+    *,
+    work: float,
+    seconds: float,
+    seed: int = 0,
+    go_on: Callable[[], None] = lambda: None,
+) -> Packed:
+    """Return the best placement that the solver's process finds.
+
+    Args:
+        problem: what is asked.
+        work: see ``search.pack``.
+        seconds: when the search ends at the latest.
+        seed: of the nodes that are drawn.
+        go_on: raises where it takes too long; then the child is ended.
+
+    Raises:
+        ServiceUnavailable: the solver is not installed, the problem is too large for it, or its
+            process ended before it had any answer.
+    """
+    if not is_installed():
+        raise ServiceUnavailable(NOT_INSTALLED)
+    if problem.limits.size > MOST_CELLS:
+        raise ServiceUnavailable(
+            f"{problem.limits.shape[0]} classes of pods on {problem.limits.shape[1]} nodes are"
+            f" more than the packer takes ({MOST_CELLS} pairs)"
+        )
+    asked = {"problem": problem, "work": work, "seconds": seconds, "seed": seed}
+    return _solver.ask(asked, problem, seconds, go_on)
+
+
+class _Solver:
+    """The child of this process; questions take turns."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._used_at = 0.0
+
+    def ask(
+        self,
+        asked: object,
+        problem: Problem,
+        seconds: float,
+        go_on: Callable[[], None],
+    ) -> Packed:
+        while not self._lock.acquire(timeout=_LOOK_SECONDS):
+            go_on()
+        try:
+            child = self._started()
+            return self._answer(child, asked, problem, seconds, go_on)
+        finally:
+            self._lock.release()
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        """Return a child that waits for a question: this one may be about to end by itself."""
+        child = self._child
+        if (
+            child is not None
+            and child.poll() is None
+            and time.monotonic() - self._used_at < _IDLE_SECONDS / 2
+        ):
+            return child
+        self.end()
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "scheduling.packing.process"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_root(),
+        )  # fmt: skip
+        return self._child
+
+    def end(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _answer(
+        self,
+        child: "subprocess.Popen[bytes]",
+        asked: object,
+        problem: Problem,
+        seconds: float,
+        go_on: Callable[[], None],
+    ) -> Packed:
+        last: Packed | None = None
+        until = time.monotonic() + _START_SECONDS + seconds + _GRACE_SECONDS
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            with suppress(BrokenPipeError):  # it died: reading says so
+                _send(child.stdin, asked)
+            frames = _Frames(child.stdout)
+            while time.monotonic() < until:
+                go_on()
+                texts = frames.read(_LOOK_SECONDS)
+                if texts is None:
+                    break
+                for text in texts:
+                    found = msgspec.msgpack.decode(text, type=_Frame, dec_hook=_decoded)
+                    if found.packed is not None:
+                        self._used_at = time.monotonic()
+                        return found.packed
+                    if last is None:  # from now on only its own deadline counts
+                        until = time.monotonic() + seconds + _GRACE_SECONDS
+                    last = _of(problem, found.better)
+        except BaseException:
+            self.end()
+            raise
+        self.end()
+        if last is None:
+            raise ServiceUnavailable("the solver's process ended without an answer")
+        return last
+
+
+_solver = _Solver()
+atexit.register(_solver.end)
+
+
+class _Frame(msgspec.Struct):
+    """What the child sends: a better placement, and at last the answer."""
+
+    better: Int64 | None = None
+    packed: Packed | None = None
+
+
+def _of(problem: Problem, x: "Int64 | None") -> Packed:
+    """Return an answer of which only the placement is known."""
+    assert x is not None
+    value = problem.placed_value(x)
+    most = int(problem.weights @ np.minimum(problem.most_of_each().sum(1), problem.counts))
+    return Packed(
+        x=x, value=value, most=most, cost=problem.cost(x), least=0, greedy=value, steps=0, work=0.0
+    )  # fmt: skip
+
+
+def _root() -> str:
+    """Return the folder that the packages are imported from."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [value.shape, np.ascontiguousarray(value, np.int64).tobytes()]
+    raise TypeError(f"{type(value)} is not sent")
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    shape, raw = value
+    return np.frombuffer(raw, np.int64).reshape(shape).copy()
+
+
+def _send(stream: IO[bytes], value: object) -> None:
+    text = msgspec.msgpack.encode(value, enc_hook=_encoded)
+    stream.write(_LENGTH.pack(len(text)) + text)
+    stream.flush()
+
+
+class _Frames:
+    """Whole frames out of a pipe that must not block."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._descriptor = stream.fileno()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._descriptor, selectors.EVENT_READ)
+        self._buffer = bytearray()
+
+    def read(self, seconds: float) -> list[bytes] | None:
+        """Return the frames that came within so many seconds, ``None`` after the last one."""
+        if not self._selector.select(seconds):
+            return []
+        text = os.read(self._descriptor, 1 << 20)
+        if not text:
+            return None
+        self._buffer += text
+        found = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            found.append(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return found
+
+
+class _Asked(msgspec.Struct):
+    """What the child is asked."""
+
+    problem: Problem
+    work: float
+    seconds: float
+    seed: int
+
+
+def main() -> None:
+    """Answer what comes on standard input until it ends or nothing comes for a while."""
+    import resource
+    import signal
+
+    os.nice(10)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker decides; it closes the pipe
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+    from scheduling.packing import search
+
+    frames = _Frames(sys.stdin.buffer)
+    answers = sys.stdout.buffer
+    waiting: list[bytes] = []
+    idle_since = time.monotonic()
+    while True:
+        came = frames.read(_LOOK_SECONDS * 10)
+        if came is None:
+            return
+        waiting += came
+        if not waiting and time.monotonic() - idle_since > _IDLE_SECONDS:
+            return
+        while waiting:
+            asked = msgspec.msgpack.decode(waiting.pop(0), type=_Asked, dec_hook=_decoded)
+            found = search.pack(
+                asked.problem, work=asked.work, seconds=asked.seconds, seed=asked.seed,
+                told=lambda x: _send(answers, _Frame(better=x)),
+            )  # fmt: skip
+            _send(answers, _Frame(packed=found))
+            idle_since = time.monotonic()
+
+
+if __name__ == "__main__":
+    main()

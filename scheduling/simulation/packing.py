@@ -1,0 +1,522 @@
+"""Where pods go if all of them are looked at together: a ``Packing`` document in, the answer out.
+
+The scheduler places the pods first, one by one, in the order of its queue: that is what the packer
+is compared with and begins from. Then ``scheduling.packing`` looks for a better placement of those
+pods whose filters can be stated in numbers. What it finds is proved before it is told: every pod is
+given its node by the scheduler's own cycle, all filters of the profile, with all pods before it in
+place. A pod that this refuses is placed by the scheduler instead, or told as left.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.values.errors import (
+    INVALID,
+    NOT_SUPPORTED,
+    TYPE_INVALID,
+    FieldError,
+    Invalid,
+    StatusError,
+)
+from clusterstate.objects.values.meta import Manifest
+from scheduling.engine import deciding
+from scheduling.engine.deciding import Decider
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.framework.arrays import Int64
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodRecord
+from scheduling.packing import facts, process
+from scheduling.packing.facts import Facts, Seeker
+from scheduling.packing.problem import Packed, Problem
+from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read
+from scheduling.simulation.preparing import Preparer, Ready
+from scheduling.simulation.running import frameworks_of, world_of
+from scheduling.simulation.world import Base
+
+KIND: Final = "Packing"
+NONE, OWNED = "none", "owned"
+DEFAULT_SECONDS: Final = 1.5
+LARGEST_SECONDS: Final = 40.0
+MOST_PODS: Final = 20_000
+_WORK_A_SECOND: Final = 0.5
+"""Of what the solver counts, done in a second by a core that nobody else uses; it does less."""
+_PRICE_OF_NODE: Final = 1_000
+"""Emptying a node is worth so many moves."""
+_STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
+"""Whose pods belong to their node."""
+
+Solve = Callable[[Problem], Packed]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is asked: a world with pods, whether pods that run may move, and for how long."""
+
+    simulation: Simulation
+    moves: bool
+    seconds: float
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A pod that runs and would run elsewhere."""
+
+    key: Hashable
+    origin: str
+    target: str
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A pod that finds no node; ``impossible``: however the others are placed."""
+
+    key: Hashable
+    message: str
+    impossible: bool
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """The answer in keys of pods and names of nodes.
+
+    ``alone``: how many of the pods the scheduler places by itself. ``held``: how many of the placed
+    ones are not in the numbers, and stay where the scheduler puts them.
+    """
+
+    placed: dict[Hashable, str]
+    moves: list[Move]
+    left: list[Left]
+    alone: int
+    held: int
+    emptied: list[str]
+    packed: Packed | None
+    same_priority: bool
+
+
+def read_packing(document: object) -> Question:
+    """Return what a ``Packing`` document asks: a world and pods as in a ``Simulation``.
+
+    Beside these ``spec.move`` (``none`` or ``owned``) and ``spec.seconds``.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    if not isinstance(document, dict):
+        raise Invalid(KIND, "", [FieldError(TYPE_INVALID, "", None, "must be an object")], GROUP)
+    errors: list[FieldError] = []
+    if document.get("kind") not in (None, "", KIND):
+        errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
+    world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
+    spec = document.get("spec")
+    move: Any = NONE
+    seconds: Any = DEFAULT_SECONDS
+    if isinstance(spec, dict):
+        move, seconds = spec.get("move", NONE), spec.get("seconds", DEFAULT_SECONDS)
+        inner = {key: value for key, value in spec.items() if key not in ("move", "seconds")}
+        for member in ("mode", "tieBreak", "explain", "preemption"):
+            if member in inner:
+                del inner[member]
+                errors.append(FieldError(INVALID, f"spec.{member}", None, "unknown field"))
+        world["spec"] = {**inner, "explain": "none"}
+    elif spec is not None:
+        errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
+    if move not in (NONE, OWNED):
+        detail = f'supported values: "{NONE}", "{OWNED}"'
+        errors.append(FieldError(NOT_SUPPORTED, "spec.move", move, detail))
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not (0 < seconds <= LARGEST_SECONDS)
+    ):
+        detail = f"must be a number above 0 and at most {LARGEST_SECONDS:g}"
+        errors.append(FieldError(INVALID, "spec.seconds", seconds, detail))
+    found: Simulation | None = None
+    try:
+        found = read({**world, "spec": world.get("spec", {})})
+    except Invalid as invalid:
+        errors += invalid.errors
+    if errors or found is None:
+        raise Invalid(KIND, "", errors, GROUP)
+    return Question(found, move == OWNED, float(seconds))
+
+
+def run_packing(
+    question: Question,
+    base: Base,
+    waiting: Sequence[Seeker] = (),
+    title: Callable[[Hashable], str | None] = lambda key: None,
+) -> Manifest:
+    """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
+
+    Args:
+        question: what is asked.
+        base: the world before the document's changes.
+        waiting: pods of the base that wait for a node.
+        title: gives ``namespace/name`` of these.
+
+    Raises:
+        Invalid: the world is wrong, with every wrong field.
+        ServiceUnavailable: there is no solver.
+    """
+    simulation = question.simulation
+    world = world_of(simulation, base)
+    frameworks = frameworks_of(simulation, base)
+    preparer = Preparer(world, frameworks)
+    pods, refused = list(waiting), []
+    for number, given in enumerate(simulation.pods):
+        found = preparer.prepare(given.manifest, number)
+        if isinstance(found, Ready):
+            pods.append(Seeker(found.title, found.info, found.framework))
+        else:
+            refused.append({"pod": found.title, "message": getattr(found, "message", "")})
+    try:
+        found_packing = pack(
+            world.snapshot,
+            pods,
+            frameworks=frameworks,
+            moves=question.moves,
+            seconds=question.seconds,
+            seed=simulation.seed,
+            go_on=base.go_on,
+        )
+    except PluginFailed as failure:
+        raise StatusError(failure.status.message) from failure
+    keys = [move.key for move in found_packing.moves]
+    names = world.full_names(keys)
+    status = described(found_packing, lambda key: title(key) or names(key), len(pods))
+    if refused:
+        status["skipped"] = refused
+    warnings = [*simulation.warnings, *world.warnings]
+    if warnings:
+        status["warnings"] = warnings
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+
+
+def described(found: Packing, title: Callable[[Hashable], str], pods: int) -> Manifest:
+    """Return an answer as ``status``."""
+    status: Manifest = {
+        "of": pods,
+        "placed": len(found.placed),
+        "schedulerAlone": found.alone,
+        "bound": bound(found),
+        "pods": [
+            {"pod": title(key), "nodeName": node}
+            for key, node in sorted(found.placed.items(), key=lambda one: (one[1], title(one[0])))
+        ],
+        "left": [
+            {"pod": title(one.key), "message": one.message, "impossible": one.impossible}
+            for one in found.left
+        ],
+    }
+    if found.moves:
+        status["moves"] = [
+            {"pod": title(one.key), "from": one.origin, "to": one.target} for one in found.moves
+        ]
+    if found.emptied:
+        status["emptied"] = found.emptied
+    return status
+
+
+def bound(found: Packing) -> Manifest:
+    """Return what the answer is worth beside the best possible one.
+
+    ``verdict`` is ``ProvedBest``, ``ProvedImpossible`` (no pod that is left fits, however the
+    others are placed), ``Within``, of ``gapPercent``, or ``Unknown``; ``atMost``: no placement
+    places more pods.
+    """
+    if found.packed is None:
+        message = "every pod fits"
+        if found.left:
+            message = "where the scheduler puts them: numbers state the rules of none of the pods"
+        verdict = "Unknown" if found.left else "ProvedBest"
+        return {"verdict": verdict, "gapPercent": 0.0, "message": message}
+    packed = found.packed
+    told: Manifest = {"verdict": "ProvedBest", "gapPercent": 0.0, "message": "proved best"}
+    if packed.value < packed.most:
+        gap = 100 * (packed.most - packed.value) / packed.most
+        told = {
+            "verdict": "Within",
+            "gapPercent": round(gap, 3),
+            "message": f"within {gap:.2g} % of the best possible",
+        }
+    elif found.left and all(one.impossible for one in found.left):
+        told |= {
+            "verdict": "ProvedImpossible",
+            "message": "proved impossible: no node takes any of the pods that are left",
+        }
+    if found.same_priority:
+        told["atMost"] = packed.most + found.held
+    if packed.cost > packed.least and packed.least:
+        told["nodesGapPercent"] = round(100 * (packed.cost - packed.least) / packed.cost, 3)
+    if found.held:
+        told["message"] += (
+            f", with {found.held} pods whose rules reach beyond their node where the scheduler"
+            " puts them"
+        )
+    return told
+
+
+def pack(
+    snapshot: Snapshot,
+    pods: Sequence[Seeker],
+    *,
+    frameworks: Mapping[str, Framework],
+    moves: bool = False,
+    seconds: float = DEFAULT_SECONDS,
+    seed: int = 0,
+    go_on: Callable[[], None] = lambda: None,
+    solve: Solve | None = None,
+) -> Packing:
+    """Return where the pods go; the snapshot may be changed by that.
+
+    Args:
+        snapshot: the world, a copy of one's own.
+        pods: those that want a node, in the order of the queue.
+        frameworks: the profiles by scheduler name, also of the pods that run.
+        moves: whether pods that run may move: those that a controller would make again, unless
+            they belong to their node or a disruption budget keeps them.
+        seconds: how long the solver may search.
+        seed: of its search.
+        go_on: raises when it takes too long.
+        solve: asks the solver; in its own process where it is not given.
+
+    Raises:
+        PluginFailed: a plugin failed.
+        ServiceUnavailable: there is no solver.
+    """
+    if solve is None:
+
+        def solve(problem: Problem) -> Packed:
+            return process.ask(
+                problem, work=seconds * _WORK_A_SECOND, seconds=seconds, seed=seed, go_on=go_on
+            )  # fmt: skip
+
+    pods = pods[:MOST_PODS]
+    before = copy_snapshot(snapshot) if moves else None
+    packer = _Packer(snapshot, pods, frameworks, go_on, solve)
+    try:
+        return packer.run(moves=moves)
+    except _MoverRefused:
+        assert before is not None
+        classes = [
+            msgspec.structs.replace(pod, info=before.known_class(pod.info.digest)) for pod in pods
+        ]
+        return _Packer(before, classes, frameworks, go_on, solve).run(moves=False)
+
+
+class _MoverRefused(Exception):
+    """A pod that runs could not be put where it was to move to."""
+
+
+class _Packer:
+    """One packing: the snapshot follows what is decided."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: Sequence[Seeker],
+        frameworks: Mapping[str, Framework],
+        go_on: Callable[[], None],
+        solve: Solve,
+    ) -> None:
+        self._snapshot = snapshot
+        self._pods = pods
+        self._frameworks = frameworks
+        self._go_on = go_on
+        self._solve = solve
+        self._messages: dict[Hashable, str] = {}
+
+    def run(self, *, moves: bool) -> Packing:
+        snapshot = self._snapshot
+        alone = self._schedule(self._pods)
+        seekers = [
+            msgspec.structs.replace(pod, node_name=alone.get(pod.key, "")) for pod in self._pods
+        ]
+        runners = self._runners() if moves else []
+        records = {pod.key: snapshot.pod(pod.key) for pod in runners}
+        together = [*runners, *seekers]
+        self._go_on()
+        able = facts.packable(snapshot, together, list(self._frameworks.values()))
+        packed_ones = [pod for pod, is_able in zip(together, able, strict=True) if is_able]
+        if len(alone) == len(self._pods) and not moves:
+            packed_ones = []  # nothing is left that could find room
+        for pod in packed_ones:
+            if pod.node_name:
+                snapshot.remove_pod(pod.key) if pod.runs else snapshot.forget(pod.key)
+        held = {key: node for key, node in alone.items() if snapshot.knows(key)}
+        packed: Packed | None = None
+        targets: list[tuple[Seeker, str]] = []
+        hopeless: set[Hashable] = set()
+        emptied: list[str] = []
+        if packed_ones:
+            found = facts.read(snapshot, packed_ones)
+            if moves:
+                found = self._priced(found)
+            packed = self._solve(found.problem)
+            if not found.problem.is_valid(packed.x):
+                raise AssertionError("the solver's placement breaks a rule of the problem")
+            targets = assigned(found, packed.x)
+            hopeless = _hopeless(found)
+            emptied = _emptied(found, packed.x)
+        placed, moved = self._prove(targets, records)
+        rest = [pod for pod in self._pods if pod.key not in placed and pod.key not in held]
+        placed |= held | self._schedule(rest)
+        self._go_on()
+        return Packing(
+            placed=placed,
+            moves=moved,
+            left=[
+                Left(pod.key, self._messages.get(pod.key, ""), pod.key in hopeless)
+                for pod in self._pods
+                if pod.key not in placed
+            ],
+            alone=len(alone),
+            held=len(held),
+            emptied=[name for name in emptied if not self._has_others(name)],
+            packed=packed,
+            same_priority=len({pod.info.priority for pod in self._pods}) <= 1,
+        )
+
+    def _schedule(self, pods: Sequence[Seeker]) -> dict[Hashable, str]:
+        """Place pods as the scheduler does, in their order; return their nodes."""
+        found: dict[Hashable, str] = {}
+        for framework in {id(pod.framework): pod.framework for pod in pods}.values():
+            self._go_on()
+            mine = [pod for pod in pods if pod.framework is framework]
+            deciding.warm_for(len(mine), self._snapshot.node_count)
+            decided = schedule_batch(
+                self._snapshot,
+                framework,
+                [PodToPlace(pod.key, pod.info) for pod in mine],
+                Options(preempt=False, tie_break="first"),
+                decider=Decider(self._snapshot, framework),
+            )
+            found |= dict(decided.placed())
+            for decision in decided.unplaced():
+                self._messages[decision.key] = decision.message
+        return found
+
+    def _runners(self) -> list[Seeker]:
+        """Return the pods on nodes that may move."""
+        snapshot = self._snapshot
+        closed = [one for one in snapshot.disruption_budgets() if one.disruptions_allowed <= 0]
+        found = []
+        waiting = {pod.key for pod in self._pods}
+        for record in snapshot.pods():
+            info, framework = record.info, self._frameworks.get(record.info.scheduler_name)
+            if (
+                framework is not None
+                and record.key not in waiting
+                and info.owner is not None
+                and info.owner[1] not in _STAYING_OWNERS
+                and not record.terminating
+                and not any(
+                    one.namespace == info.namespace and one.selector.matches(info.labels)
+                    for one in closed
+                )
+            ):
+                node = snapshot.node_of(record.key) or ""
+                found.append(Seeker(record.key, info, framework, node, runs=True))
+        return found
+
+    def _priced(self, found: Facts) -> Facts:
+        """Return the problem with a price on every node that could be emptied."""
+        can_be_empty = [not self._has_others(name) for name in found.nodes]
+        prices = np.where(can_be_empty, _PRICE_OF_NODE, 0).astype(np.int64)
+        problem = msgspec.structs.replace(found.problem, prices=prices)
+        return msgspec.structs.replace(found, problem=problem)
+
+    def _has_others(self, name: str) -> bool:
+        """Return whether a node has pods that do not belong to it."""
+        row = self._snapshot.row_of(name)
+        return row is not None and any(
+            record.info.owner is None or record.info.owner[1] not in _STAYING_OWNERS
+            for record in self._snapshot.pods_on(row)
+        )
+
+    def _prove(
+        self, targets: Sequence[tuple[Seeker, str]], records: Mapping[Hashable, PodRecord | None]
+    ) -> tuple[dict[Hashable, str], list[Move]]:
+        """Put pods on their nodes by the scheduler's own cycle; return where and which moved.
+
+        Who is refused is tried again when the others are there.
+
+        Raises:
+            _MoverRefused: a pod that runs finds its new node closed.
+        """
+        snapshot = self._snapshot
+        waiting: list[tuple[Seeker, str]] = []
+        for pod, node in targets:
+            record = records.get(pod.key)
+            if pod.runs and record is not None and pod.node_name == node:
+                snapshot.add_pod(
+                    pod.key, record.info, node, start_time=record.start_time, name=record.name
+                )
+            else:
+                waiting.append((pod, node))
+        waiting.sort(key=lambda one: not one[0].runs)
+        placed: dict[Hashable, str] = {}
+        moves: list[Move] = []
+        tried = -1
+        while waiting and len(waiting) != tried:
+            tried, again = len(waiting), []
+            for number, (pod, node) in enumerate(waiting):
+                if not number % 64:
+                    self._go_on()
+                if not self._takes(pod, node):
+                    again.append((pod, node))
+                elif pod.runs:
+                    moves.append(Move(pod.key, pod.node_name, node))
+                else:
+                    placed[pod.key] = node
+            waiting = again
+        if any(pod.runs for pod, _ in waiting):
+            raise _MoverRefused
+        return placed, moves
+
+    def _takes(self, pod: Seeker, node: str) -> bool:
+        """Put a pod on a node if the scheduler's cycle puts it there when it is nominated."""
+        snapshot = self._snapshot
+        options = Options(preempt=False, tie_break="first")
+        place = PodToPlace(pod.key, pod.info, node)
+        decision = schedule_pod(snapshot, pod.framework, place, options)
+        if decision.node_name != node:
+            return False
+        snapshot.assume(pod.key, pod.info, decision.row)
+        return True
+
+
+def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:
+    """Return a node for each pod that a placement places: its own where that has room for it."""
+    targets: list[tuple[Seeker, str]] = []
+    for pods, counts in zip(found.classes, x, strict=True):
+        left = {found.nodes[at]: int(counts[at]) for at in np.flatnonzero(counts).tolist()}
+        others = []
+        for pod in sorted(pods, key=lambda one: not one.runs):
+            if left.get(pod.node_name, 0):
+                left[pod.node_name] -= 1
+                targets.append((pod, pod.node_name))
+            else:
+                others.append(pod)
+        slots = [name for name, many in left.items() for _ in range(many)]
+        targets += list(zip(others, slots, strict=False))
+    return targets
+
+
+def _hopeless(found: Facts) -> set[Hashable]:
+    """Return the pods that no node takes, whichever of the others are there."""
+    takes = found.problem.most_of_each().sum(1)
+    return {
+        pod.key
+        for pods, many in zip(found.classes, takes.tolist(), strict=True)
+        if not many
+        for pod in pods
+    }
+
+
+def _emptied(found: Facts, x: Int64) -> list[str]:
+    """Return the nodes that had pods of the problem and have none any more."""
+    gone = found.problem.stays.any(0) & ~x.any(0)
+    return [found.nodes[at] for at in np.flatnonzero(gone).tolist()]

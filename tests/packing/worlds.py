@@ -1,0 +1,102 @@
+"""Worlds whose pods all fit, by how they were made; the packer does not know how."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clusterstate.objects.values.meta import Manifest
+from scheduling.packing.problem import Problem, weights_of
+from tests.builders import make_node, make_pod
+
+Amounts = tuple[int, ...]
+
+
+def cut(rng: np.random.Generator, total: int, parts: int) -> list[int]:
+    """Return a whole amount in so many parts of at least 1."""
+    cuts = np.sort(rng.integers(0, total - parts + 1, parts - 1))
+    return [int(one) + 1 for one in np.diff([0, *cuts, total - parts])]
+
+
+def exact(
+    nodes: int, pods: int, seed: int, *, mixed: bool = False, devices: bool = False
+) -> tuple[list[Amounts], list[Amounts]]:
+    """Return nodes (cpu, MiB, devices), each cut wholly into about so many pods, all different."""
+    rng = np.random.default_rng(seed)
+    capacities, found = [], []
+    for _ in range(nodes):
+        cpu = int(rng.choice([16_000, 32_000, 64_000])) if mixed else 32_000
+        memory = (int(rng.choice([64, 128, 256])) if mixed else 128) * 1024
+        parts = max(1, int(rng.poisson(pods)))
+        gpus = int(rng.choice([0, 8])) if devices else 0
+        given = rng.multinomial(gpus, [1 / parts] * parts).tolist()
+        cpus = [100 * one for one in cut(rng, cpu // 100, parts)]
+        memories = [64 * one for one in cut(rng, memory // 64, parts)]
+        found += list(zip(cpus, memories, given, strict=True))
+        capacities.append((cpu, memory, gpus))
+    order = rng.permutation(len(found))
+    return capacities, [found[at] for at in order.tolist()]
+
+
+def classes(
+    nodes: int, kinds: int, seed: int, *, mixed: bool = False
+) -> tuple[list[Amounts], list[Amounts]]:
+    """Return nodes that were filled with pods of a few classes until none fitted any more."""
+    rng = np.random.default_rng(seed)
+    sorts = [(int(rng.integers(2, 15)), int(rng.integers(8, 57)), 0) for _ in range(kinds)]
+    capacities, found = [], []
+    for _ in range(nodes):
+        cpu = int(rng.choice([32, 64, 96])) if mixed else 64
+        memory = int(rng.choice([128, 256, 384])) if mixed else 256
+        capacities.append((cpu * 1000, memory * 1024, 0))
+        while fits := [one for one in sorts if one[0] <= cpu and one[1] <= memory]:
+            one = fits[int(rng.integers(len(fits)))]
+            found.append((one[0] * 1000, one[1] * 1024, 0))
+            cpu, memory = cpu - one[0], memory - one[1]
+    order = rng.permutation(len(found))
+    return capacities, [found[at] for at in order.tolist()]
+
+
+def problem(
+    capacities: Sequence[Amounts],
+    pods: Sequence[Amounts],
+    *,
+    prices: Sequence[int] = (),
+    apart: Sequence[tuple[int, int]] = (),
+    priorities: Sequence[int] = (),
+) -> Problem:
+    """Return a problem without anything but amounts."""
+    requests, kind = np.unique(np.array(pods, np.int64), axis=0, return_inverse=True)
+    counts = np.bincount(kind.ravel(), minlength=len(requests)).astype(np.int64)
+    shape = (len(requests), len(capacities))
+    return Problem(
+        requests=requests,
+        counts=counts,
+        weights=weights_of(list(priorities) or [0] * len(counts), counts.tolist()),
+        free=np.array(capacities, np.int64),
+        limits=np.broadcast_to(counts[:, None], shape).copy(),
+        apart=list(apart),
+        stays=np.zeros(shape, np.int64),
+        prices=np.array(list(prices) or [0] * len(capacities), np.int64),
+        move_costs=np.zeros(len(counts), np.int64),
+        start=np.zeros(shape, np.int64),
+    )
+
+
+def manifests(
+    capacities: Sequence[Amounts], pods: Sequence[Amounts]
+) -> tuple[list[Manifest], list[Manifest]]:
+    """Return the same as Nodes and Pods."""
+    nodes = [
+        make_node(f"node-{number}")
+        .offers(cpu=f"{cpu}m", memory=f"{memory}Mi", pods=110)
+        .offers_also({"example.com/gpu": str(gpus)})
+        .manifest
+        for number, (cpu, memory, gpus) in enumerate(capacities)
+    ]
+    made = []
+    for number, (cpu, memory, gpus) in enumerate(pods):
+        pod = make_pod(f"pod-{number}").asks(cpu=f"{cpu}m", memory=f"{memory}Mi")
+        if gpus:
+            pod = pod.asks_also({"example.com/gpu": str(gpus)})
+        made.append(pod.manifest)
+    return nodes, made

@@ -1,0 +1,249 @@
+"""Where pods go when all are looked at together: proved by the reference rules, never fewer."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
+from scheduling.packing import process, search
+from scheduling.packing.problem import Packed, Problem
+from scheduling.simulation import Base
+from scheduling.simulation.packing import read_packing, run_packing
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.packing import worlds
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.scheduler import default_rules, filter_node, pre_filter
+from tests.simulation.builders import manifest_of
+from tests.simulation.test_command import NOWHERE, ROOT
+from tests.strategies import HOSTNAME, ZONE, by_chance
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search here: by the measure of work alone, so that a busy machine changes no answer."""
+
+    def ask(problem: Problem, *, work: float, seconds: float, seed: int, go_on: Any) -> Packed:
+        return search.pack(problem, work=min(work, 0.5), seconds=100.0, seed=seed)
+
+    monkeypatch.setattr(process, "ask", ask)
+
+
+def document(objects: Any = (), pods: Any = (), **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "stowage.dev/v1",
+        "kind": "Packing",
+        "spec": {
+            "base": "empty",
+            "objects": [manifest_of(one) for one in objects],
+            "pods": [manifest_of(one) for one in pods],
+            **spec,
+        },
+    }
+
+
+def packed(objects: Any = (), pods: Any = (), **spec: Any) -> Manifest:
+    status: Manifest = run_packing(read_packing(document(objects, pods, **spec)), Base())["status"]
+    return status
+
+
+def node(number: int, **amounts: str) -> NodeBuilder:
+    return make_node(f"n{number}").labelled({HOSTNAME: f"n{number}"}).offers(**amounts)
+
+
+def test_what_one_by_one_leaves_out_is_placed_together() -> None:
+    # The scheduler spreads the small pods, and then no node has room for the large one.
+    pods = [make_pod(f"small-{n}").asks(cpu="2") for n in range(2)]
+    found = packed([node(0, cpu="4"), node(1, cpu="4")], [*pods, make_pod("large").asks(cpu="4")])
+    assert (found["placed"], found["of"], found["schedulerAlone"]) == (3, 3, 2)
+    assert found["bound"]["verdict"] == "ProvedBest"
+    assert found["bound"]["atMost"] == 3
+    by_node: dict[str, list[str]] = {}
+    for one in found["pods"]:
+        by_node.setdefault(one["nodeName"], []).append(one["pod"])
+    assert sorted(by_node.values()) == [
+        ["default/large"], ["default/small-0", "default/small-1"],
+    ]  # fmt: skip
+
+
+def test_a_pod_that_fits_nowhere_is_proved_impossible() -> None:
+    found = packed([node(0, cpu="4")], [make_pod("huge").asks(cpu="5")])
+    assert found["bound"]["verdict"] == "ProvedImpossible"
+    (left,) = found["left"]
+    assert left["impossible"]
+    assert "Insufficient cpu" in left["message"]
+
+
+def owned(pod: PodBuilder, kind: str = "ReplicaSet") -> PodBuilder:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return pod.with_("metadata", "ownerReferences", value=[owner])
+
+
+def test_nodes_are_emptied_where_pods_may_move_and_only_then() -> None:
+    nodes = [node(n, cpu="4") for n in range(4)]
+    pods = [owned(make_pod(f"p{n}").asks(cpu="1").on(f"n{n}")) for n in range(4)]
+    agents = [owned(make_pod(f"a{n}").on(f"n{n}"), "DaemonSet") for n in range(4)]
+    assert "moves" not in packed([*nodes, *pods])
+    found = packed([*nodes, *pods, *agents], move="owned")
+    assert len(found["emptied"]) == 3
+    assert len(found["moves"]) == 3
+    assert len({one["to"] for one in found["moves"]}) == 1
+
+
+def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:
+    nodes = [node(n, cpu="4") for n in range(2)]
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+    }  # fmt: skip
+    pods = [
+        make_pod("alone").asks(cpu="1").on("n0"),
+        owned(make_pod("kept").labelled(app="kept").asks(cpu="1").on("n1")),
+    ]
+    found = packed([*nodes, *pods, budget], move="owned")
+    assert "moves" not in found
+    assert "emptied" not in found
+
+
+def test_wrong_fields_are_all_named() -> None:
+    asked = document(move="some", seconds=0, mode="sequential")
+    asked["spec"]["pods"] = 7
+    with pytest.raises(Invalid) as refused:
+        read_packing(asked)
+    fields = {error.field for error in refused.value.errors}
+    assert {"spec.move", "spec.seconds", "spec.mode", "spec.pods"} <= fields
+
+
+@st.composite
+def cluster(draw: st.DrawFn) -> tuple[list[Manifest], list[Manifest]]:
+    """Worlds with rules that hold or not whatever the order in which pods came."""
+    nodes = []
+    for number in range(draw(st.integers(1, 5))):
+        one = node(number, cpu=str(draw(st.integers(1, 8))), memory="8Gi", pods="6")
+        one = one.labelled({ZONE: draw(st.sampled_from("ab"))})
+        if draw(st.booleans()):
+            one = one.labelled(disk="ssd")
+        if draw(st.integers(0, 3)) == 0:
+            one = one.tainted("only")
+        nodes.append(one.manifest)
+    pods = []
+    for number in range(draw(st.integers(1, 10))):
+        app = draw(st.sampled_from(["web", "db", "job"]))
+        pod = make_pod(f"p{number}").labelled(app=app).asks(cpu=str(draw(st.integers(1, 4))))
+        rule = draw(st.integers(0, 7))
+        if rule == 0:
+            pod = pod.selects(disk="ssd")
+        elif rule == 1:
+            pod = pod.tolerates("only")
+        elif rule == 2:
+            pod = pod.host_port(80)
+        elif rule == 3:
+            pod = pod.away_from(HOSTNAME, app=app)
+        elif rule == 4:
+            pod = pod.away_from(HOSTNAME, app="db")
+        elif rule == 5:
+            pod = pod.away_from(ZONE, app="job")
+        pod = pod.priority(draw(st.sampled_from([0, 0, 0, 10])))
+        if draw(st.integers(0, 3)) == 0:
+            pod = owned(pod.on(f"n{draw(st.integers(0, len(nodes) - 1))}"))
+        pods.append(pod.manifest)
+    return nodes, pods
+
+
+def reference_accepts(nodes: list[Manifest], pods: list[Manifest], places: dict[str, str]) -> str:
+    """Return which pod the reference rules do not let be where it is, empty if all are right."""
+    on: dict[str, list[Pod]] = {}
+    for manifest in pods:
+        name = manifest["metadata"]["name"]
+        if (place := places.get(name)) is not None:
+            pod = {**manifest, "spec": {**manifest["spec"], "nodeName": place}}
+            on.setdefault(place, []).append(msgspec.convert(pod, Pod))
+    placed = [
+        PlacedNode(msgspec.convert(one, Node), tuple(on.get(one["metadata"]["name"], ())))
+        for one in nodes
+    ]
+    for here in placed:
+        for pod in here.pods:
+            others = tuple(one.without_pod(pod) for one in placed)
+            free = msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, node_name="")
+            )
+            rules = default_rules()
+            run = pre_filter(rules, free, Cluster(nodes=others))
+            if not filter_node(rules, run, free, here.without_pod(pod)).success:
+                return pod.metadata.name
+    return ""
+
+
+@by_chance
+@given(cluster(), st.booleans())
+def test_every_placement_keeps_the_rules_and_none_is_worse_than_the_schedulers(
+    world: tuple[list[Manifest], list[Manifest]], moves: bool
+) -> None:
+    nodes, pods = world
+    running = {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in pods
+        if pod["spec"].get("nodeName")
+    }
+    if reference_accepts(nodes, pods, running):
+        return  # what runs breaks rules already: nothing can be said of it
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    objects = [*nodes, *(pod for pod in pods if pod["spec"].get("nodeName"))]
+    found = packed(objects, waiting, move="owned" if moves else "none", admission=False)
+    places = {one["pod"].partition("/")[2]: one["nodeName"] for one in found["pods"]}
+    moved = {one["pod"].partition("/")[2]: one for one in found.get("moves", ())}
+    assert all(running[name] == one["from"] != one["to"] for name, one in moved.items())
+    target = {**running, **{name: one["to"] for name, one in moved.items()}, **places}
+    assert len(target) == len(running) + len(places)
+    assert reference_accepts(nodes, pods, target) == ""
+    for name in found.get("emptied", ()):
+        assert name not in target.values()
+    assert len(places) + len(found["left"]) == len(waiting) == found["of"]
+    if len({pod["spec"].get("priority", 0) for pod in waiting}) <= 1 and not found["bound"].get(
+        "held"
+    ):
+        assert found["placed"] >= found["schedulerAlone"]
+        if "atMost" in found["bound"]:
+            assert found["placed"] <= found["bound"]["atMost"]
+
+
+def test_a_cluster_of_a_hundred_nodes_is_packed_to_99_in_100_pods() -> None:
+    nodes, pods = worlds.manifests(*worlds.exact(100, 10, 21, mixed=True, devices=True))
+    found = packed(nodes, pods)
+    assert found["placed"] >= 0.99 * found["of"]
+    assert found["schedulerAlone"] < found["placed"]
+    assert found["bound"]["atMost"] == found["of"]
+
+
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "manage.py", "pack", *arguments],
+        cwd=ROOT, env={**os.environ, **NOWHERE}, capture_output=True, text=True, timeout=200,
+        check=False,
+    )  # fmt: skip
+
+
+def test_the_command_packs_what_kubectl_prints(tmp_path: Path) -> None:
+    pods = [make_pod(f"small-{n}").asks(cpu="2") for n in range(2)]
+    pods.append(make_pod("large").asks(cpu="4"))
+    objects = [node(0, cpu="4").manifest, node(1, cpu="4").manifest]
+    file = tmp_path / "cluster.json"
+    listed = {"apiVersion": "v1", "kind": "List", "items": [*objects, *(p.manifest for p in pods)]}
+    file.write_text(json.dumps(listed))
+    shown = command(str(file))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("3 of 3 pods fit (2 one by one): proved best.")
+    answered = yaml.safe_load(command(str(file), "-o", "yaml").stdout)
+    assert answered["status"]["placed"] == 3
