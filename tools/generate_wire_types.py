@@ -1,4 +1,6 @@
-"""Write ``clusterstate/objects/registry/wire_types.py``: ``python -m tools.generate_wire_types``.
+"""Write ``wire_types.py`` and ``texts.json``: ``python -m tools.generate_wire_types``.
+
+The first has Kubernetes' types as Structs, the second what each type and each field is for.
 
 The definitions come with the development dependency ``kubernetes-validate`` (Apache-2.0; Kubernetes
 OpenAPI, v1.37). The output is committed and a test checks that regenerating gives the same bytes,
@@ -20,6 +22,7 @@ Schema = dict[str, Any]
 
 VERSION: Final = "v1.37.0"
 TARGET: Final = Path(__file__).parents[1] / "clusterstate/objects/registry/wire_types.py"
+TEXTS: Final = Path(__file__).parents[1] / "api/description/texts.json"
 ROOTS: Final = (
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",
@@ -90,7 +93,9 @@ ADDITIONS: Final[dict[str, Schema]] = {
     # Announced in the node affinity design and never shipped upstream (R1-R3, ruling C5).
     "NodeAffinity": {
         "requiredDuringSchedulingRequiredDuringExecution": {
-            "$ref": "#/$defs/io.k8s.api.core.v1.NodeSelector"
+            "$ref": "#/$defs/io.k8s.api.core.v1.NodeSelector",
+            "description": "Stowage's own: if the requirements are not met, the pod is not"
+            " scheduled onto the node, and if they cease to be met later, it is evicted.",
         }
     },
     # The design puts the requirements beside the weight; accepted as an alias (R19, ruling C2).
@@ -98,6 +103,7 @@ ADDITIONS: Final[dict[str, Schema]] = {
         field: {
             "type": "array",
             "items": {"$ref": "#/$defs/io.k8s.api.core.v1.NodeSelectorRequirement"},
+            "description": f"Stowage's own: stands for {field} of preference.",
         }
         for field in ("matchExpressions", "matchFields")
     },
@@ -306,5 +312,22 @@ def generate() -> str:
     return "\n".join(lines)
 
 
+def texts() -> str:
+    """Return the text of ``texts.json``: by type, what it is for (``""``) and each field is for."""
+    known = definitions()
+    order = _reachable(known)
+    names = _python_names(order)
+    lines = []
+    for full_name in sorted(order, key=lambda one: names[one]):
+        schema = known[full_name]
+        described = {"": schema, **schema.get("properties", {})}
+        found = {
+            field: text for field, one in described.items() if (text := one.get("description"))
+        }
+        lines.append(f"{json.dumps(names[full_name])}: {json.dumps(found, sort_keys=True)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 if __name__ == "__main__":
     TARGET.write_text(generate())
+    TEXTS.write_text(texts())

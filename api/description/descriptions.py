@@ -1,290 +1,34 @@
-"""What kinds and fields are for, in a sentence each: the text of ``kubectl explain``.
+"""What types and fields are for: the text of ``kubectl explain``.
 
-A field is looked up as ``Type.field``, then by its name alone, since most names mean the same
-wherever they stand. What has no sentence here is described by its name and its type.
+Kubernetes' own texts for the types that are served; ``tools/generate_wire_types.py`` writes them to
+``texts.json``. What has none there is described by its name and its type.
 """
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import Final
 
-KINDS: Final = {
-    "Binding": "Places one pod on one node.",
-    "CertificateSigningRequest": "Asks a signer for a certificate. Stored; nothing signs it here.",
-    "ClusterRole": "Rights that can be granted in one namespace or in all.",
-    "ClusterRoleBinding": "Grants a ClusterRole everywhere.",
-    "ConfigMap": "Named texts that pods can read.",
-    "ControllerRevision": "A former state of a workload, to which it can be rolled back.",
-    "CronJob": "Makes Jobs by the clock.",
-    "CSIDriver": "A storage driver and what it can do.",
-    "CSINode": "The storage drivers that a node has.",
-    "CSIStorageCapacity": "How much storage of a class there is in a part of the cluster.",
-    "DaemonSet": "One pod on each node that it selects.",
-    "Deployment": "Equal pods, replaced step by step when their template changes.",
-    "DeviceClass": "A sort of devices that claims may ask for.",
-    "Endpoints": "Addresses behind a Service, in the older form.",
-    "EndpointSlice": "Addresses behind a Service.",
-    "Event": "Something that happened to an object, for people to read.",
-    "Eviction": "Asks a pod to leave, if the disruption budgets allow that.",
-    "FlowSchema": "Which requests belong to a priority level.",
-    "HorizontalPodAutoscaler": "Bounds between which a workload may be scaled by its load.",
-    "Ingress": "Routes from outside to Services.",
-    "IngressClass": "Which controller answers for an Ingress.",
-    "IPAddress": "An address that something in the cluster has.",
-    "Job": "Pods that run until enough of them have succeeded.",
-    "Lease": "Says who holds something, and until when; nodes prove by it that they are alive.",
-    "LimitRange": "Defaults and bounds for the resources of pods in a namespace.",
-    "Namespace": "A space for the names of other objects, with rights and quotas of its own.",
-    "NetworkPolicy": "Which traffic selected pods may have.",
-    "Node": "A machine on which pods run: what it offers, its labels and its taints.",
-    "PersistentVolume": "A piece of storage.",
-    "PersistentVolumeClaim": "A wish for storage that a pod can use.",
-    "Pod": "Containers that are placed together on one node.",
-    "PodDisruptionBudget": "How many of the selected pods may be missing because of evictions.",
-    "PodTemplate": "A stored description of pods.",
-    "PriorityClass": "A name for a priority; pods of a high one may displace those of a low one.",
-    "PriorityLevelConfiguration": "How many requests of a level are answered at a time.",
-    "ReplicaSet": "A number of equal pods.",
-    "ReplicationController": "A number of equal pods, selected by plain labels.",
-    "ResourceClaim": "A wish for devices.",
-    "ResourceClaimTemplate": "From which each pod gets a claim of its own.",
-    "ResourceQuota": "How much the objects of a namespace may take together.",
-    "ResourceSlice": "Devices that a node or a pool offers.",
-    "Role": "Rights in one namespace.",
-    "RoleBinding": "Grants a role to users in one namespace.",
-    "RuntimeClass": "A way to run containers: its handler, its overhead, and which nodes have it.",
-    "Scale": "The number of replicas of a workload, alone.",
-    "Secret": "Named values that only those who need them should read.",
-    "SelfSubjectAccessReview": "Asks whether you may do something.",
-    "Service": "A name for the pods that it selects.",
-    "ServiceAccount": "The identity of the programs in pods.",
-    "ServiceCIDR": "A network of which Services get addresses.",
-    "StatefulSet": "Numbered pods, each with a lasting name.",
-    "StorageClass": "A sort of storage that claims may ask for.",
-    "VolumeAttachment": "Says that a volume is attached to a node.",
-    "VolumeAttributesClass": "What a driver may change of volumes while they are used.",
-}
+import msgspec
 
-FIELDS: Final = {
-    # every object
-    "apiVersion": "Group and version of the kind.",
-    "kind": "What sort of object this is.",
-    "metadata": "Name, labels and what else every object has.",
-    "spec": "What is wanted.",
-    "status": "What is, as those report it who do the work.",
-    "annotations": "Free texts by key, for tools; nothing selects by them.",
-    "creationTimestamp": "When the object was created. Set by the server.",
-    "deletionGracePeriodSeconds": "How long the object has to end. Set by the server.",
-    "deletionTimestamp": "By when the object has to be gone. Set by the server.",
-    "finalizers": "Names of those who must clean up before the object goes.",
-    "generateName": "Beginning of the name, to which the server adds five characters.",
-    "generation": "Counts changes of what is wanted. Set by the server.",
-    "labels": "Short texts by key, by which objects are selected.",
-    "managedFields": "Who wrote which fields.",
-    "ObjectMeta.name": "Name of the object, unique for its kind and namespace; it never changes.",
-    "namespace": "The namespace of the object.",
-    "ownerReferences": "Objects to which this one belongs; it goes when all of them have gone.",
-    "resourceVersion": "Version of the object; an update that names another one is refused.",
-    "selfLink": "Not used.",
-    "uid": "Identity of the object; no later object of its name has the same.",
-    "controller": "Whether this owner is the one that manages the object.",
-    "blockOwnerDeletion": "Whether the owner waits for this object when it is deleted.",
-    "manager": "Name of the program that wrote the fields.",
-    "operation": "How it wrote them: Apply or Update.",
-    "fieldsType": "Format of the fields.",
-    "fieldsV1": "The fields, as a tree of names.",
-    "subresource": "Through which subresource.",
-    "time": "When that was written last.",
-    # selectors
-    "selector": "Which objects, by their labels.",
-    "labelSelector": "Which pods, by their labels.",
-    "namespaceSelector": "In which namespaces, by their labels.",
-    "namespaces": "In which namespaces; none named: the pod's own.",
-    "matchLabels": "Labels that must be there with these values.",
-    "matchExpressions": "Requirements that must all hold.",
-    "matchFields": "Requirements on fields that must all hold; metadata.name is one.",
-    "matchLabelKeys": "Keys whose values are taken from the pod's own labels.",
-    "mismatchLabelKeys": "Keys whose values must differ from those of the pod's own labels.",
-    "key": "The key that this is about.",
-    "operator": "How key and values relate.",
-    "values": "The values; which number is allowed follows from the operator.",
-    "value": "The value.",
-    # pods
-    "PodSpec.containers": "The containers; one at least.",
-    "initContainers": "Containers that run, one after the other, before the others start.",
-    "ephemeralContainers": "Containers for debugging. Not run here.",
-    "nodeName": "The node that the pod is placed on; without it the scheduler places the pod.",
-    "nodeSelector": "Labels that the node must have.",
-    "affinity": "Rules about the nodes, and the pods there, that this pod wants near or not.",
-    "nodeAffinity": "Which nodes the pod needs or prefers.",
-    "podAffinity": "Near which pods it wants to be.",
-    "podAntiAffinity": "Near which pods it does not want to be.",
-    "requiredDuringSchedulingIgnoredDuringExecution":
-        "Must hold when the pod is placed, and may cease to hold later.",
-    "requiredDuringSchedulingRequiredDuringExecution":
-        "Must hold when the pod is placed; a pod for which it ceases to hold is evicted.",
-    "preferredDuringSchedulingIgnoredDuringExecution":
-        "Preferences, each with a weight; the sum over a node counts when it is scored.",
-    "nodeSelectorTerms": "Terms of which one must match.",
-    "preference": "What the node should match.",
-    "podAffinityTerm": "Which pods, and in which domain.",
-    "weight": "How much this counts, from 1 to 100.",
-    "topologyKey": "Label of nodes whose values name the domains.",
-    "tolerations": "Taints that the pod bears.",
-    "effect": "What the taint does: NoSchedule, PreferNoSchedule or NoExecute.",
-    "tolerationSeconds": "How long the pod stays on a node with the taint; none: for ever.",
-    "topologySpreadConstraints": "How evenly pods are spread over domains.",
-    "maxSkew": "By how much the numbers of pods in two domains may differ.",
-    "minDomains": "Over how many domains at least.",
-    "whenUnsatisfiable": "DoNotSchedule: the rule is hard. ScheduleAnyway: it is a preference.",
-    "nodeAffinityPolicy": "Whether nodes that the pod's affinity excludes count as domains.",
-    "nodeTaintsPolicy": "Whether nodes with taints that the pod does not bear count as domains.",
-    "schedulerName": "Which scheduler, and profile, places the pod.",
-    "schedulingGates": "While there is one, the pod is not placed.",
-    "priority": "The higher, the earlier placed; set from the class.",
-    "priorityClassName": "Class that gives the priority.",
-    "preemptionPolicy": "Whether such pods may displace others: PreemptLowerPriority or Never.",
-    "runtimeClassName": "Class that says how the containers run.",
-    "overhead": "What the runtime itself takes, on top of the containers' requests.",
-    "resources": "What is asked for and what is the most.",
-    "requests": "What is set aside, by resource.",
-    "limits": "The most that may be used, by resource.",
-    "claims": "Claims of devices that are used.",
-    "restartPolicy": "When containers are started again: Always, OnFailure or Never.",
-    "terminationGracePeriodSeconds": "How long the containers have to end by themselves.",
-    "activeDeadlineSeconds": "How long it may run.",
-    "dnsPolicy": "How names are resolved.",
-    "hostNetwork": "Whether the pod uses the network of its node.",
-    "hostPID": "Whether it sees the processes of its node.",
-    "hostIPC": "Whether it shares the node's communication between processes.",
-    "hostname": "The name of the pod as a host.",
-    "serviceAccountName": "The identity of the pod's programs.",
-    "automountServiceAccountToken": "Whether a token of that identity is mounted.",
-    "imagePullSecrets": "Secrets with which images are fetched.",
-    "volumes": "Storage that containers can mount.",
-    "securityContext": "Under which user and with which rights it runs.",
-    "readinessGates": "Conditions that must be true before the pod counts as ready.",
-    "image": "The image that the container runs.",
-    "imagePullPolicy": "When the image is fetched: Always, IfNotPresent or Never.",
-    "command": "The program, in place of the image's own.",
-    "args": "The arguments of the program.",
-    "env": "Variables of the environment.",
-    "envFrom": "Where more variables come from.",
-    "ports": "Ports that are used.",
-    "containerPort": "Port inside of the pod.",
-    "hostPort": "Port of the node; one pod of a node can have it.",
-    "hostIP": "Address of the node.",
-    "protocol": "TCP, UDP or SCTP.",
-    "livenessProbe": "A check; the container starts again when it fails.",
-    "readinessProbe": "A check; the pod gets no traffic while it fails.",
-    "startupProbe": "A check that must succeed once before the others begin.",
-    "lifecycle": "What to do when the container starts and before it ends.",
-    "volumeMounts": "Where volumes are mounted.",
-    "mountPath": "Path inside of the container.",
-    "readOnly": "Whether nothing can be written.",
-    "workingDir": "The directory in which the program starts.",
-    # status
-    "conditions": "What holds at the moment, one entry for each type.",
-    "lastTransitionTime": "When the status of the condition changed last.",
-    "lastHeartbeatTime": "When the condition was reported last.",
-    "lastProbeTime": "When the condition was looked at last.",
-    "lastUpdateTime": "When the condition was written last.",
-    "message": "A sentence for people.",
-    "reason": "A word for programs.",
-    "phase": "Where in its life it is.",
-    "podIP": "Address of the pod.",
-    "podIPs": "Addresses of the pod.",
-    "qosClass": "Guaranteed, Burstable or BestEffort, as requests and limits say.",
-    "nominatedNodeName": "The node where room is being made for the pod.",
-    "containerStatuses": "How the containers are.",
-    "observedGeneration": "The generation that this status is about.",
-    "startTime": "When it started.",
-    # nodes
-    "unschedulable": "Whether new pods stay away.",
-    "taints": "What keeps pods away that do not bear it.",
-    "timeAdded": "When the taint was put there.",
-    "capacity": "All that there is, by resource.",
-    "allocatable": "What pods may take of it, by resource.",
-    "addresses": "Under which addresses it is reached.",
-    "nodeInfo": "Versions of what runs there.",
-    "images": "Images that are there already.",
-    "providerID": "What the cloud calls it.",
-    "podCIDR": "From which range pods get addresses.",
-    "volumesAttached": "Volumes that are attached.",
-    "volumesInUse": "Volumes that are mounted.",
-    # workloads
-    "replicas": "How many pods.",
-    "readyReplicas": "How many of them are ready.",
-    "availableReplicas": "How many have been ready for long enough.",
-    "unavailableReplicas": "How many are missing.",
-    "updatedReplicas": "How many are of the newest template.",
-    "currentReplicas": "How many are of the former template.",
-    "template": "What new pods are made of.",
-    "strategy": "How pods are replaced.",
-    "updateStrategy": "How pods are replaced.",
-    "rollingUpdate": "How many pods at a time.",
-    "maxSurge": "How many pods there may be above the wanted number.",
-    "maxUnavailable": "How many pods may be missing.",
-    "minAvailable": "How many pods must be there.",
-    "minReadySeconds": "How long a new pod must be ready to count as available.",
-    "progressDeadlineSeconds": "After how long without progress it counts as stuck.",
-    "revisionHistoryLimit": "How many former states are kept.",
-    "paused": "Whether changes wait.",
-    "parallelism": "How many pods run at a time.",
-    "completions": "How many pods must succeed.",
-    "backoffLimit": "How many pods may fail.",
-    "ttlSecondsAfterFinished": "How long it is kept after it has ended.",
-    "schedule": "When, in the form of cron.",
-    "suspend": "Whether it rests.",
-    # classes and policies
-    "handler": "Which runtime of the node.",
-    "scheduling": "Which nodes have it.",
-    "podFixed": "What each pod takes on top, by resource.",
-    "globalDefault": "Whether pods without a class get this one.",
-    "PriorityClass.value": "The priority.",
-    "description": "For people.",
-    "disruptionsAllowed": "How many pods may be evicted now.",
-    "currentHealthy": "How many pods are healthy.",
-    "desiredHealthy": "How many must be.",
-    "expectedPods": "How many are selected.",
-    "hard": "The most, by resource.",
-    "used": "What is taken, by resource.",
-    "scopes": "Which objects count.",
-    "rules": "What is allowed.",
-    "verbs": "What may be done; * is all.",
-    "apiGroups": "In which groups; * is all.",
-    "resourceNames": "With which names; none: all.",
-    "subjects": "Who.",
-    "roleRef": "Which role.",
-    "data": "Values by key.",
-    "stringData": "Values by key, as plain text; only to be written.",
-    "binaryData": "Values by key, in base64.",
-    "immutable": "Whether nothing of it can change.",
-    "holderIdentity": "Who holds it.",
-    "renewTime": "When it was renewed last.",
-    "leaseDurationSeconds": "How long it holds without being renewed.",
-    # events
-    "involvedObject": "What the event is about.",
-    "firstTimestamp": "When it happened first.",
-    "lastTimestamp": "When it happened last.",
-    "count": "How often it happened.",
-    "type": "Of which sort it is.",
-    "source": "Who reports it.",
-    "name": "Its name.",
-    "target": "Where to.",
-}  # fmt: skip
-
+_FILE: Final = Path(__file__).with_name("texts.json")
 _WORDS: Final = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z0-9]+")
+
+
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    """Return the texts by type and field; that of the type itself is at the empty name."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=dict[str, dict[str, str]])
 
 
 def of_kind(kind: str) -> str:
     """Return what objects of a kind, or a part of them, are."""
-    if kind in KINDS:
-        return KINDS[kind]
-    if kind.removesuffix("Spec") in KINDS:
-        return f"What is wanted of an object of the kind {kind.removesuffix('Spec')}."
-    if kind.removesuffix("Status") in KINDS:
-        return f"How an object of the kind {kind.removesuffix('Status')} is."
-    return f"{_sentence(kind)}."
+    return _texts().get(kind, {}).get("") or f"{_sentence(kind)}."
+
+
+def of_field(type_name: str, field: str, shape: str) -> str:
+    """Return what a field is for; ``shape`` is the word for its type: text, list ..."""
+    return _texts().get(type_name, {}).get(field) or f"{_sentence(field)}: {shape}."
 
 
 def _sentence(name: str) -> str:
@@ -292,11 +36,3 @@ def _sentence(name: str) -> str:
     words = [w if w[:2].isupper() else w.lower() for w in _WORDS.findall(name)] or [name]
     text = " ".join(words)
     return f"{text[0].upper()}{text[1:]}"
-
-
-def of_field(type_name: str, field: str, shape: str) -> str:
-    """Return what a field is for; ``shape`` is the word for its type: text, list ..."""
-    known = FIELDS.get(f"{type_name}.{field}") or FIELDS.get(field)
-    if known:
-        return known
-    return f"{_sentence(field)}: {shape}."

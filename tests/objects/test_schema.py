@@ -15,6 +15,7 @@ from tools import generate_wire_types
 
 def test_the_generated_types_are_up_to_date():
     assert generate_wire_types.TARGET.read_text() == generate_wire_types.generate()
+    assert generate_wire_types.TEXTS.read_text() == generate_wire_types.texts()
 
 
 def test_every_kind_is_found_by_name_and_by_resource():
