@@ -17,7 +17,7 @@ from tests.faults.test_revisions import Cluster, replica_of
 from tests.live import Service, node, pod, started, state_folder
 from tests.waiting import until
 
-pytestmark = faults.MARKS
+pytestmark = [*faults.MARKS, pytest.mark.long]
 
 PODS = "/api/v1/namespaces/default/pods"
 PROMISED_SECONDS = 20.0

