@@ -1,29 +1,17 @@
 """Who may: one class, which asks the one function that decides (`clusterstate.access`)."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from rest_framework.permissions import BasePermission
 
 from api.access import auth
-from api.requests import Request
-from clusterstate.access.rules import Attributes
-from clusterstate.admission.request import User
-
-
-class Asks(Protocol):
-    """A view that says what a request to it is about."""
-
-    user: User
-
-    def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return what the sender has to be allowed to do, all of it."""
 
 
 class RoleBased(BasePermission):
     """Allows what roles and bindings give, and what nodes may do for themselves.
 
-    A view without an answer to what it wants is a defect, and open to nobody.
+    A view has ``user``, and ``wants(request)`` yields what the sender has to be allowed to do. A
+    view without an answer to what it wants is a defect, and open to nobody.
     """
 
     def has_permission(self, request: Any, view: Any) -> bool:
