@@ -367,10 +367,11 @@ SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
 )
 # No wait without an end. No session may hold up others by falling silent in a transaction; a
 # statement of a command may take long. A client that vanished is found by the connection itself.
+_ANSWERS_REQUESTS = PROCESS in {"web", "http", "https", "console"}
 _LIMITS = {
     "idle_in_transaction_session_timeout": "4s" if SERVES else "60s",
     "lock_timeout": "8s" if SERVES else "300s",
-    "statement_timeout": "60s" if SERVES else "3600s",
+    "statement_timeout": "18s" if _ANSWERS_REQUESTS else "60s" if SERVES else "3600s",
     "transaction_timeout": "120s" if SERVES else "7200s",
     "client_connection_check_interval": "1s",
     "tcp_keepalives_idle": "5",
@@ -380,9 +381,11 @@ _LIMITS = {
 }
 # What the client waits for an answer at most: longer than the server would take to give up by
 # itself. A server that does not answer at all is given up within 16 s
-# (`clusterstate.database.postgres`). The scheduler's statements are short, and all pods wait for
-# them; loading has its own limit.
-DATABASE_ANSWER_SECONDS = (20.0 if PROCESS == "scheduler" else 70.0) if SERVES else 7300.0
+# (`clusterstate.database.postgres`); this limit is for a single process of the server that is stuck
+# while others answer. Requests wait for it no longer than for a frozen host. The scheduler's
+# statements are short, and all pods wait for them; loading has its own limit.
+_IS_WAITED_FOR = _ANSWERS_REQUESTS or PROCESS == "scheduler"
+DATABASE_ANSWER_SECONDS = (20.0 if _IS_WAITED_FOR else 70.0) if SERVES else 7300.0
 # The client's side of the same; what the URL says counts before both.
 _postgres = {
     "connect_timeout": "8",

@@ -543,6 +543,31 @@ def test_readiness_is_told_within_two_seconds_while_postgres_is_frozen(
     assert place(service) < 10
 
 
+def test_a_request_waits_for_a_stuck_process_of_the_server_no_longer_than_for_a_frozen_host(
+    unsupervised: Service,
+) -> None:
+    """The server answers others and says that the process works: only the client can give up."""
+    service = unsupervised
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'stowage-http'"
+    with service.database() as connection, ThreadPoolExecutor(6) as threads, ExitStack() as stack:
+        stuck = [pid for (pid,) in connection.execute(sessions).fetchall()]
+        assert stuck
+        for pid in stuck:
+            stack.enter_context(stopped(pid))
+        began = time.monotonic()
+        asked = [threads.submit(service.request, "GET", f"{PODS}?limit=1") for _ in range(6)]
+        found = [one.result(60) for one in asked]
+        assert time.monotonic() - began < 20 + SLACK
+        assert {status for status, _ in found} <= {200, 503}, found
+        assert 503 in {status for status, _ in found}, found
+        # Each thread gives up its own session, and then has a new one.
+        until(
+            lambda: service.request("GET", f"{PODS}?limit=1")[0] == 200,
+            seconds=90,
+            what="an answer",
+        )
+
+
 @contextmanager
 def service_backends_stopped(service: Service) -> Iterator[None]:
     """Stop every process of PostgreSQL's: the children of its first one."""
