@@ -67,6 +67,63 @@ def test_bin_packing_scores_the_nodes_of_the_design() -> None:
     assert scores == {"node-1": 60, "node-2": 69}
 
 
+def test_two_zones_are_required_and_a_label_is_preferred() -> None:
+    """R81: the preference of weight 1 decides between the two zones, and never beyond them."""
+    zone, other = "kubernetes.io/e2e-az-name", "another-node-label-key"
+    value = "another-node-label-value"
+    pod = (
+        make_pod()
+        .requires_node((zone, "In", ["e2e-az1", "e2e-az2"]))
+        .prefers_node(1, (other, "In", [value]))
+    )
+    nodes = [
+        make_node("elsewhere").labelled({zone: "e2e-az3", other: value}),
+        make_node("plain").labelled({zone: "e2e-az1"}),
+        make_node("preferred").labelled({zone: "e2e-az2", other: value}),
+    ]
+    found = result(nodes, pod, explain="full")
+    assert set(found["feasible"]) == {"plain", "preferred"}
+    assert found["nodeName"] == "preferred"
+    assert result(nodes[:2], pod)["nodeName"] == "plain"
+
+
+def test_a_newer_kernel_without_gpu_and_with_fuse() -> None:
+    """R29: three operators in one selector."""
+    pod = make_pod().requires_node(
+        ("kernel", "Gt", ["3"]), ("gpu", "DoesNotExist", []), ("fuse", "Exists", [])
+    )
+    nodes = [
+        make_node("right").labelled(kernel="4", fuse=""),
+        make_node("old").labelled(kernel="3", fuse=""),
+        make_node("unversioned").labelled(kernel="four", fuse=""),
+        make_node("gpu").labelled(kernel="4", fuse="", gpu="yes"),
+        make_node("no-fuse").labelled(kernel="4"),
+    ]
+    assert result(nodes, pod, explain="full")["feasible"] == ["right"]
+
+
+@pytest.mark.parametrize(("shape", "chosen"), [((0, 10), "full"), ((10, 0), "empty")])
+def test_a_rising_shape_packs_and_a_falling_one_spreads(
+    shape: tuple[int, int], chosen: str
+) -> None:
+    """R105."""
+    points = [
+        {"utilization": at, "score": score} for at, score in zip((0, 100), shape, strict=True)
+    ]
+    strategy = {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": points}}
+    args = {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}
+    only = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}}
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": only, "pluginConfig": [args]}],
+    }
+    nodes = [make_node(name).offers(cpu="8", memory="8Gi") for name in ("empty", "full")]
+    guest = make_pod("guest").asks(cpu="4", memory="4Gi").on("full")
+    pod = make_pod().asks(cpu="1", memory="1Gi")
+    assert result([*nodes, guest], pod, configuration=configuration)["nodeName"] == chosen
+
+
 def test_three_taints_and_two_tolerations() -> None:
     """R121: the pod cannot come, and keeps running where it is."""
     node = (
