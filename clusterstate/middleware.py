@@ -244,7 +244,7 @@ _NOTED_EVERY = 60
 
 
 def is_idle(session: SessionBase) -> bool:
-    """Return whether nothing was asked for so long in a session that it has ended."""
+    """Return whether a session has ended because it made no request for too long."""
     seen = session.get(_SEEN)
     return isinstance(seen, int) and int(time.time()) - seen > settings.SESSION_IDLE_SECONDS
 

@@ -100,7 +100,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """An answer: ``mark`` is up to which revision it knows everything, ``at`` when it was made."""
+    """A rendered answer: ``mark`` is the revision up to which it is complete, ``at`` its time."""
 
     mark: int
     at: float

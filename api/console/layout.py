@@ -134,7 +134,7 @@ def _part_of(
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
-    """Return a response with the policy of all pages, kept by nobody."""
+    """Return a response with the pages' content security policy, which no cache may keep."""
     response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("Vary", "HX-Request, Cookie")

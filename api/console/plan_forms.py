@@ -357,7 +357,7 @@ def _commands(change: Manifest) -> Iterator[str]:
 
 
 def _fed(command: Sequence[str], objects: Iterable[Manifest]) -> str:
-    """Return a command with objects as its input; JSON in one line each ends no such text."""
+    """Return a command with objects as its input, one line of JSON for each (a here-document)."""
     lines = [msgspec.json.encode(one).decode() for one in objects]
     return "\n".join([f"{shlex.join(command)} <<'{_END}'", *lines, _END])
 

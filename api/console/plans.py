@@ -55,7 +55,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _seen(request: HttpRequest, name: str) -> StoredPlan:
-    """Return a plan for who may read it: it names pods of every namespace."""
+    """Return a plan if the user may read it: it names pods of every namespace."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     layout.require(request, "list", "pods")
     return find_plan(name)
@@ -180,7 +180,7 @@ def show(
 
 
 def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.Place]:
-    """Return in which zones pods land, for who may list nodes."""
+    """Return in which zones pods land, if the user may list nodes."""
     if not layout.may(request, "list", "nodes"):
         return ()
     zones = {one.name: one.labels.get(ZONE, "") for one in node_cache.nodes().items}

@@ -101,7 +101,7 @@ class Used(msgspec.Struct, frozen=True):
 def _quotas(request: HttpRequest) -> list[Used] | None:
     """Return what quotas allow and what is used of it, the fullest first. Queries twice.
 
-    This and the following: ``None`` for who may not list them, of whom nothing is said then.
+    This and the following functions: ``None`` if the user may not list them.
     """
     if not layout.may(request, "list", "resourcequotas"):
         return None

@@ -100,7 +100,7 @@ class Digest(msgspec.Struct, frozen=True, gc=False):
 
 
 def digest_of(change: Change) -> Digest:
-    """Return what a page has to know of a change; a pod's changes its node's use, too."""
+    """Return kind and names that a change concerns: the object, and for a pod also its nodes."""
     name = f"{change.namespace}/{change.name}" if change.namespace else change.name
     places = {one for one in (change.node_name, change.previous_node_name) if one}
     return Digest(change.revision, change.kind, (name, *(f"@{one}" for one in sorted(places))))
@@ -247,7 +247,7 @@ class _Follower:
             return True
 
     async def news(self, seconds: float) -> None:
-        """Wait for something to be read, at most so long."""
+        """Wait until something is read, at most ``seconds``."""
         assert self._news is not None
         event = self._news
         with suppress(TimeoutError):

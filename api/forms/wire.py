@@ -307,7 +307,7 @@ def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_T
 
 
 def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
-    """Return what was found wrong with fields, or refuse the object for it."""
+    """Return the findings as warnings, or raise BadRequest if field validation is strict."""
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '

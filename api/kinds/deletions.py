@@ -37,7 +37,7 @@ def answer_of_collection(kind: Kind, wanted: Manifest) -> Response:
 
 
 def _warnings(kind: Kind, wanted: Manifest) -> list[str]:
-    """Return the warning for who says nothing of dependents, where they stay."""
+    """Return the warning for a deletion that names no policy and leaves its dependents."""
     text = ORPHANED_UNASKED.get(kind.name)
     return [text] if text and not wanted.get("propagationPolicy") else []
 

@@ -339,7 +339,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return self._update(request, patched, warnings)
 
     def _patch(self, request: Request, wire_type: Any) -> Change | None:
-        """Return what a patch does; None for an apply, which knows more."""
+        """Return the function that patches; None for a server-side apply, which needs more."""
         self._limit(request)
         content_type = parsers.media_type(request.META.get("CONTENT_TYPE"))
         value: Any = request.data

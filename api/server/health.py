@@ -383,7 +383,7 @@ def ready(request: HttpRequest, look: Callable[[], list[Part]] = problems) -> Ht
 
 
 def single(request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
-    """Answer whether one part works, for who may get the path."""
+    """Answer whether one part works, for users who may get the path."""
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)

@@ -135,7 +135,7 @@ class Protocol(HttpToolsProtocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request of the connection, not only the last one that came."""
+        """Notify every request of the connection of its end, not only the latest one."""
         self._disconnect()
         super().connection_lost(exc)
 

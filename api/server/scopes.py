@@ -53,7 +53,7 @@ def check_url(scope: Scope) -> None:
 
 
 def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
-    """Return the WSGI environment of a request; ``user``: who sent it, None for who is not known.
+    """Return the WSGI environment of a request; ``user``: the sender, None if unknown.
 
     Of a browser nobody is known yet: the view finds its session.
     """

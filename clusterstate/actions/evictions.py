@@ -486,7 +486,7 @@ def await_landings(*, now: datetime) -> int:
 
 
 def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -> int:
-    """Note where pods would go, by id; who waited for that may leave now. Returns how many."""
+    """Store where pods would go, by id: those that waited for it may leave. Returns how many."""
     ids = sorted(landings)
     return sql.run(
         "UPDATE eviction_timer t SET landing = i.landing::jsonb, blocked_by = '',"

@@ -60,7 +60,7 @@ def of(process: str) -> int:
 
 
 def needed(processes: Iterable[str]) -> int:
-    """Return how many sessions a server must take for these processes, and for who looks in."""
+    """Return how many sessions a server must accept for these processes and a few commands."""
     return sum(of(process) for process in processes) + SPARE
 
 

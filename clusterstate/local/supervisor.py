@@ -164,7 +164,7 @@ class Supervisor:
         return child.process
 
     def pump(self, seconds: float = 0.0) -> None:
-        """Pass on what the children printed; wait at most so long for something to happen."""
+        """Pass on what the children printed; wait at most ``seconds`` for something to happen."""
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):

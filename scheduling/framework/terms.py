@@ -150,7 +150,7 @@ class BalanceScore(Protocol):
     def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
         """Return column, weight and amount of each resource that takes part, as a flat list.
 
-        Each amount is of ``PodInfo.requests``; asked as ``RequestFilter.request_checks`` is.
+        The amounts are those of ``PodInfo.requests``. Called as often as ``request_checks`` is.
         """
         ...
 

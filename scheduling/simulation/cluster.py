@@ -109,7 +109,7 @@ class VirtualCluster(Waking):
         self.node_changed(old, node, self.now)
 
     def node_came(self, name: str) -> None:
-        """Wake who waited for a node that was added to the snapshot."""
+        """Wake the pods that waited for a node that was added to the snapshot."""
         row = self.snapshot.row_of(name)
         if row is not None:
             self.node_changed(None, self.snapshot.node(row), self.now)
@@ -125,7 +125,7 @@ class VirtualCluster(Waking):
         return lost
 
     def pod_came(self, key: Hashable, before: Standing | None = None) -> None:
-        """Wake who waited for a pod that was put on a node in the snapshot, or replaced there."""
+        """Wake the pods that waited for a pod which was put on a node, or replaced there."""
         self.pod_changed(before, self.standing(key), self.now)
 
     def add(self, pod_id: int, info: PodInfo, *, nominated: str = "") -> bool:

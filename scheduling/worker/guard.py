@@ -38,7 +38,7 @@ class Guard:
         self._why = ""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Note attempts that placed nothing."""
+        """Count attempts that placed no pod."""
         if self._canary is None:
             return
         failed = [one for one in decisions if one.outcome == ERROR]

@@ -117,7 +117,7 @@ def came(incoming: dict[tuple[str, str], int]) -> None:
 
 
 def holds(nodes: int, pods: int, assumed: int) -> None:
-    """Tell how much the scheduler holds."""
+    """Set the gauges of what the scheduler holds in memory."""
     for kind, count in (("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)):
         scheduler.cached.of(kind).set(count)
 

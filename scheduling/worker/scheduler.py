@@ -384,7 +384,7 @@ class Scheduler:
                 node_admission.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
-        """Tell how much is held in memory."""
+        """Set the gauges of what is held in memory."""
         snapshot = self.mirror.snapshot
         measuring.holds(snapshot.node_count, snapshot.placed_count, snapshot.assumed_count)
 
@@ -393,7 +393,7 @@ class Scheduler:
         failed_batches.set_aside(found, now)
 
     def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:
-        """Decide and write a batch; return how many pods that were, or are on their way."""
+        """Decide a batch and write it; return how many pods were written or are being written."""
         if not batch and not ready and not self.binder.has_leaning:
             self.binder.submit((), now)
             self.binder.refuse((), now)

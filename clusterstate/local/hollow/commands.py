@@ -59,9 +59,11 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of_command(words: list[str], files: Mapping[str, str] | None = None) -> Run:
-    """Return what comes of a command and its arguments where there are these files.
+    """Return how long a command would run, and its exit code, without running it.
 
-    ``files``: ``None`` where nobody knows what is in them.
+    Args:
+        words: the command and its arguments.
+        files: the contents of mounted files by path; ``None`` if they are unknown.
     """
     try:
         found = _played(words, {}, files)

@@ -15,13 +15,13 @@ from clusterstate.local import embedded
 
 
 class Command(BaseCommand):
-    """Has processes replaced."""
+    """Asks the supervisor to replace the processes that run plugins."""
 
     help = "Replace the processes that run plugins, so that upgraded packages are read."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Tell the supervisor."""
+        """Send the supervisor SIGUSR1."""
         pid = embedded.supervisor_of(settings.STATE_DIR)
         if pid is None:
             raise CommandError(

@@ -67,7 +67,7 @@ def shown(event: Manifest) -> Manifest:
 
 
 def stored_selector(text: str) -> str:
-    """Return a field selector by the core group's names: ``regarding.name`` is involvedObject's."""
+    """Translate a field selector of events.k8s.io to the core group's names."""
     return ",".join(_stored_term(term) for term in text.split(","))
 
 

@@ -205,9 +205,10 @@ def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def fitted(fields: FieldSet, kind: Kind) -> FieldSet:
-    """Return a field set as the kind has its fields: a path ends where a whole does.
+    """Return a field set whose paths end at atomic fields, as the kind declares them today.
 
-    Sets of former versions went into what is a whole today, such as label selectors.
+    Sets that a former version stored may name fields inside of what is atomic now, such as a label
+    selector.
     """
     return frozenset(path[: _whole_in(path, kind.wire_type)] for path in fields)
 

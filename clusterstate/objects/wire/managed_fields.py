@@ -133,7 +133,7 @@ def are_readable(entries: Sequence[Entry]) -> bool:
 
 
 def claim(kind: Kind, manifest: Manifest, manager: str) -> None:
-    """Note in a manifest to be created, in place, who creates it; ``created`` completes that."""
+    """Add its creator to the managed fields of a new manifest; ``created`` completes the entry."""
     if kind.names_creators:
         manifest["metadata"]["managedFields"] = [{"manager": manager}]
 

@@ -521,7 +521,7 @@ class _Builder:
 
 
 def _maps(value: Any) -> list[dict[str, Any]]:
-    """Return what a merge key brings in, first what wins."""
+    """Return the maps that YAML's merge key (``<<``) brings in; earlier ones take precedence."""
     found = value if isinstance(value, list) else [value]
     if not all(isinstance(each, dict) for each in found):
         raise ValueError("map merge requires map or sequence of maps as the value")

@@ -1,4 +1,4 @@
-"""Waiting pods with their names and their place in the queue, for who asks why they wait."""
+"""Waiting pods with their names and their places in the queue, to explain why they wait."""
 
 from datetime import datetime
 

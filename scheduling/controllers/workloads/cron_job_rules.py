@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, kw_only=True):
 
 
 def job_name(cron_job: Manifest, at: datetime) -> str:
-    """Return the name of the Job of a time: equal for all who start it, so that one can."""
+    """Return the name of the Job of a scheduled time: always the same, so that it is made once."""
     return f"{cron_job['metadata']['name']}-{int(at.timestamp()) // 60}"
 
 

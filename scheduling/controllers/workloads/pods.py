@@ -66,7 +66,7 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready_at is not None
 
     def available_at(self, min_ready_seconds: int) -> datetime | None:
-        """Return when the pod has been ready for so long, ``None`` while it is not ready."""
+        """Return when the pod will have been ready that long, ``None`` while it is not ready."""
         if self.ready_at is None:
             return None
         return moments.after(self.ready_at, min_ready_seconds)

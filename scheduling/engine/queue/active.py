@@ -154,7 +154,7 @@ class ActivePods:
                 self._retry(class_id, retried)
 
     def untold(self, entry: Entry) -> None:
-        """Note that a pod left flight in a way that says nothing of its sisters."""
+        """Note that an attempt ended in a way that says nothing about other pods of the class."""
         retried = self.retried.get(entry.pod.class_id)
         if retried is None or retried.trial is not _Trial.PROBING:
             return

@@ -1,4 +1,4 @@
-"""Who is woken by what happens in a cluster: the one place that tells a queue of it.
+"""Which pending pods an event in the cluster wakes: the one place that reports events to a queue.
 
 Whoever keeps a queue of pending pods beside a snapshot is a ``Waking``: the mirror of the scheduler
 that works, which hears of changes from the log; the same mirror when it begins, which reads again

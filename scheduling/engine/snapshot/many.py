@@ -24,8 +24,8 @@ class ManyPods(PodColumns):
     ) -> None:
         """Add many pods on known rows at once, as ``add_pod`` would one after the other.
 
-        None may be known already. So many that the log has no room for them make all counters and
-        what else follows the log be made anew.
+        None may be known already. If the log has no room for all of them, each counter that follows
+        the log is computed anew.
 
         Args:
             keys: identities.
