@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, TextIO
 from tests.conformance import Skip
 
 PROJECT = Path(__file__).resolve().parents[2]
-DEFAULT_FOLDERS = [PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-next"]
+OWN_FOLDER = Path(__file__).parent / "vectors"
+DEFAULT_FOLDERS = [OWN_FOLDER, PROJECT / "../shared/vectors", PROJECT / "../shared/vectors-next"]
 # Areas that are recorded and that nothing here can judge yet: their cases are skipped.
 NOT_JUDGED_YET = {
     "gangs",

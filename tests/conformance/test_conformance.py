@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.conformance import runner
+from tests.conformance import choose, runner
 
 AREAS = runner.files(runner.folders())
 
@@ -74,3 +74,28 @@ def test_a_missing_folder_is_skipped_with_a_message(monkeypatch, tmp_path):
     status, rows, log = run(monkeypatch, tmp_path / "nowhere")
     assert (status, rows) == (0, ["0 passed, 0 failed, 0 skipped"])
     assert "CONFORMANCE_VECTORS" in log
+
+
+def test_chosen_lines_take_all_ways_together_and_none_is_chosen_that_adds_nothing():
+    ways = {"short": {1, 2}, "longer line": {1, 2, 3}, "other": {4}, "same": {4, 1}}
+    assert choose.chosen(ways) == ["same", "short", "longer line"]
+
+
+def test_ways_are_told_apart_by_lines_by_how_often_and_by_small_values():
+    judge = runner.load("quantity")
+
+    def ways(a, b):
+        case = {"op": "cmp", "a": {"string": a}, "b": {"string": b}, "result": 0}
+        return choose.ways_of(lambda: judge(case))
+
+    difference, taken = ways("1", "1")
+    assert difference is None
+    assert taken
+    assert ways("1", "1")[1] <= taken
+    assert ways("1", "1Ki")[0] is not None
+
+
+def test_each_area_that_is_judged_has_vectors_here():
+    here = {path.name.split(".")[0] for path in runner.OWN_FOLDER.glob("*.jsonl")}
+    areas = {path.stem.removeprefix("area_") for path in runner.OWN_FOLDER.parent.glob("area_*.py")}
+    assert here == areas
