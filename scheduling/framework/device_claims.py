@@ -42,6 +42,11 @@ class DeviceTable(DeviceWorld):
 
     gates = GATES
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.memo: dict[Hashable, object] = {}
+        """What plugins derive from the table, by their names; a copy begins without."""
+
     def copy(self) -> "DeviceTable":
         """Return an equal table; neither sees what happens to the other afterwards."""
         made = DeviceTable()

@@ -47,6 +47,11 @@ class NodeTable(Protocol):
     devices: DeviceTable
 
     @property
+    def capacity(self) -> int:
+        """Number of rows that columns have room for."""
+        ...
+
+    @property
     def node_count(self) -> int:
         """Number of nodes."""
         ...
@@ -166,6 +171,10 @@ class NodeTable(Protocol):
 
     def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
         """Rows whose pods or capacity changed since a position of the log, ``None`` if unknown."""
+        ...
+
+    def changed_since(self, version: int) -> Sequence[int] | None:
+        """Rows of which ``node_version`` counted changes since, ``None``: perhaps all."""
         ...
 
     def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:

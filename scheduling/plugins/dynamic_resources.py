@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from clusterstate.objects.dra import scoring
-from clusterstate.objects.dra.attempt import Attempt, Verdict
+from clusterstate.objects.dra.attempt import ERROR, Attempt, Verdict
 from scheduling.framework.device_claims import TAKEN, concerns, new_attempt
 from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult, Scores
 from scheduling.framework.node_table import NodeTable, Rows
@@ -23,12 +23,75 @@ from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 
 NAME: Final = "DynamicResources"
+_ANSWERS: Final = "DynamicResources/answers"
+
+
 _CODES: Final = {
     "Success": Code.SUCCESS,
     "Unschedulable": Code.UNSCHEDULABLE,
     "UnschedulableAndUnresolvable": Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
     "Error": Code.ERROR,
 }
+_MOST_ANSWERS: Final = 256
+
+
+class Answers:
+    """What nodes answer to claims that ask for the same, by row; kept until it may be otherwise.
+
+    ``codes`` uint8, ``reason`` int32 (a place in ``reasons``) and ``scores`` int64, (capacity,).
+    ``known``: bool, of which rows. Nodes that no slice is for are judged once.
+    """
+
+    def __init__(self) -> None:
+        self.reasons: list[tuple[str, ...]] = []
+        self._begin(0)
+
+    def _begin(self, capacity: int) -> None:
+        self.codes = np.zeros(capacity, np.uint8)
+        self.reason = np.zeros(capacity, np.int32)
+        self.scores = np.zeros(capacity, np.int64)
+        self.known = np.zeros(capacity, np.bool_)
+        self._bare: Verdict | None = None
+        self._position = self._nodes = -1
+
+    def judge(self, attempt: Attempt, snapshot: NodeTable, rows: Rows) -> Verdict | None:
+        """See to it that rows are known; return the error that ended the attempt, if one did."""
+        self._follow(snapshot)
+        devices = snapshot.devices
+        for row in rows[~self.known[rows]].tolist():
+            node = snapshot.node(row)
+            name = node.metadata.name
+            bare = not devices.has_slices(name)
+            verdict = self._bare if bare else None
+            if verdict is None:
+                verdict = devices.judge(attempt, node)
+            if verdict.code == ERROR:
+                return verdict  # its text may name the claim
+            if bare:
+                self._bare = verdict
+            self.known[row] = True
+            self.codes[row] = _CODES[verdict.code]
+            self.scores[row] = attempt.score(name)
+            if not verdict.ok:
+                reason = (verdict.reason,)
+                if reason not in self.reasons:
+                    self.reasons.append(reason)
+                self.reason[row] = self.reasons.index(reason)
+        return None
+
+    def _follow(self, snapshot: NodeTable) -> None:
+        """Forget what nodes answered whose devices, names or labels are not what they were."""
+        devices = snapshot.devices
+        touched = devices.touched_since(self._position) if self._position >= 0 else None
+        moved = snapshot.changed_since(self._nodes) if self._nodes >= 0 else None
+        if touched is None or moved is None or len(self.known) != snapshot.capacity:
+            self._begin(snapshot.capacity)
+        else:
+            self.known[list(moved)] = False
+            self.known[[row for name in touched if (row := snapshot.row_of(name)) is not None]] = (
+                False
+            )
+        self._position, self._nodes = devices.position, snapshot.node_version
 
 
 class DynamicResources:
@@ -65,6 +128,15 @@ class DynamicResources:
         if attempt is None:
             return None
         devices = snapshot.devices
+        answers = _answers_of(attempt, snapshot)
+        if answers is not None:
+            failure = answers.judge(attempt, snapshot, rows)
+            if failure is None:
+                state.write(_ANSWERS, answers)
+                codes = answers.codes[rows]
+                if not codes.any():
+                    return None
+                return FilterResult(codes, answers.reason[rows], tuple(answers.reasons))
         codes, reason = np.zeros(len(rows), np.uint8), np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}
         bare: Verdict | None = None
@@ -95,6 +167,8 @@ class DynamicResources:
         attempt = state.get(NAME, Attempt)
         if attempt is None:
             return np.zeros(len(rows), np.int64)
+        if (answers := state.get(_ANSWERS, Answers)) is not None:
+            return answers.scores[rows]
         names = (snapshot.node_name(row) for row in rows.tolist())
         return np.array([attempt.score(name) for name in names], np.int64)
 
@@ -102,6 +176,8 @@ class DynamicResources:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
         """Put the best at 100."""
+        if not scores.any():
+            return scores
         names = [snapshot.node_name(row) for row in rows.tolist()]
         made = scoring.normalize(dict(zip(names, scores.tolist(), strict=True)))
         return np.array([made[name] for name in names], np.int64)
@@ -128,6 +204,20 @@ class DynamicResources:
         if state.devices is not None:
             state.devices.forget(state.pod_key)
         state.delete(TAKEN)
+
+
+def _answers_of(attempt: Attempt, snapshot: NodeTable) -> Answers | None:
+    """Return what nodes answer to claims like those of an attempt, ``None``: it depends on more."""
+    signature = attempt.signature
+    if signature is None:
+        return None
+    kept = snapshot.devices.memo.setdefault(NAME, {})
+    assert isinstance(kept, dict)
+    found: Answers = kept.pop(signature, None) or Answers()
+    if len(kept) >= _MOST_ANSWERS:
+        del kept[next(iter(kept))]
+    kept[signature] = found
+    return found
 
 
 def _status(verdict: Verdict) -> Status:

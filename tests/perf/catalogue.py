@@ -1,9 +1,10 @@
 """All workloads by name: scheduler_perf's shapes, and those that look like use."""
 
+from tests.perf.claims import CLAIMS
 from tests.perf.realistic import REALISTIC
 from tests.perf.workloads import SCHEDULER_PERF, Workload
 
-WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC)
+WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC, *CLAIMS)
 
 
 def by_name(name: str) -> Workload:

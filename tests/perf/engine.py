@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects.dra.claimcontroller import new_claim
 from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.workloads import Service
@@ -38,6 +39,8 @@ class _World:
         if workload.service is not None:
             for number in range(workload.services):
                 self.snapshot.set_service(msgspec.convert(workload.service(number), Service))
+        for manifest in workload.objects(nodes):
+            self.snapshot.devices.set(manifest["kind"], manifest)
         self._workload = workload
         self.framework: Framework = build_framework(default_configuration().profiles[0])
         self.decider = Decider(self.snapshot, self.framework)
@@ -54,9 +57,26 @@ class _World:
     def pods(self, template: Template, first: int, count: int) -> list[PodToPlace]:
         """Return pods to place, parsed."""
         return [
-            PodToPlace(("pod", number), self.info(template(number)))
+            PodToPlace(("pod", number), self.info(self._with_claims(template(number))))
             for number in range(first, first + count)
         ]
+
+    def _with_claims(self, manifest: Manifest) -> Manifest:
+        """Make the claims of a pod that has some, as the controller of claims does."""
+        template = self._workload.template_of_claims
+        if template is None:
+            return manifest
+        name = manifest["metadata"]["name"]
+        manifest["metadata"] |= {"namespace": "default", "uid": f"uid-of-{name}"}
+        statuses = []
+        for entry in manifest["spec"]["resourceClaims"]:
+            claim = new_claim(manifest, "Pod", entry, lambda _: template)
+            named = f"{name}-{entry['name']}"
+            claim["metadata"] |= {"name": named, "uid": f"uid-of-{named}"}
+            self.snapshot.devices.set("ResourceClaim", claim)
+            statuses.append({"name": entry["name"], "resourceClaimName": named})
+        manifest["status"] = {"resourceClaimStatuses": statuses}
+        return manifest
 
     def place(self, pods: list[PodToPlace], *, preempt: bool = False) -> tuple[int, int]:
         """Decide in batches; return how many pods were placed, and how many preempt."""

@@ -28,6 +28,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     first pod of each class is placed before the measurement. ``refused``: no measured pod fits.
     ``overfull``: not all do. A workload with a ``node_count`` brings its own nodes, and the result
     tells which share of the resources in ``shares`` its pods got.
+
+    ``objects``: what else plugins look up, for so many nodes; ``template_of_claims``: what the
+    pods' claims of devices are made from.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     overfull: bool = False
     node_count: int = 0
     shares: tuple[str, ...] = ()
+    objects: Callable[[int], list[Manifest]] = lambda nodes: []
+    template_of_claims: Manifest | None = None
 
     def template(self, nodes: int) -> Template:
         """Return the template of the measured pods for so many nodes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.dra.capacity import Consumed, add
+from clusterstate.objects.dra.capacity import Consumed, add, subtract
 from clusterstate.objects.dra.slices import DeviceId
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
@@ -23,28 +23,53 @@ class AllocatedState(msgspec.Struct):
     devices: set[DeviceId] = msgspec.field(default_factory=set)
     shares: set[ShareId] = msgspec.field(default_factory=set)
     consumed: dict[DeviceId, Consumed] = msgspec.field(default_factory=dict)
+    again: dict[DeviceId, int] = msgspec.field(default_factory=dict)
+    """How many more claims hold a device that one already holds; there should be none."""
+    sharers: dict[DeviceId, int] = msgspec.field(default_factory=dict)
+    """How many shares are taken of a device."""
 
     def holds(self, device: DeviceId) -> bool:
         """Return whether anybody has the device or a share of it."""
-        return device in self.devices or device in self.consumed or any(
-            share[:3] == device for share in self.shares
-        )  # fmt: skip
+        if device in self.devices or device in self.consumed:
+            return True
+        told_apart = not self.sharers  # shares that were not taken here
+        return told_apart and any(share[:3] == device for share in self.shares)
 
     def take(self, claim: Manifest, *, consumable: bool = True) -> None:
         """Count what a claim's allocation holds."""
         for result in results(claim):
             device = device_id(result)
-            if (share := result.get("shareID")) is None:
+            if (share := result.get("shareID")) is None or not consumable:
+                if device in self.devices:
+                    self.again[device] = self.again.get(device, 0) + 1
                 self.devices.add(device)
-            elif consumable:
+            else:
                 self.shares.add((*device, share))
+                self.sharers[device] = self.sharers.get(device, 0) + 1
                 amounts = result.get("consumedCapacity") or {}
                 add(
                     self.consumed.setdefault(device, {}),
                     {name: Quantity.parse(value) for name, value in amounts.items()},
                 )
-            else:
-                self.devices.add(device)
+
+    def give_back(self, claim: Manifest) -> None:
+        """Take back what ``take`` counted of a claim, shares included."""
+        for result in results(claim):
+            device = device_id(result)
+            if (share := result.get("shareID")) is None:
+                if (more := self.again.pop(device, 0)) == 0:
+                    self.devices.discard(device)
+                elif more > 1:
+                    self.again[device] = more - 1
+                continue
+            self.shares.discard((*device, share))
+            self.sharers[device] -= 1
+            if not self.sharers[device]:
+                del self.sharers[device], self.consumed[device]
+                continue
+            amounts = result.get("consumedCapacity") or {}
+            parsed = {name: Quantity.parse(value) for name, value in amounts.items()}
+            subtract(self.consumed[device], parsed)
 
 
 def device_id(result: Any) -> DeviceId:

@@ -63,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 _OK: Final = Verdict()
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Gates(msgspec.Struct, frozen=True):
@@ -133,6 +134,16 @@ class Attempt:
         self._allocator: Allocator | None = None
 
     @property
+    def signature(self) -> bytes | None:
+        """Return what the answers of nodes depend on beside devices and nodes.
+
+        ``None`` where it is more: claims that are allocated, extended resources.
+        """
+        if not self.is_plain:
+            return None
+        return _encode([claim["spec"] for claim in self.claims])
+
+    @property
     def is_plain(self) -> bool:
         """Whether nodes that no slice is for are alike: nothing is allocated, nothing extended."""
         return self.special is None and not any(map(_allocation, self.claims))
@@ -168,14 +179,8 @@ class Attempt:
         if not any(self.world.class_of(name) for name in self.resources):
             return None
         meta = self.pod["metadata"]
-        for claim in self.world.claims.values():
-            annotations = claim["metadata"].get("annotations") or {}
-            if annotations.get(EXTENDED_CLAIM) == "true" and any(
-                owner.get("controller")
-                and (owner.get("name"), owner.get("uid")) == (meta["name"], meta.get("uid"))
-                for owner in claim["metadata"].get("ownerReferences") or ()
-            ):
-                return claim
+        if (made := self.world.extended_claim_of(self.pod)) is not None:
+            return made
         owner = {
             "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta.get("uid", ""),
             "controller": True,

@@ -5,13 +5,15 @@ a pod and are not written yet; ``forget`` takes them back, and a stored claim th
 them. ``version`` changes with whatever may change an answer about a pod with claims.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final
 
 from clusterstate.objects.dra import extended
-from clusterstate.objects.dra.allocated import AllocatedState
+from clusterstate.objects.dra.allocated import AllocatedState, results
 from clusterstate.objects.dra.allocator import Allocator, Features
-from clusterstate.objects.dra.pools import gather_pools
+from clusterstate.objects.dra.pools import PoolId, gather_pools
 from clusterstate.objects.dra.resourceclaim import (
+    EXTENDED_CLAIM,
     ClaimError,
     claim_name,
     is_for,
@@ -29,6 +31,8 @@ from clusterstate.objects.values.meta import Manifest
 Key = tuple[str, str]
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceSlice")
 _NONE: Manifest = {}
+_NO_SLICES: dict[str, SliceView] = {}
+_KEPT_CHANGES: Final = 16_384
 
 
 class DeviceWorld:
@@ -55,6 +59,13 @@ class DeviceWorld:
         self._allocators: dict[Features, Allocator] = {}
         self._by_resource: dict[str, Manifest] | None = None
         self._held: AllocatedState | None = None
+        self._counted: dict[str, Manifest] = {}
+        """By UID: the claims that ``_held`` counts, as it counts them."""
+        self._keys: dict[str, Key] = {}
+        self._of_pods: dict[str, Manifest] = {}
+        self._pools: dict[PoolId, dict[str, SliceView]] = {}
+        self._touched: list[str | None] = []
+        self._touched_before = 0
         self._on_nodes: set[str | None] | None = None
         for kind, objects in (
             ("ResourceClaim", claims), ("DeviceClass", classes), ("ResourceSlice", slices),
@@ -70,12 +81,13 @@ class DeviceWorld:
         name = manifest["metadata"]["name"]
         if kind == "ResourceClaim":
             return self._set_claim(manifest)
-        self._allocators.clear()
-        self._on_nodes = None
         if kind == "ResourceSlice":
             before = self.slices.get(name)
-            self.slices[name] = SliceView(manifest)
+            self.slices[name] = view = SliceView(manifest)
+            self._slices_changed(before, view)
             return None if before is None else before.manifest
+        self._allocators.clear()
+        self._touch([None])
         old = self.classes.get(name)
         self.classes[name] = manifest
         self._by_resource = None
@@ -87,25 +99,102 @@ class DeviceWorld:
         if kind == "ResourceClaim":
             claim = self.claims.pop((namespace, name), None)
             if claim is not None:
-                self.in_flight.pop(claim["metadata"].get("uid", ""), None)
-                self._held = None
+                uid = claim["metadata"].get("uid", "")
+                self.in_flight.pop(uid, None)
+                if self._keys.get(uid) == (namespace, name):
+                    del self._keys[uid]
+                self._of_pods.pop(_extended_for(claim) or "", None)
+                self._count(uid)
             return claim
-        self._allocators.clear()
-        self._on_nodes = None
         if kind == "ResourceSlice":
             view = self.slices.pop(name, None)
+            self._slices_changed(view, None)
             return None if view is None else view.manifest
+        self._allocators.clear()
+        self._touch([None])
         self._by_resource = None
         return self.classes.pop(name, None)
 
     def _set_claim(self, claim: Manifest) -> Manifest | None:
         key = _key(claim)
-        old = self.claims.get(key)
+        old, uid = self.claims.get(key), claim["metadata"].get("uid", "")
         self.claims[key] = claim
+        self._keys[uid] = key
+        if (pod := _extended_for(claim)) is not None:
+            self._of_pods[pod] = claim
+        if old is not None and (before := old["metadata"].get("uid", "")) != uid:
+            self._keys.pop(before, None)
+            self._count(before)
         if _is_allocated(claim):
-            self.in_flight.pop(claim["metadata"].get("uid", ""), None)
-        self._held = None
+            self.in_flight.pop(uid, None)
+        self._count(uid)
         return old
+
+    def _count(self, uid: str) -> None:
+        """Count what a claim holds now, in place of what was counted of it."""
+        if self._held is None or not uid:  # claims without one cannot be told apart
+            self._held = None
+            self._touch([None])
+            return
+        stored = self.claims.get(self._keys.get(uid, ("", "")))
+        new, old = self.in_flight.get(uid, stored), self._counted.get(uid)
+        if new is old:
+            return
+        for claim in (old, new):
+            if claim is not None and _is_allocated(claim):
+                self._touch(self._nodes_of(claim))
+        if old is not None:
+            self._held.give_back(old)
+            del self._counted[uid]
+        if new is not None:
+            self._held.take(new)
+            self._counted[uid] = new
+
+    # --- which nodes an answer may have changed on ---
+
+    def _touch(self, nodes: Iterable[str | None]) -> None:
+        self._touched += nodes
+        if len(self._touched) > 2 * _KEPT_CHANGES:
+            del self._touched[:_KEPT_CHANGES]
+            self._touched_before += _KEPT_CHANGES
+
+    @property
+    def position(self) -> int:
+        """Where the list of nodes with changed devices ends."""
+        return self._touched_before + len(self._touched)
+
+    def touched_since(self, position: int) -> Collection[str] | None:
+        """Return the nodes on which devices were taken or given back, came or went, since.
+
+        ``None``: perhaps all of them.
+        """
+        first = position - self._touched_before
+        if first < 0:
+            return None
+        found = set(self._touched[first:])
+        return None if None in found else {name for name in found if name is not None}
+
+    def _slices_changed(self, old: SliceView | None, new: SliceView | None) -> None:
+        """Note that a slice came, changed or went: what its pool's slices say depends on it."""
+        self._allocators.clear()
+        self._on_nodes = None
+        for view, comes in ((old, False), (new, True)):
+            if view is None:
+                continue
+            pool = self._pools.setdefault((view.driver, view.pool), {})
+            self._touch(map(_node_of, (view, *pool.values())))
+            if comes:
+                pool[view.name] = view
+            else:
+                pool.pop(view.name, None)
+
+    def _nodes_of(self, claim: Manifest) -> Iterable[str | None]:
+        """Return the nodes that see the devices that a claim holds, ``None`` for any node."""
+        return {
+            _node_of(view)
+            for result in results(claim)
+            for view in self._pools.get((result["driver"], result["pool"]), _NO_SLICES).values()
+        }
 
     # --- what is decided and not written ---
 
@@ -115,8 +204,15 @@ class DeviceWorld:
         self._assumed[key] = claims
         for claim in claims:
             if not _is_allocated(self.claims.get(_key(claim), _NONE)):
-                self.in_flight[claim["metadata"].get("uid", "")] = claim
-        self._changed()
+                self._fly(claim["metadata"].get("uid", ""), claim)
+        self.version += 1
+
+    def _fly(self, uid: str, claim: Manifest | None) -> None:
+        if claim is None:
+            self.in_flight.pop(uid, None)
+        else:
+            self.in_flight[uid] = claim
+        self._count(uid)
 
     @property
     def is_taken(self) -> bool:
@@ -131,8 +227,8 @@ class DeviceWorld:
         """Count a pod's claims as they are stored; one that is not read yet stays as it will be."""
         for claim in self._assumed.pop(key, ()):
             if claim["metadata"]["name"] == extended.CLAIM_IN_MEMORY:  # stored under another name
-                self.in_flight.pop(claim["metadata"].get("uid", ""), None)
-                self._changed()
+                self._fly(claim["metadata"].get("uid", ""), None)
+                self.version += 1
 
     def forget(self, key: Hashable) -> None:
         """Take back what was assumed for a pod."""
@@ -142,28 +238,27 @@ class DeviceWorld:
         for claim in claims:
             uid = claim["metadata"].get("uid", "")
             if self.in_flight.get(uid) is claim:
-                del self.in_flight[uid]
-        self._changed()
-
-    def _changed(self) -> None:
+                self._fly(uid, None)
         self.version += 1
-        self._held = None
 
     def hold(self, claim: Manifest, uid: str | None = None) -> None:
         """Count one claim as it will be; ``uid``: of the claim, where it does not say so itself."""
-        self.in_flight[claim["metadata"].get("uid", "") if uid is None else uid] = claim
-        self._changed()
+        self._fly(claim["metadata"].get("uid", "") if uid is None else uid, claim)
+        self.version += 1
 
     def release(self, claim: Manifest) -> None:
         """Count one claim as it is stored."""
-        self.in_flight.pop(claim["metadata"].get("uid", ""), None)
-        self._changed()
+        self._fly(claim["metadata"].get("uid", ""), None)
+        self.version += 1
 
     def copy(self) -> "DeviceWorld":
         """Return an equal table; neither sees what happens to the other afterwards."""
         made = DeviceWorld()
-        for name in ("claims", "classes", "slices", "pod_groups", "in_flight"):
+        for name in (
+            "claims", "classes", "slices", "pod_groups", "in_flight", "_keys", "_of_pods",
+        ):  # fmt: skip
             setattr(made, name, dict(getattr(self, name)))
+        made._pools = {pool: dict(views) for pool, views in self._pools.items()}
         made._assumed = dict(self._assumed)
         made.version = self.version
         return made
@@ -201,16 +296,24 @@ class DeviceWorld:
         """Return what all claims hold, those on their way among them."""
         if consumable and self._held is not None:
             return self._held
-        state = AllocatedState()
+        state, counted = AllocatedState(), dict[str, Manifest]()
         pending = dict(self.in_flight)
         for claim in self.claims.values():
-            taken = pending.pop(claim["metadata"].get("uid", ""), claim)
+            uid = claim["metadata"].get("uid", "")
+            taken = pending.pop(uid, claim)
             state.take(taken, consumable=consumable)
-        for claim in pending.values():
+            counted[uid] = taken
+        for uid, claim in pending.items():
             state.take(claim, consumable=consumable)
+            counted[uid] = claim
         if consumable:
-            self._held = state
+            self._held, self._counted = state, counted
         return state
+
+    def extended_claim_of(self, pod: Manifest) -> Manifest | None:
+        """Return the claim that was made for a pod's extended resources, if one was."""
+        meta = pod["metadata"]
+        return self._of_pods.get(f"{meta['name']}/{meta.get('uid')}")
 
     def extended_on(self, node: NodeView, resource: str) -> tuple[int, int]:
         """Return how many devices serve an extended resource on a node, and how many are taken.
@@ -261,6 +364,22 @@ def _answers(device: DeviceView, expression: str) -> bool:
         return device.matches(expression, lists=False)
     except (CompileError, EvaluationError):
         return False
+
+
+def _node_of(view: SliceView) -> str | None:
+    """Return the only node that sees a slice, ``None`` if others may."""
+    return None if view.counter_sets else view.place.node_name
+
+
+def _extended_for(claim: Manifest) -> str | None:
+    """Return name and UID of the pod whose extended resources a claim is for, if it is."""
+    meta = claim["metadata"]
+    if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
+        return None
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return f"{owner.get('name')}/{owner.get('uid')}"
+    return None
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:
