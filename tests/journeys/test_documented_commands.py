@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.forms import few
 from tests.kubectl.conftest import find_kubectl
 from tests.live import ROOT, Service, started
 
+pytestmark = [pytest.mark.slow, pytest.mark.db]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEEDS_A_TRACE = "openb_node_list"
 """A file that does not come along; `tests/scenarios` replays that trace where there is one."""
@@ -160,7 +162,7 @@ def tour(reader: Reader) -> str:
     return typed(reader, "README.md")
 
 
-@pytest.mark.parametrize("page", SHOWN)
+@pytest.mark.parametrize("page", few(SHOWN, 2))
 def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader, tour: str) -> None:
     needed = _KUBECTL_MINOR.get(page, 0)
     if reader.kubectl_minor() < needed:
