@@ -4,10 +4,11 @@ A file's tests stay together, and so do all files that ask the shared service: o
 for all of them, and it ends after the last. Otherwise each worker would start one, at 20 s of CPU,
 and keep it to the end.
 
-The long files come first, so that no worker is left alone with one. They wait most of the time, and
-the many short ones fill the other workers. The first service of a fresh clone compiles the engine's
-loops for a minute, on one core, and whoever else needs these waits for it: the other workers begin
-with long files that need none. The runner keeps this order with --no-loadscope-reorder.
+The long files come first, those with a test that is marked slow, so that no worker is left alone
+with one. They wait most of the time, and the many short ones fill the other workers. The first
+service of a fresh clone compiles the engine's loops for a minute, on one core, and whoever else
+needs these waits for it: the other workers begin with long files that need none. The runner keeps
+this order with --no-loadscope-reorder.
 
 ``TEST_VARIANTS=3`` leaves at most so many variants of each test that uses the database: the first,
 the last and those in the middle. ``make later`` runs these: what a test's parameters vary is not
@@ -95,12 +96,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if most := int(os.environ.get(VARIANTS, "0")):
         _leave_some(config, items, most)
+    long_files = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(
         key=lambda item: (
             item.path.name != "test_soak.py",
             item.path.name not in _WITHOUT_THE_ENGINE,
             not shares(_file(item)),
             "faults" not in item.path.parts,
+            item.path not in long_files,
         )
     )
 
