@@ -1,9 +1,39 @@
 """Stowage for programs: what may be imported, and the command ``stowage``.
 
-``_product``           the service's own packages, under a name that is nobody else's
-``__main__``           the command line
+::
+
+    library     Cluster, simulate, pack, read_trace, compare: the decision core without a service
+    __main__    the command line
+    _product    the service's own packages, under a name that is nobody else's
+
+Names of ``library`` are imported from here. Nothing heavy is loaded before it is used.
 """
 
 from stowage._product import module as _module
+from stowage.library import (
+    Cluster,
+    Comparison,
+    Decision,
+    Invalid,
+    Result,
+    compare,
+    pack,
+    pod,
+    read_trace,
+    simulate,
+)
+
+__all__ = [
+    "Cluster",
+    "Comparison",
+    "Decision",
+    "Invalid",
+    "Result",
+    "compare",
+    "pack",
+    "pod",
+    "read_trace",
+    "simulate",
+]
 
 __version__: str = _module("clusterstate").__version__

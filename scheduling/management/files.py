@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from django.core.management.base import CommandError
 
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import StatusError
@@ -41,18 +40,22 @@ _OF_NODES: Final = {
 """What of a node matters to placement; whatever else a dump has of it may be wrong."""
 
 
+class FileError(ValueError):
+    """A file cannot be read, or does not hold what it should; the message names it."""
+
+
 def documents(name: str) -> Iterator[Any]:
     """Return the documents of a file, ``-`` for standard input, or of all files of a folder.
 
     JSON is YAML too, but YAML reads it slowly.
 
     Raises:
-        CommandError: the file cannot be read, or the folder has no file of manifests.
+        FileError: the file cannot be read, or the folder has no file of manifests.
     """
     if name != "-" and Path(name).is_dir():
         found = sorted(one for one in Path(name).rglob("*") if one.suffix in _SUFFIXES)
         if not found:
-            raise CommandError(f"{name}: the folder holds no .yaml, .yml or .json file")
+            raise FileError(f"{name}: the folder holds no .yaml, .yml or .json file")
         for one in found:
             if one.is_file():
                 yield from documents(str(one))
@@ -75,23 +78,23 @@ def documents(name: str) -> Iterator[Any]:
             if document is not None:
                 yield document
     except (StatusError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(f"{name}: {' '.join(str(error).split())}") from error
+        raise FileError(f"{name}: {' '.join(str(error).split())}") from error
 
 
 def contents(name: str, *, most: int) -> bytes:
     """Return what a file holds, ``-`` for standard input.
 
     Raises:
-        CommandError: it cannot be read, or has more than ``most`` bytes: a device, such as
+        FileError: it cannot be read, or has more than ``most`` bytes: a device, such as
             ``/dev/zero``, has no end.
     """
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
             raw = file.read(most + 1)
     except OSError as error:
-        raise CommandError(f"{name}: {error.strerror}") from error
+        raise FileError(f"{name}: {error.strerror}") from error
     if len(raw) > most:
-        raise CommandError(f"{name}: is larger than {most} bytes")
+        raise FileError(f"{name}: is larger than {most} bytes")
     return raw
 
 

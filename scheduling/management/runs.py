@@ -139,12 +139,12 @@ def _configuration(name: str, script: Script) -> KubeSchedulerConfiguration:
     if not Path(name).exists():
         known = ", ".join(policies.NAMES)
         raise CommandError(f"--policy {name}: neither a file nor one of {known}")
-    found = list(files.single(files.documents(name)))
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise CommandError(f"--policy {name}: the file must hold one KubeSchedulerConfiguration")
     try:
+        found = list(files.single(files.documents(name)))
+        if len(found) != 1 or not isinstance(found[0], dict):
+            raise files.FileError("the file must hold one KubeSchedulerConfiguration")
         return load_configuration(found[0])
-    except StatusError as error:
+    except (StatusError, files.FileError) as error:
         raise CommandError(f"--policy {name}: {error}") from error
 
 

@@ -60,8 +60,8 @@ def read(
     Raises:
         TraceError: a file cannot be read or is not such a trace.
     """
-    node_rows = _rows(nodes, _NODE_COLUMNS)
-    pod_rows = _rows(pods, _POD_COLUMNS)
+    node_rows = rows_of(nodes, _NODE_COLUMNS)
+    pod_rows = rows_of(pods, _POD_COLUMNS)
     kept = [
         (at + 2, row)
         for at, row in enumerate(node_rows)
@@ -93,16 +93,30 @@ def read(
     )
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def text_of(path: Path) -> str:
+    """Return what a file holds, unpacked if it is gzipped.
+
+    Raises:
+        TraceError: it cannot be read, is no text, or is too large.
+    """
     try:
         with path.open("rb") as file:
             packed = file.peek(2)[:2] == b"\x1f\x8b"  # a pipe cannot be read from its start again
             data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise TraceError(f"{path}: is larger than {_MOST_BYTES} bytes, unpacked")
-        text = data.decode()
+        return data.decode()
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from error
+
+
+def rows_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return the rows of a CSV file with a head line, each with these columns and a first one.
+
+    Raises:
+        TraceError: as ``text_of``, or columns or values are missing.
+    """
+    text = text_of(path)
     try:
         reader = csv.DictReader(text.splitlines())
         missing = set(columns) - set(reader.fieldnames or ())

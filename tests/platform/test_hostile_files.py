@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from django.core.management import CommandError
 
 from clusterstate.database import archive
 from scheduling.management import files
@@ -58,7 +57,7 @@ def test_partitions_that_cannot_be_are_refused(moments: list[str]) -> None:
 
 def test_a_device_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_MAX_BYTES", SMALL)
-    with pytest.raises(CommandError, match="/dev/zero: is larger than 65536 bytes"):
+    with pytest.raises(files.FileError, match="/dev/zero: is larger than 65536 bytes"):
         list(files.documents("/dev/zero"))
 
 

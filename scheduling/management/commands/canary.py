@@ -62,7 +62,7 @@ class Command(BaseCommand):
         except OperationalError as error:
             text = " ".join(str(error).split())
             raise CommandError(f"Canaries need the database: {text}") from error
-        except StatusError as error:
+        except (StatusError, files.FileError) as error:
             raise CommandError(str(error)) from error
 
     def _do(self, options: dict[str, Any]) -> None:

@@ -53,6 +53,8 @@ def _pods(path: Path) -> list[Manifest]:
     try:
         raw = files.contents(str(path), most=reading.MAX_YAML_BYTES)
         documents = list(reading.read_yaml_documents(raw))
+    except files.FileError as error:
+        raise CommandError(str(error)) from error
     except (StatusError, UnicodeDecodeError) as error:
         raise CommandError(f"{path}: {' '.join(str(error).split())}") from error
     return [one for one in documents if isinstance(one, dict) and one.get("kind") == "Pod"]

@@ -54,7 +54,10 @@ class Command(BaseCommand):
         """Answer."""
         left_out: Counter[str] = Counter()
         found = (one for name in options["files"] for one in files.documents(name))
-        given = list(files.known(files.single(found), left_out))
+        try:
+            given = list(files.known(files.single(found), left_out))
+        except files.FileError as error:
+            raise CommandError(str(error)) from error
         collector.calm()
         if text := files.left_out_text(left_out):
             self.stderr.write(text)

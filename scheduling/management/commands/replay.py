@@ -1,7 +1,8 @@
 """`manage.py replay`: what would have happened under another configuration? Nothing is stored.
 
-Plays a public trace (`--trace openb NODES PODS`) or the recent history of the live service
-(`--hours N`) in virtual time under one or several configurations, and compares what came of them.
+Plays a public trace (`--trace FORMAT FILE...`, docs/traces.md) or the recent history of the live
+service (`--hours N`) in virtual time under one or several configurations, and compares what came of
+them.
 """
 
 from argparse import ArgumentParser
@@ -15,9 +16,7 @@ from django.db import OperationalError
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.processes import collector
 from scheduling.management import runs
-from scheduling.scenarios import openb
-
-_FORMATS = ("openb",)
+from scheduling.scenarios import openb, traces
 
 
 class Command(BaseCommand):
@@ -31,9 +30,9 @@ class Command(BaseCommand):
         source = parser.add_mutually_exclusive_group(required=True)
         source.add_argument(
             "--trace",
-            nargs=3,
-            metavar=("FORMAT", "NODES", "PODS"),
-            help=f"a public trace; formats: {', '.join(_FORMATS)}",
+            nargs="+",
+            metavar=("FORMAT", "FILE"),
+            help=f"a public trace; formats: {', '.join(traces.FORMATS)}",
         )
         source.add_argument(
             "--hours", type=float, help="so many hours of the live service's history, up to now"
@@ -50,6 +49,13 @@ class Command(BaseCommand):
             default=1.0,
             metavar="SHARE",
             help="of a trace: so large a part of its nodes is there (default: all)",
+        )
+        parser.add_argument(
+            "--option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="of the trace's format, such as nodes=200 of azure (docs/traces.md)",
         )
         parser.add_argument("--seed", type=int, default=0, help="for random ties")
         parser.add_argument(
@@ -69,27 +75,27 @@ class Command(BaseCommand):
             self._history(options)
 
     def _trace(self, options: dict[str, Any]) -> None:
-        form, nodes, pods = options["trace"]
-        if form not in _FORMATS:
-            raise CommandError(f"--trace {form}: formats are {', '.join(_FORMATS)}")
+        form, *files = options["trace"]
+        of_format = dict(one.partition("=")[::2] for one in options["option"])
         if not 0 < options["share_of_nodes"] <= 1:
             raise CommandError("--share-of-nodes must be above 0 and at most 1")
         if not 0 < options["stretch"] <= 1e6:
             raise CommandError("--stretch must be above 0 and at most 1000000")
         try:
-            script = openb.read(
-                Path(nodes),
-                Path(pods),
+            script = traces.read(
+                form,
+                [Path(one) for one in files],
                 stretch=options["stretch"],
                 share_of_nodes=options["share_of_nodes"],
                 seed=options["seed"],
+                **of_format,
             )
         except openb.TraceError as error:
             raise CommandError(str(error)) from error
         collector.calm()
         about = (
             (
-                f"Trace {Path(pods).name} on the nodes of {Path(nodes).name}: pods run"
+                f"Trace {' '.join(Path(one).name for one in files)} ({form}): pods run"
                 f" {options['stretch']:g} times as long as recorded, on"
                 f" {100 * options['share_of_nodes']:g} % of the nodes."
             ),

@@ -81,12 +81,15 @@ class Command(BaseCommand):
         if not options["files"]:
             raise CommandError("Name at least one file, or - for standard input.")
         left_out: Counter[str] = Counter()
-        given = list(
-            files.known(
-                files.single(one for name in options["files"] for one in files.documents(name)),
-                left_out,
+        try:
+            given = list(
+                files.known(
+                    files.single(one for name in options["files"] for one in files.documents(name)),
+                    left_out,
+                )
             )
-        )
+        except files.FileError as error:
+            raise CommandError(str(error)) from error
         collector.calm()
         if text := files.left_out_text(left_out):
             self.stderr.write(text)
