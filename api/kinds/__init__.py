@@ -11,7 +11,6 @@
     own          resources that no kind of the registry has: the base of ``api.stowage``
     bindings     binding pods, one or many
     scale        the subresource ``scale``
-    races        updates that create what is not there, while others do the same
     mixed_lists  a ``List`` of objects of any kinds, created together
     containers   logs, processes and ports of containers: each request refused with a reason
     component_statuses  whether the components work, for ``kubectl get cs``

@@ -8,6 +8,7 @@ in actions; here is only HTTP. `api.kinds.subresources` adds what an object's pa
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -24,7 +25,6 @@ from api.forms.pagination import ContinuePagination, Page
 from api.forms.replies import Stored as StoredObject
 from api.forms.replies import StoredList
 from api.kinds import deletions, foretelling
-from api.kinds.races import update_or_create
 from api.kinds.views import ActionsMixin, Afterwards, StatusView
 from api.requests import Request
 from api.server import batches
@@ -37,7 +37,7 @@ from clusterstate.actions.writing.deletion import DeleteOptions
 from clusterstate.actions.writing.object_meta import conflict
 from clusterstate.actions.writing.stored import Deleted, Stored
 from clusterstate.change_log import lineage
-from clusterstate.objects.values.errors import BadRequest, TooLarge
+from clusterstate.objects.values.errors import AlreadyExists, BadRequest, NotFound, TooLarge
 from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.wire import managed_fields, patching
 from clusterstate.objects.wire.managed_fields import Manager
@@ -55,6 +55,7 @@ COLLECTION_SECONDS = 60.0
 Texts = list[str]
 Change = Callable[[Manifest], Manifest]
 
+_UPDATE_TRIES: Final = 5
 _OF_PATCHES: Final = tuple(one() for one in parsers.OF_PATCHES)
 
 
@@ -505,3 +506,20 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return replies.reply(
             StoredObject(self.target.kind, body), status=status, warnings=[*warnings]
         )
+
+
+def update_or_create(update: Callable[[], Response], create: Callable[[], Response]) -> Response:
+    """Return what an update answers, or a creation where there is nothing to update.
+
+    A request that loses a race to create the object updates the winner's. Rule: GuaranteedUpdate,
+    apiserver ``storage/etcd3/store.go``, v1.36.
+
+    Raises:
+        StatusError: what ``update`` or ``create`` raise.
+    """
+    for _ in range(_UPDATE_TRIES):
+        with suppress(NotFound):
+            return update()
+        with suppress(AlreadyExists):
+            return create()
+    return update()

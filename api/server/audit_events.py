@@ -29,8 +29,7 @@ from clusterstate.objects.rules.audit_policy import (
     Wanted,
 )
 from clusterstate.objects.wire import protobuf, reading
-from clusterstate.objects.wire.protobuf import MAGIC
-from clusterstate.objects.wire.protobuf_meta import metadata_of
+from clusterstate.objects.wire.protobuf import MAGIC, metadata_of
 from clusterstate.telemetry import blanking
 
 SECRET_QUERIES: Final = frozenset({"/console/sign-in/company/back"})

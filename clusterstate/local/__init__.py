@@ -14,7 +14,6 @@
     credentials    certificates, the administrator's token, kubeconfig
     first_token    the token that a new state directory begins with
     hollow         nodes without machines, for trials: they send heartbeats and report pods
-    lifetimes      durations on the command line
     progress       a progress bar on a terminal
 
 Only commands, settings and tests import it; a service whose PostgreSQL and Redis run elsewhere

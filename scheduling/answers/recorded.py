@@ -21,7 +21,7 @@ from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.queries.objects.lists import list_at
-from clusterstate.queries.past.log_moments import revision_before
+from clusterstate.queries.past import revision_before
 from scheduling.framework.events import diff_node
 from scheduling.scenarios.outcome import Outcome
 from scheduling.scenarios.playing import Progress, play

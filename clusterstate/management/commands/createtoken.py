@@ -1,13 +1,35 @@
 """`manage.py createtoken USER`: make an API token and print it, once."""
 
-from argparse import ArgumentParser
+import re
+from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from clusterstate.actions.people import tokens
-from clusterstate.local.lifetimes import lifetime
+
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_LONGEST = timedelta(days=36500)
+
+
+def lifetime(text: str) -> timedelta | None:
+    """Return how long a token works: `90d`, `12h`, `30m` or `45s`; `None` for `never`.
+
+    Raises:
+        ArgumentTypeError: it is neither.
+    """
+    if text == "never":
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([dhms])", text, re.ASCII)
+    if not found:
+        raise ArgumentTypeError(
+            f"{text!r} is not a time like 90d, 12h, 30m or 45s, and not `never`"
+        )
+    time = timedelta(**{_UNITS[found[2]]: float(found[1])})
+    if not timedelta(0) < time <= _LONGEST:
+        raise ArgumentTypeError(f"{text!r} must be more than 0 and at most 36500d")
+    return time
 
 
 class Command(BaseCommand):

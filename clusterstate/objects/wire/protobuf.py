@@ -17,7 +17,7 @@ Reading is bounded: ``decode`` takes the most values that a body may hold, since
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -43,6 +43,7 @@ from clusterstate.objects.wire.reading import read_json
 
 Manifest = dict[str, Any]
 
+_META_NUMBERS: Final = {1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}
 MAGIC = b"k8s\x00"
 """What a body begins with (protobuf.go ``protoEncodingPrefix``)."""
 MOST_VALUES = 2_000_000
@@ -445,3 +446,29 @@ def watch_event(verb: str, body: bytes) -> bytes:
     extension = b"\x0a" + with_length(body)
     event = b"\x0a" + with_length(verb.encode()) + b"\x12" + with_length(extension)
     return struct.pack(">I", len(event)) + event
+
+
+def metadata_of(data: bytes) -> tuple[str, dict[str, str]]:
+    """Return the kind of an object in protobuf, and of its metadata what names it.
+
+    The rest of the body is passed over. The metadata of lists and of what has none is empty.
+
+    Raises:
+        Malformed: the bytes are not such a body.
+    """
+    if not data.startswith(MAGIC):
+        raise Malformed("it does not begin as Kubernetes' bodies do")
+    envelope = dict(pairs(data, len(MAGIC), len(data)))
+    head, raw = envelope.get(1), envelope.get(2)
+    if not isinstance(head, bytes) or not isinstance(raw, bytes):
+        raise Malformed("it holds no object")
+    named = dict(pairs(head, 0, len(head))).get(2, b"")
+    kind = named.decode() if isinstance(named, bytes) else ""
+    metadata = next((value for number, value in pairs(raw, 0, len(raw)) if number == 1), b"")
+    if kind.endswith("List") or kind == "Status" or not isinstance(metadata, bytes):
+        return kind, {}
+    return kind, {
+        _META_NUMBERS[number]: value.decode()
+        for number, value in pairs(metadata, 0, len(metadata))
+        if number in _META_NUMBERS and isinstance(value, bytes)
+    }

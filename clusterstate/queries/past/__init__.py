@@ -13,7 +13,6 @@ Expired, never a guess.
     trail           what happened to one object, and who did it
     consequences    the user's change behind a controller's deletion
     provenance      who made a pod leave: preemptors, taints
-    log_moments     where in the change log a moment lies
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -427,3 +426,21 @@ def caused_by(kind: Kind, cause: str, after: int, until: int) -> list[Entry]:
         index = Index(bytes(packed))
         found += [one for one in index.with_cause(cause) if after < one.revision <= until]
     return sorted(found, key=lambda one: one.revision)
+
+
+def revision_before(moment: datetime) -> tuple[int, datetime]:
+    """Return the last revision before a moment, and when what is kept of the log begins.
+
+    Where the log does not reach back so far, that of its beginning. Queries once; looks through the
+    log, which takes a second for some millions of changes.
+    """
+    row = sql.fetch_one(
+        "SELECT coalesce((SELECT min(revision) FROM change WHERE at >= %s) - 1,"
+        " (SELECT max(revision) FROM change), h.trimmed_revision, 0),"
+        " coalesce(h.trimmed_revision, 0), (SELECT min(at) FROM change), now()"
+        " FROM (SELECT 1) one LEFT JOIN history h ON h.id = 1",
+        (moment,),
+    )
+    assert row is not None
+    revision, trimmed, began_at, now = row
+    return max(revision, trimmed), max(moment, began_at or now)
