@@ -95,6 +95,7 @@ def test_what_tolerates_a_taint(changes, expected):
         ("Gt", "750", "800", True),
         ("Gt", "800", "800", False),
         ("Lt", "800", "750", True),
+        ("Lt", "800", "800", False),
         ("Lt", "-5", "-10", True),
         ("Gt", "0750", "800", False),
         ("Gt", "750", "high", False),
