@@ -32,6 +32,7 @@ SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
 MOST_NODES: Final = 500
 _MOST_NAMED: Final = 3
 _END: Final = "END"
+_UNTOLD: Final = "you may not read"
 _OF_OBJECTS: Final = ("add", "pods", "import")
 _IMPORTED: Final = (
     "Namespace", "PriorityClass", "RuntimeClass", "LimitRange", "PodDisruptionBudget", "Service",
@@ -304,19 +305,25 @@ def _words(change: Manifest) -> Iterator[str]:
         if what == "configuration":
             yield "replace the scheduler's configuration"
         elif what == "scale":
-            whole = f"{body.get('namespace') or 'default'}/{body.get('name')}"
-            yield f"scale {body.get('kind')} {whole} to {body.get('replicas')}"
+            whole = f"{body.get('namespace') or 'default'}/{body['name']}" if "name" in body else ""
+            yield f"scale {body.get('kind')} {whole or f'that {_UNTOLD}'} to {body.get('replicas')}"
         elif what in _OF_OBJECTS:
             verb = "post" if what == "pods" else what
-            yield f"{verb} {_listed([_name(one) for one in objects])}"
+            yield f"{verb} {_listed([*map(_name, objects), *_untold(body)])}"
         elif what == EVICT:
             verb = "delete" if body.get("disableEviction") else "evict"
-            yield f"{verb} {_listed(body.get('pods') or ())}"
+            yield f"{verb} {_listed([*(body.get('pods') or ()), *_untold(body)])}"
         else:
             names = list(body.get("nodes") or ())
             if body.get("selector"):
                 names.append(f"nodes with {body['selector']}")
-            yield f"{what} {_listed(names)}"
+            yield f"{what} {_listed([*names, *_untold(body)])}"
+
+
+def _untold(body: Manifest) -> list[str]:
+    """Return how many objects of a change are not named to its reader (``naming_objects``)."""
+    keys = ("otherPods", "otherNodes", "otherObjects")
+    return [f"{body[key]} that {_UNTOLD}" for key in keys if body.get(key)]
 
 
 def _name(one: Manifest) -> str:
@@ -341,6 +348,10 @@ def kubectl(changes: Iterable[Manifest]) -> str:
 
 def _commands(change: Manifest) -> Iterator[str]:
     for what, entry in change.items():
+        if (what == "scale" and "name" not in entry) or _untold(entry):
+            yield f"# and what {_UNTOLD}"
+        if what == "scale" and "name" not in entry:
+            continue
         if what == "configuration":
             path = "/apis/stowage.dev/v1/schedulerconfiguration"
             yield _fed(["kubectl", "replace", "--raw", path, "-f", "-"], [entry])

@@ -14,13 +14,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
+from api.access import naming_objects
 from api.console import layout, node_cache, outcomes, plan_forms, plan_preview
 from api.console.fleet import ZONE
 from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
 from clusterstate.actions import plans as actions
-from clusterstate.objects.values.errors import BadRequest, Conflict
+from clusterstate.objects.values.errors import BadRequest, Conflict, Forbidden
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler.plans import (
     PAUSED,
@@ -65,17 +66,17 @@ def _seen(request: HttpRequest, name: str) -> StoredPlan:
 def listed(request: HttpRequest) -> HttpResponse:
     """Return the latest plans, and how far each is carried out."""
     layout.require(request, "list", PLURAL, group=own.GROUP)
-    context = {"plans": _rows(latest_plans(limit=_MANY))}
+    context = {"plans": _rows(request, latest_plans(limit=_MANY))}
     if layout.is_part(request):
         return layout.part(request, "plans_rows.html", context)
     return layout.page(request, "plans.html", "Plans", context)
 
 
-def _rows(found: Iterable[StoredPlan]) -> list[dict[str, Any]]:
+def _rows(request: HttpRequest, found: Iterable[StoredPlan]) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,
-            "title": plan_forms.in_words(changes_of(one)),
+            "title": plan_forms.in_words(changes_of(request, one)),
             "state": one.state,
             "by": one.applied_by or one.created_by,
             "at": one.applied_at or one.created_at,
@@ -86,10 +87,27 @@ def _rows(found: Iterable[StoredPlan]) -> list[dict[str, Any]]:
     ]
 
 
-def changes_of(plan: StoredPlan) -> list[Manifest]:
-    """Return the changes that a plan asks about."""
-    found: list[Manifest] = (plan.asked().get("spec") or {}).get("changes") or []
+def changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
+    """Return the changes that a plan asks about, as the API tells them to the person.
+
+    Objects that the person may not get are counted (``otherPods`` and the like). May query.
+    """
+    spec = plan.asked().get("spec") or {}
+    found: list[Manifest] = naming_objects.told_spec(layout.user_of(request), spec)["changes"]
     return found
+
+
+def whole_changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
+    """Return all that a plan asks about, to be asked once more.
+
+    Raises:
+        Forbidden: it names something that the person may not get.
+    """
+    every: list[Manifest] = (plan.asked().get("spec") or {}).get("changes") or []
+    if changes_of(request, plan) != every:
+        what = f'{PLURAL}.{own.GROUP} "{plan.name}"'
+        raise Forbidden(f"{what} is forbidden: it names objects that you may not get")
+    return every
 
 
 @layout.shown
@@ -143,7 +161,7 @@ def show(
 
     ``overtaken``: what others changed since the form was shown that asks for the plan.
     """
-    changes, status = changes_of(plan), plan.foretold()
+    changes, status = changes_of(request, plan), plan.foretold()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
     context = {
@@ -233,7 +251,8 @@ def _back(changes: Sequence[Manifest]) -> str:
     bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
     nodes = [name for body in bodies for name in body.get("nodes") or ()]
     pods = [pod for body in bodies for pod in body.get("pods") or ()]
-    if len(changes) == 1 and (scale := changes[0].get(plan_forms.SCALE)):
+    scale = changes[0].get(plan_forms.SCALE) if len(changes) == 1 else None
+    if scale and "name" in scale:
         whose = (scale["kind"], scale.get("namespace", "default"), scale["name"])
         return reverse("console:object", args=whose)
     if len(nodes) == 1 and not pods:
@@ -247,7 +266,7 @@ def _back(changes: Sequence[Manifest]) -> str:
 def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Return a plan's document, to be kept, posted or opened as a what-if again."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
-    return yaml_file(changes_of(find_plan(name)), f"{name}.yaml")
+    return yaml_file(whole_changes_of(request, find_plan(name)), f"{name}.yaml")
 
 
 def yaml_file(changes: Sequence[Manifest], name: str) -> HttpResponse:

@@ -133,7 +133,7 @@ def _given(request: HttpRequest, text: str) -> list[Manifest]:
     given: QueryDict = request.POST
     if name := given.get("plan", ""):
         layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
-        return plans.changes_of(find_plan(name))
+        return plans.whole_changes_of(request, find_plan(name))
     if like := given.get("like", ""):
         return [{"pods": {"objects": [_one_more(request, like, len(_basket(request)))]}}]
     if given.get("do"):

@@ -10,7 +10,7 @@ from django.test import Client
 from clusterstate.objects.wire import reading
 from clusterstate.queries.scheduler.plans import find_plan, latest_plans
 from tests.clusterstate.support import create_node, manifest
-from tests.console.conftest import text
+from tests.console.conftest import allow, text
 from tests.console.test_change import CHANGE, form_of, owned
 
 WHAT_IF = "/console/what-if/"
@@ -94,6 +94,30 @@ def test_a_preview_opens_as_a_what_if_and_a_basket_is_shared_as_a_plan(
         assert found["spec"]["changes"] == kept
     again = operator.post(ADD, {"text": operator.get(f"{address}yaml").content.decode()})
     assert again.status_code == 302, "what was exported is read again"
+
+
+def test_pages_count_the_objects_of_a_plan_that_their_reader_may_not_get(operator: Client) -> None:
+    """As the API does; and nobody asks about them once more."""
+    for more in ({"do": "evict", "pod": "default/web-1"}, {"do": "cordon", "q": "n2"}):
+        operator.post(ADD, more)
+    operator.post(ADD, {"text": POD.replace("fresh", "unseen")})
+    address = operator.post(f"{WHAT_IF}share")["Location"]
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+        {"apiGroups": ["stowage.dev"], "resources": ["plans"], "verbs": ["get", "list", "create"]},
+    ]
+    lister = allow("lister", rules)
+    for path in (address, "/console/plans/"):
+        page = unescape(text(lister.get(path)))
+        assert "Evict 1 that you may not read; cordon 1 that you may not read; post 1" in page
+        assert "post unseen" not in page
+    shown = unescape(text(lister.get(address)))
+    assert '"kind":"Pod"' not in shown, "the command does not spell the pod out"
+    assert "# and what you may not read" in shown
+    plan = address.split("/")[3]
+    assert lister.get(f"{address}yaml").status_code == 403
+    assert lister.post(ADD, {"plan": plan}).status_code == 403
+    assert "Evict default/web-1; cordon n2; post unseen" in unescape(text(operator.get(address)))
 
 
 def test_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
