@@ -15,6 +15,7 @@ from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kinds import ALL_KINDS
+from tests.api.builders import pod
 from tests.api.conftest import Api, make_token
 from tests.api.serve import Server
 from tests.api.test_dry_run import collection
@@ -25,6 +26,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OWN = "/apis/stowage.dev/v1"
 EVERYBODY = "system:authenticated"
 NS = "/api/v1/namespaces/ns"
+
+EXACT = "resourceVersion=1&resourceVersionMatch=Exact"
 
 Read = tuple[str, tuple[Attributes, ...]]
 
@@ -62,7 +65,8 @@ def cluster(api: Api) -> Api:
          "resourceNames": ["x"], "verbs": ["get", "list", "watch"]},
     ]  # fmt: skip
     api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "by-name"}, "rules": rules}).ok(201)
-    rules = [{"apiGroups": ["stowage.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    verbs = ["get", "list", "watch", "create"]
+    rules = [{"apiGroups": ["stowage.dev"], "resources": ["*"], "verbs": verbs}]
     api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "questions"}, "rules": rules}).ok(201)
     for user, (role, namespace) in BOUND.items():
         subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
@@ -86,9 +90,11 @@ def of_kinds() -> Iterator[Read]:
         got = (wants("get", name="x", at=own),)
         yield many, (wants("list"),)
         yield f"{many}?at=1s", (wants("list"),)
+        yield f"{many}?{EXACT}", (wants("list"),)
         yield f"{many}?fieldSelector=metadata.name%3Dx", (wants("list", name="x"),)
         yield f"{many}/x", got
         yield f"{many}/x?at=1s", got
+        yield f"{many}/x?{EXACT}", got
         if kind.namespaced:
             yield many.replace("/namespaces/ns", ""), (wants("list", at=""),)
         for one in ("status", "scale"):
@@ -119,6 +125,10 @@ def of_our_own() -> Iterator[Read]:
         yield path, (Attributes("get", path=path),)
 
 
+def _of_the_past(path: str) -> bool:
+    return "?at=" in path or EXACT in path
+
+
 def expected(user: User, read: Read) -> bool:
     """Return whether a read may be answered, by the policy and by what docs/access.md adds."""
     path, wanted = read
@@ -126,7 +136,10 @@ def expected(user: User, read: Read) -> bool:
         return False
     (one, *_) = wanted
     kind = (one.group, one.resource)
-    if "?at=" in path and kind == ("", "secrets"):  # only who reads all of them reads former ones
+    if _of_the_past(path) and kind == (
+        "",
+        "secrets",
+    ):  # only who reads all of them reads former ones
         everywhere = Attributes(one.verb, *kind, name=one.name)
         return authorizer.decide(user, everywhere).allowed
     # An agent gets its own pods, and is not told whether there are others.
@@ -147,9 +160,62 @@ def test_nobody_reads_more_or_less_than_roles_say(cluster: Api, name: str) -> No
         assert status != 500, read
         may = expected(user, read)
         # A moment before all that is kept is told to nobody, whatever the right (410).
-        refused = status in (403, 410) if "?at=" in read[0] and not may else status == 403
+        refused = status in (403, 410) if _of_the_past(read[0]) and not may else status == 403
         if refused is may:
             wrong.append((read[0], status))
+    assert wrong == []
+
+
+def questions() -> Iterator[tuple[str, dict[str, Any], tuple[Attributes, ...]]]:
+    """Yield questions that are posted and store nothing, some of which name objects."""
+    lists = [Attributes("list", resource=one) for one in ("nodes", "pods")]
+    named = {"Pod": ("", "pods"), "Secret": ("", "secrets"), "Deployment": ("apps", "deployments")}
+    gone = {kind: {"kind": kind, "namespace": "ns", "name": "x"} for kind in named}
+
+    def asks(plural: str, **spec: Any) -> tuple[str, dict[str, Any], Attributes]:
+        kind = {"plans": "Plan", "nodeadvice": "NodeAdvice"}.get(plural, plural[:-1].title())
+        kind = "Headroom" if plural == "headroom" else kind
+        body = {"apiVersion": "stowage.dev/v1", "kind": kind, "spec": spec}
+        query = "?dryRun=All" if plural == "plans" else ""
+        return f"{OWN}/{plural}{query}", body, Attributes("create", "stowage.dev", plural)
+
+    path, body, wants = asks("simulations", pods=[pod("new")])
+    yield path, body, (wants,)
+    path, body, wants = asks("headroom", pod=pod("new"))
+    yield path, body, (wants,)
+    path, body, wants = asks("nodeadvice", catalogue=[])
+    yield path, body, (wants,)
+    path, body, wants = asks("plans", changes=[{"cordon": {"nodes": ["n"]}}])
+    yield path, body, (wants, *lists)
+    for kind, (group, plural) in named.items():
+        got = Attributes("get", group, plural, namespace="ns", name="x")
+        path, body, wants = asks("simulations", pods=[pod("new")], delete=[gone[kind]])
+        yield path, body, (wants, got)
+        path, body, wants = asks("headroom", pod=pod("new"), delete=[gone[kind]])
+        yield path, body, (wants, got)
+    for change, got in (
+        ({"evict": {"pods": ["ns/x"]}}, Attributes("get", "", "pods", namespace="ns", name="x")),
+        (
+            {"scale": {"kind": "Deployment", "namespace": "ns", "name": "x", "replicas": 1}},
+            Attributes("get", "apps", "deployments", namespace="ns", name="x"),
+        ),
+    ):
+        path, body, wants = asks("plans", changes=[change])
+        yield path, body, (wants, *lists, got)
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_nobody_asks_about_more_or_less_than_roles_say(cluster: Api, name: str) -> None:
+    groups = IDENTITIES[name]
+    user = User(name=name, groups=(*groups, EVERYBODY))
+    one = Api(make_token(name, list(groups)))
+    wrong = []
+    for path, body, wanted in questions():
+        status = one.post(path, body).status
+        assert status != 500, path
+        may = all(authorizer.decide(user, wants).allowed for wants in wanted)
+        if (status == 403) is may:
+            wrong.append((path, body["spec"], status))
     assert wrong == []
 
 
