@@ -26,7 +26,15 @@ _MOST: Final = 1024
 _LONGEST: Final = 512
 """Characters of a label's key and value, or of a taint, that are worth remembering."""
 _ASKING: Final = frozenset({"nodeSelector", "affinity", "tolerations", "topologySpreadConstraints"})
-_SYSTEM: Final = "node.kubernetes.io/"
+_SYSTEM: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_WELL_KNOWN: Final = frozenset(
+    {
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+        "CriticalAddonsOnly",
+    }
+)
+"""Taints that the add-ons of most clusters tolerate, whether a node has them or not."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _DURING: Final = "requiredDuringSchedulingRequiredDuringExecution"
@@ -52,7 +60,8 @@ def about(kind: str, manifest: Manifest, now: float) -> list[str]:
         return []
     found = [
         *_selectors(spec, path, now),
-        *_tolerations(spec, path, now),
+        # Daemons tolerate whatever a node may bring that comes later.
+        *(_tolerations(spec, path, now) if kind != "DaemonSet" else ()),
         *_topologies(spec, path, now),
     ]
     return found if found and _node_count(now) else []
@@ -132,7 +141,7 @@ def _tolerations(spec: Manifest, path: str, now: float) -> Iterator[str]:
     taints = _remember("taints", "", now, _taints)
     for index, one in enumerate(given):
         key = one.get("key") or ""
-        if not key or key.startswith(_SYSTEM):
+        if not key or key.startswith(_SYSTEM) or key in _WELL_KNOWN:
             continue
         try:
             toleration = msgspec.convert(one, Toleration)

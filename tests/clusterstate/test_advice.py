@@ -65,6 +65,22 @@ def test_a_toleration_of_no_taint():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "tolerations"),
+    [
+        ("DaemonSet", [{"operator": "Exists"}]),
+        ("DaemonSet", [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
+        ("DaemonSet", [{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        ("Deployment", [{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}]),
+        ("Deployment", [{"key": "CriticalAddonsOnly", "operator": "Exists"}]),
+        ("Pod", [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true"}]),
+    ],
+)
+def test_what_the_manifests_of_most_clusters_tolerate_is_no_news(kind, tolerations):
+    """A warning that comes with every add-on is one that nobody reads."""
+    assert said(kind=kind, tolerations=tolerations) == []
+
+
 def test_a_selector_that_no_node_satisfies():
     assert said(nodeSelector={"disk": "ssd"}) == []
     assert said(nodeSelector={"disk": "hdd"}) == ["spec.nodeSelector: no node has these labels now"]
