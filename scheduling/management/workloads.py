@@ -2,14 +2,21 @@
 
 A dump of a cluster has workloads and their pods, a chart has workloads alone: either way each has
 as many pods as it asks for. Pods that a workload selects count as its own. Nothing is asked of the
-controllers but on which nodes daemons belong.
+controllers but on which nodes daemons belong, and what a StatefulSet writes into its pods.
+
+Claims of a StatefulSet's templates and of ephemeral volumes are made where a StorageClass of the
+files waits for the first consumer: then where the volume can be decides, too. Nobody here would
+bind the others, so such a volume is taken for one that is there on every node.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects.rules import default_classes
+from clusterstate.objects.rules.volume_matching import ephemeral_claim_name
 from clusterstate.objects.values.labels import (
     Selector,
     SelectorError,
@@ -19,7 +26,7 @@ from clusterstate.objects.values.labels import (
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import LabelSelector
-from scheduling.controllers.workloads import daemon_set_rules
+from scheduling.controllers.workloads import daemon_set_rules, stateful_set_rules
 
 KINDS: Final = frozenset(
     {
@@ -34,6 +41,7 @@ KINDS: Final = frozenset(
 )
 _API_VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 _ENDED: Final = ("Succeeded", "Failed")
+_JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
 _SETS: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 """What stands between a workload and its pods."""
 
@@ -45,7 +53,15 @@ class Placed:
         self.notes: list[str] = []
         found = [one for one in documents if isinstance(one, dict)]
         self._pods = [one for one in found if one.get("kind") == "Pod"]
-        self._nodes = [one for one in found if one.get("kind") == "Node"]
+        nodes = [one for one in found if one.get("kind") == "Node"]
+        self._nodes = list({_meta(one).get("name"): one for one in nodes}.values())
+        self._classes = [one for one in found if one.get("kind") == "StorageClass"]
+        self._volumes = [one for one in found if one.get("kind") == "PersistentVolume"]
+        self._claims = {
+            (_namespace(one), _meta(one).get("name")): one
+            for one in found
+            if one.get("kind") == "PersistentVolumeClaim"
+        }
         self._owned = {
             (_namespace(one), one.get("kind"), owner.get("kind"), owner.get("name"))
             for one in found
@@ -53,11 +69,20 @@ class Placed:
             if isinstance(owner, dict)
         }
         self._names = {(_namespace(one), _meta(one).get("name")) for one in self._pods}
+        for name, times in Counter(_meta(one).get("name") for one in nodes).items():
+            if name and times > 1:
+                self.notes.append(f"Node {name}: is given {times} times, and the last one counts")
         self.documents = [made for one in documents for made in self._with_pods(one)]
 
     def _with_pods(self, document: Any) -> Iterator[Any]:
-        yield document
         kind = document.get("kind") if isinstance(document, dict) else None
+        if kind == "Pod" and not (document.get("spec") or {}).get("nodeName"):
+            try:
+                yield from [*self._with_claims(document, document, {})]
+            except (ValueError, TypeError, AttributeError):
+                yield document
+            return
+        yield document
         if kind not in KINDS or not isinstance(document.get("spec"), dict):
             return
         try:
@@ -78,8 +103,6 @@ class Placed:
             spec = (spec.get("jobTemplate") or {}).get("spec") or {}
         template = spec.get("template") or {}
         number = self._wanted(kind, document, spec, template)
-        if spec.get("volumeClaimTemplates"):
-            self._note(document, "no claims are made of its volumeClaimTemplates")
         owner = document
         if kind == "Deployment":
             owner = {
@@ -97,7 +120,8 @@ class Placed:
             self._note(document, f"has {there} pods, and asks for {number}")
         first = int((spec.get("ordinals") or {}).get("start") or 0)
         for _ in range(number - there):
-            yield self._pod(owner, template, first)
+            pod, claims = self._pod(owner, template, first)
+            yield from self._with_claims(document, pod, claims)
 
     def _wanted(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
         if kind not in ("Job", "CronJob"):
@@ -167,14 +191,18 @@ class Placed:
             left += not judged.runs
             if judged.runs and name not in taken:
                 own = {**template, "spec": daemon_set_rules.pinned(base, name)}
-                yield self._pod(document, own, 0)
+                pod, claims = self._pod(document, own, 0)
+                yield from self._with_claims(document, pod, claims)
         if left:
             self._note(
                 document, f"belongs on {len(self._nodes) - left} of {len(self._nodes)} nodes"
             )
 
-    def _pod(self, owner: Manifest, template: Manifest, first: int) -> Manifest:
-        meta, namespace = _meta(template), _namespace(owner)
+    def _pod(
+        self, owner: Manifest, template: Manifest, first: int
+    ) -> tuple[Manifest, dict[str, Manifest]]:
+        """Return a new pod of an owner, and the claims of its templates by the volumes' names."""
+        namespace = _namespace(owner)
         name, number = str(_meta(owner).get("name") or ""), first
         while (namespace, f"{name}-{number}") in self._names:
             number += 1
@@ -187,8 +215,21 @@ class Placed:
             "uid": _meta(owner).get("uid") or f"{kind}/{namespace}/{name}",
             "controller": True,
         }
+        claims: dict[str, Manifest] = {}
+        if kind == "StatefulSet":
+            known = {**owner, "metadata": {"name": name, "namespace": namespace}}
+            history = {"metadata": {"name": name}, "data": {"spec": {"template": template}}}
+            template = stateful_set_rules.template_for(known, history, number)
+            made = stateful_set_rules.claims_for(known, number)
+            names = [
+                _meta(one).get("name") for one in owner["spec"].get("volumeClaimTemplates") or ()
+            ]
+            claims = {str(own): one for own, one in zip(names, made, strict=True)}
+        meta = _meta(template)
         kept = {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}
-        return {
+        if kind in ("Job", "CronJob"):
+            kept["labels"] = {**(kept.get("labels") or {}), **dict.fromkeys(_JOB_LABELS, name)}
+        pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -199,10 +240,82 @@ class Placed:
             },
             "spec": template.get("spec") or {},
         }
+        return pod, claims
+
+    def _with_claims(
+        self, document: Manifest, pod: Manifest, claims: Mapping[str, Manifest]
+    ) -> Iterator[Manifest]:
+        """Yield the claims that are made for a pod, and the pod with volumes that name them."""
+        volumes, unbound = [], []
+        for volume in pod["spec"].get("volumes") or ():
+            name = str(volume.get("name"))
+            claim = claims.get(name)
+            template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+            if template and claim is None:
+                of_pod = ephemeral_claim_name(str(_meta(pod).get("name")), name)
+                claim = {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": of_pod, "namespace": _namespace(pod)},
+                    "spec": template.get("spec") or {},
+                }
+            if claim is None:
+                named = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+                there = self._claims.get((_namespace(pod), named))
+                if there is not None and self._is_anybodys(there):
+                    unbound.append(name)
+                    volume = {"name": name, "emptyDir": {}}  # noqa: PLW2901
+                volumes.append(volume)
+                continue
+            if (_namespace(claim), _meta(claim)["name"]) not in self._claims:
+                waiting = self._waits(claim)
+                if waiting is None:
+                    unbound.append(name)
+                    volumes.append({"name": name, "emptyDir": {}})
+                    continue
+                yield waiting
+            volumes.append(
+                {"name": name, "persistentVolumeClaim": {"claimName": _meta(claim)["name"]}}
+            )
+        if unbound:
+            text = (
+                f"volumes {', '.join(unbound)} count as there on every node: no StorageClass of the"
+            )
+            self._note(document, f"{text} files waits for the node of their pod")
+        yield {**pod, "spec": {**pod["spec"], "volumes": volumes}} if volumes else pod
+
+    def _class_of(self, claim: Manifest) -> str:
+        named = claim["spec"].get("storageClassName")
+        found = default_classes.choose("StorageClass", self._classes) if named is None else named
+        return str(found)
+
+    def _waits(self, claim: Manifest) -> Manifest | None:
+        """Return a claim with its class, ``None`` if it does not wait for where its pod goes."""
+        name = self._class_of(claim)
+        if claim["spec"].get("storageClassName") == "":
+            return claim  # of a volume that is there already
+        for one in self._classes:
+            if _meta(one).get("name") == name:
+                if one.get("volumeBindingMode") != "WaitForFirstConsumer":
+                    return None
+                return {**claim, "spec": {**claim["spec"], "storageClassName": name}}
+        return None
+
+    def _is_anybodys(self, claim: Manifest) -> bool:
+        """Return whether the files say nothing of what a claim that they have is bound to."""
+        spec = claim.get("spec") or {}
+        name = self._class_of({**claim, "spec": spec})
+        known = any(_meta(one).get("name") == name for one in self._classes)
+        volumes = any(
+            ((one.get("spec") or {}).get("storageClassName") or "") == name for one in self._volumes
+        )
+        return not (spec.get("volumeName") or known or volumes)
 
     def _note(self, document: Manifest, text: str) -> None:
         name = _meta(document).get("name") or "without a name"
-        self.notes.append(f"{document['kind']} {_namespace(document)}/{name}: {text}")
+        note = f"{document['kind']} {_namespace(document)}/{name}: {text}"
+        if note not in self.notes:
+            self.notes.append(note)
 
 
 def _meta(document: Manifest) -> Manifest:

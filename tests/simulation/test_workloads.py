@@ -14,6 +14,8 @@ from django.core.management.base import CommandError
 from tests.builders import make_node, make_pod
 
 LABELS = {"app": "web"}
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+DATA = {"metadata": {"name": "data"}, "spec": CLAIM}
 
 
 def simulate(*files: Path, **options: Any) -> tuple[list[dict[str, Any]], str]:
@@ -88,13 +90,99 @@ def test_pods_of_workloads_are_placed(tmp_path, nodes, kind, spec, names):
         ),
         (workload("CronJob"), "CronJob default/web: one run of it is placed"),
         (workload("DaemonSet"), "DaemonSet default/web: belongs on 2 of 3 nodes"),
-        (workload("StatefulSet", volumeClaimTemplates=[{}]), "no claims are made"),
+        (workload("StatefulSet", volumeClaimTemplates=[DATA]), "volumes data count as there"),
     ],
 )
 def test_what_is_left_out_of_a_workload_is_said(tmp_path, nodes, made, said):
     pod = make_pod("other").manifest
     _, told = simulate(nodes, write(tmp_path / "w.yaml", made, pod))
     assert said in told
+
+
+def storage_class(mode: str, **more: Any) -> dict[str, Any]:
+    zones = [{"matchLabelExpressions": [{"key": "zone", "values": ["one"]}]}]
+    metadata = {
+        "name": "disks",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    }
+    return {
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata,
+        "provisioner": "csi.example.org", "volumeBindingMode": mode,
+        **({"allowedTopologies": zones} if more.get("zoned") else {}),
+    }  # fmt: skip
+
+
+def with_volume(document: dict[str, Any], source: dict[str, Any]) -> dict[str, Any]:
+    """Give a workload's containers a volume at a path."""
+    spec = document["spec"]["template"]["spec"]
+    spec["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    if source:
+        spec["volumes"] = [{"name": "data", **source}]
+    return document
+
+
+EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}
+NAMED = {"persistentVolumeClaim": {"claimName": "data"}}
+
+
+@pytest.mark.parametrize("classes", [[], [storage_class("Immediate")]])
+@pytest.mark.parametrize(
+    "made",
+    [
+        with_volume(workload("StatefulSet", replicas=2, volumeClaimTemplates=[DATA]), {}),
+        with_volume(workload("Deployment", replicas=2), EPHEMERAL),
+    ],
+    ids=["templates", "ephemeral"],
+)
+def test_volumes_that_nobody_here_would_bind_keep_no_pod_out(tmp_path, nodes, classes, made):
+    results, told = simulate(nodes, write(tmp_path / "w.yaml", *classes, made))
+    assert [one["status"] for one in results] == ["scheduled", "scheduled"]
+    assert told.count("volumes data count as there on every node") == 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        with_volume(workload("StatefulSet", replicas=2, volumeClaimTemplates=[DATA]), {}),
+        with_volume(workload("Deployment", replicas=2), EPHEMERAL),
+    ],
+    ids=["templates", "ephemeral"],
+)
+def test_volumes_that_wait_for_the_first_consumer_have_a_say(tmp_path, made):
+    hosts = [
+        make_node(name).labelled({"zone": name}).offers(cpu="4").manifest for name in ("one", "two")
+    ]
+    there = storage_class("WaitForFirstConsumer", zoned=True)
+    results, told = simulate(write(tmp_path / "w.yaml", *hosts, there, made))
+    assert placed(results) == {"one": 2}
+    assert "volumes" not in told
+
+
+def test_a_claim_of_a_chart_that_says_nothing_of_storage_keeps_no_pod_out(tmp_path, nodes):
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **DATA}
+    deployment = with_volume(workload("Deployment"), NAMED)
+    results, told = simulate(nodes, write(tmp_path / "w.yaml", claim, deployment))
+    assert [one["status"] for one in results] == ["scheduled"]
+    assert "volumes data count as there" in told
+    pending = write(tmp_path / "p.yaml", storage_class("Immediate"), claim, deployment)
+    (waits,), _ = simulate(nodes, pending)
+    assert "unbound immediate PersistentVolumeClaims" in waits["message"]
+
+
+def test_a_node_that_is_given_twice_has_one_daemon(tmp_path, nodes):
+    results, told = simulate(nodes, nodes, write(tmp_path / "w.yaml", workload("DaemonSet")))
+    assert [one["status"] for one in results] == ["scheduled", "scheduled"]
+    assert "Node n0: is given 2 times" in told
+
+
+def test_pods_of_a_job_have_its_name_among_their_labels(tmp_path, nodes):
+    apart = {"labelSelector": {"matchLabels": {"job-name": "web"}}, "topologyKey": "host"}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    job = workload("Job", parallelism=2)
+    job["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": rule}
+    hosts = [make_node(name).labelled(host=name).offers(cpu="9").manifest for name in ("a", "b")]
+    results, _ = simulate(write(tmp_path / "w.yaml", *hosts, job))
+    assert placed(results) == {"a": 1, "b": 1}
 
 
 def test_a_dump_has_the_pods_of_its_workloads_already(tmp_path, nodes):
