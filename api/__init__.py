@@ -3,6 +3,7 @@
 The rooms, each importing only from those below it (checked by import-linter); the docstring of each
 is its map::
 
+    __main__       the command that starts a web server
     asgi, urls     the entry point; which view answers a path
     serving        requests between server and Django: who asks, how much, whose turn
     running        ... and through Django, on a thread: one by one, or as a batch

@@ -4,6 +4,7 @@ Each function takes the variable's name and a default and returns a checked valu
 anywhere else: `clusterstate.settings` is the only caller, so that it is the list of all variables.
 """
 
+import contextlib
 import difflib
 import ipaddress
 import json
@@ -11,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -106,6 +108,19 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise BadSetting(f"{name} must be one of {', '.join(allowed)}, but it is {value!r}.")
     return value
+
+
+_NORMAL_CORES, _NORMAL_BYTES = 2, 4_000_000_000
+
+
+def size(name: str) -> str:
+    """Return ``small`` or ``normal``: what the variable says, else by the cores and the memory."""
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # a container's limit, or "max"
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    is_small = cores < _NORMAL_CORES or memory < _NORMAL_BYTES
+    return choice(name, "small" if is_small else "normal", ("small", "normal"))
 
 
 def words(name: str, default: str) -> list[str]:

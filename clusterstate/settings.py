@@ -66,13 +66,17 @@ HEADROOM_SHAPES = environment.pod_shapes(
 )
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
+# How large this machine is; a small one has fewer processes, and PostgreSQL less memory.
+SIZE = environment.size("STOWAGE_SIZE")
 # Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.
-SCHEDULERS = environment.integer("STOWAGE_SCHEDULERS", 2, at_least=1, at_most=8)
+SCHEDULERS = environment.integer(
+    "STOWAGE_SCHEDULERS", 1 if SIZE == "small" else 2, at_least=1, at_most=8
+)
 # Advisors that `manage.py up` runs: they answer questions about the cluster, such as what-if.
 ADVISORS = environment.integer("STOWAGE_ADVISORS", 1, at_least=0, at_most=16)
 # Where the console is served: `here`, in the web processes; or at the address of its own process
 # (`unix:/path`, `http://host:port`). Empty: `manage.py up` starts one, others serve it here.
-CONSOLE = environment.console("STOWAGE_CONSOLE")
+CONSOLE = environment.console("STOWAGE_CONSOLE") or ("here" if SIZE == "small" else "")
 # Switches of admission (`clusterstate.admission.request.AdmissionSettings`), in camel case.
 ADMISSION = environment.switches("STOWAGE_ADMISSION")
 # What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.

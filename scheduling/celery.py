@@ -39,11 +39,13 @@ warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
 
 _LOAD_SECONDS = 120.0
 _STOP_SECONDS = 5.0
+_NUDGE_SECONDS = 10.0
+"""Between two nudges of each kind: a task without a loop lingers as long."""
 _TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
 app = Celery("stowage", task_cls="scheduling.processes.messages:Nudge")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
+app.conf.imports = ("scheduling.tasks",)
 app.conf.task_routes = {
     "scheduling.tasks.run_cycles": {"queue": shards.queue(shards.FIRST)},
     "scheduling.tasks.run_evictions": {"queue": "timers"},
@@ -51,28 +53,28 @@ app.conf.task_routes = {
 app.conf.beat_schedule = {
     "schedule": {
         "task": "scheduling.tasks.run_cycles",
-        "schedule": 5.0,
-        "options": {"expires": 5, "queue": shards.queue(shards.FIRST)},
+        "schedule": _NUDGE_SECONDS,
+        "options": {"expires": _NUDGE_SECONDS, "queue": shards.queue(shards.FIRST)},
     },
     "bind": {
         "task": "scheduling.tasks.run_bindings",
-        "schedule": 5.0,
-        "options": {"expires": 5},
+        "schedule": _NUDGE_SECONDS,
+        "options": {"expires": _NUDGE_SECONDS},
     },
     "evict": {
         "task": "scheduling.tasks.run_evictions",
-        "schedule": 5.0,
-        "options": {"expires": 5, "queue": "timers"},
+        "schedule": _NUDGE_SECONDS,
+        "options": {"expires": _NUDGE_SECONDS, "queue": "timers"},
     },
     "run-controllers": {
         "task": "scheduling.tasks.run_controllers",
-        "schedule": 5.0,
-        "options": {"expires": 5},
+        "schedule": _NUDGE_SECONDS,
+        "options": {"expires": _NUDGE_SECONDS},
     },
     "deliver-webhooks": {
         "task": "scheduling.tasks.deliver_webhooks",
-        "schedule": 5.0,
-        "options": {"expires": 5},
+        "schedule": _NUDGE_SECONDS,
+        "options": {"expires": _NUDGE_SECONDS},
     },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",

@@ -49,6 +49,9 @@ _TEXT = "text/plain; charset=utf-8"
 ANSWER_SECONDS: Final = 1.0
 """How long ``problems`` waits for the thread that looks."""
 _EVERY_SECONDS = 1.0
+_SELDOM_SECONDS = 5.0
+_ASKED_LATELY_SECONDS = 30.0
+"""The thread looks seldom when nobody has asked for so long."""
 _STATEMENT_SECONDS = 2.0
 """After so long the thread gives a statement up."""
 _TOO_OLD_SECONDS = 3.0
@@ -275,6 +278,7 @@ class _Lookout:
         self._thread: threading.Thread | None = None
         self._every: float | None = None
         self._asked = False
+        self._asked_at = time.monotonic()
         self._began_at = 0.0
         """When the last look began that is over."""
         self._needed_at = 0.0
@@ -315,11 +319,15 @@ class _Lookout:
             with self._changed:
                 self._began_at, self._parts = began, [Part("web"), *needed, *others]
                 self._changed.notify_all()
-                pause = self._every and max(0.0, self._every - (time.monotonic() - began))
+                pause = self._every and max(0.0, self._pause() - (time.monotonic() - began))
                 self._changed.wait_for(
                     lambda: self._asked or self._thread is not threading.current_thread(), pause
                 )
         connection.close()
+
+    def _pause(self) -> float:
+        seldom = time.monotonic() - self._asked_at > _ASKED_LATELY_SECONDS
+        return _SELDOM_SECONDS if seldom else self._every or 0.0
 
     def latest(self) -> list[Part]:
         """Return what was found last; at once, whatever is frozen."""
@@ -327,7 +335,13 @@ class _Lookout:
         now = time.monotonic()
         with self._changed:
             parts, age, since = self._parts, now - self._needed_at, self._waits_since
-        if age <= _TOO_OLD_SECONDS:
+            may_be_old = _TOO_OLD_SECONDS
+            if now - self._asked_at > _ASKED_LATELY_SECONDS:  # then it is looked at from now on
+                may_be_old += _SELDOM_SECONDS
+                self._asked = True
+                self._changed.notify_all()
+            self._asked_at = now
+        if age <= may_be_old:
             return parts
         if not parts:
             return [Part("web"), Part("database", "was not asked yet")]
@@ -340,7 +354,7 @@ class _Lookout:
         self.start()
         now = time.monotonic()
         with self._changed:
-            self._asked = True
+            self._asked, self._asked_at = True, now
             self._changed.notify_all()
             if self._changed.wait_for(lambda: self._began_at >= now, seconds):
                 return self._parts
@@ -352,6 +366,8 @@ _lookout = _Lookout()
 
 def watch() -> None:
     """Begin to look; a web process does so when it starts."""
+    global _BEGAN  # noqa: PLW0603  # the module may have been imported by this process's parent
+    _BEGAN = time.monotonic()
     _lookout.start(_EVERY_SECONDS)
 
 

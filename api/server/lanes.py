@@ -7,9 +7,10 @@ once for the answers of a whole batch: waking a thread is dearer than most of wh
 Requests belong to *flows*, usually one per user, as in Kubernetes' API priority and fairness. Flows
 take turns, so that a request waits for one turn of each flow and not for all that others sent
 before. While more than one flow is active, none has more than half of the threads: another's
-request finds a thread free. A flow may let only so many requests wait; more are answered 429, as
-are requests that waited too long. A flow that is alone has the whole lane. A flow that is heavy
-gives way (``api.server.shares``).
+request finds a thread free. Threads that find nothing to do for a while rest, which gives their
+database session back, and are woken when all others are busy. A flow may let only so many requests
+wait; more are answered 429, as are requests that waited too long. A flow that is alone has the
+whole lane. A flow that is heavy gives way (``api.server.shares``).
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -51,6 +52,11 @@ a full batch of its own."""
 
 SHARED = 16
 """Pieces in a batch while several flows are active: who comes next waits for less."""
+
+REST_SECONDS = 30.0
+"""After so long without work a thread rests."""
+_FIRST_RESTS: Final = 10
+"""How many times as long it takes with the first of a lane, which goes on waiting for work."""
 
 _RETRY = {"retryAfterSeconds": 1}
 
@@ -88,8 +94,9 @@ class Lane(Generic[Work, Answer]):
     """A queue of work for ``threads`` threads, each taking up to ``limit`` pieces at a time.
 
     ``serve`` returns one answer for each piece, in order. If it raises, ``run`` raises that for
-    every piece of the batch, and the thread goes on. ``prepare``, which makes a thread ready for
-    its first piece, and ``finish``, which ends it, raise nothing. ``most`` is how
+    every piece of the batch, and the thread goes on. ``prepare``, which makes the first thread
+    ready for its first piece, and ``finish``, which gives back what a thread has open, raise
+    nothing. ``most`` is how
     many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
     also a flow that is alone has half of the threads at most, since its pieces take long.
     """
@@ -119,6 +126,9 @@ class Lane(Generic[Work, Answer]):
         self._most = most
         # One token for each piece of work; a thread that finds nothing it may take waits for more.
         self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._idle = 0  # threads that wait for a token
+        self._resting = 0
+        self._bell = threading.Semaphore(0)  # what wakes those that rest
         self._lock = threading.Lock()
         self._flows: dict[str, _Flow[Work, Answer]] = {}
         self._turns: deque[_Flow[Work, Answer]] = deque()  # flows with work that waits
@@ -157,16 +167,20 @@ class Lane(Generic[Work, Answer]):
         return now - self.moved_at if self.waiting else 0.0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the threads, each of which calls ``prepare``; else the first ``run`` does."""
+        """Start the threads, the first of which calls ``prepare``; else the first ``run`` does."""
         self._loop = loop
+        self._resting = self._threads - 1
         for number in range(self._threads):
-            threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True).start()
+            threading.Thread(
+                target=self._work, args=(number == 0,), name=f"{self.name}-{number}", daemon=True
+            ).start()
 
     def close(self) -> None:
         """End the threads; what still waits is not answered."""
         self._closed = True
         for _ in range(self._threads):
             self._tokens.put(None)
+            self._bell.release()
 
     def _put(self, work: Work, future: "asyncio.Future[Answer]", name: str) -> None:
         now = time.monotonic()
@@ -187,6 +201,13 @@ class Lane(Generic[Work, Answer]):
                 self._turns.append(flow)
             flow.waiting.append((work, future, now))
             self._tokens.put(None)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake a thread that rests if there are more tokens than threads that wait for one."""
+        if self._resting and self._tokens.qsize() > self._idle:
+            self._resting -= 1
+            self._bell.release()
 
     def _forget_idle(self, name: str, flow: _Flow[Work, Answer]) -> None:
         if not flow.waiting and not flow.running:
@@ -252,6 +273,7 @@ class Lane(Generic[Work, Answer]):
                 tokens.get_nowait()
         if left and number >= 0 and tokens.empty():
             tokens.put(None)
+        self._wake()
 
     def _must_wait(self, flow: _Flow[Work, Answer], now: float) -> float:
         """Return for how many seconds a heavy flow must not begin anything, 0 when it may."""
@@ -273,16 +295,21 @@ class Lane(Generic[Work, Answer]):
             if len(self._flows) > MAX_WAITING:
                 self._flows = {n: f for n, f in self._flows.items() if f.waiting or f.running}
 
-    def _work(self) -> None:
+    def _work(self, first: bool) -> None:  # noqa: FBT001  # a thread's argument
         loop = self._loop
         assert loop is not None
-        if self._prepare is not None:
+        if not first:
+            self._bell.acquire()
+        elif self._prepare is not None:
             self._prepare()
-        tokens = self._tokens
         pause: float | None = None
         while True:
-            with contextlib.suppress(Empty):  # a flow that had to wait may run now
-                tokens.get(timeout=pause)
+            # A flow that had to wait may run after the pause.
+            rests_after = REST_SECONDS * (_FIRST_RESTS if first else 1)
+            found_one = self._wait(rests_after if pause is None else pause)
+            if not (found_one or self._closed) and pause is None:
+                self._rest(first=first)
+                continue
             if self._closed:
                 break
             # What could not run when its token came has none any more; so look again after each
@@ -300,6 +327,31 @@ class Lane(Generic[Work, Answer]):
                 loop.call_soon_threadsafe(_deliver, done)
         if self._finish is not None:
             self._finish()
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for a token, for so long at most; return whether there was one."""
+        with self._lock:
+            self._idle += 1
+        try:
+            self._tokens.get(timeout=seconds)
+        except Empty:
+            return False
+        finally:
+            with self._lock:
+                self._idle -= 1
+                self._wake()
+        return True
+
+    def _rest(self, *, first: bool) -> None:
+        """Give back what this thread has open; but for the first, wait until others are busy."""
+        if self._finish is not None:
+            self._finish()
+        if first:
+            return
+        with self._lock:
+            self._resting += 1
+            self._wake()
+        self._bell.acquire()
 
     def _answer(
         self, batch: Sequence[tuple[Work, "asyncio.Future[Answer]", float]]

@@ -25,8 +25,10 @@ import socket
 import struct
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import Any, Final
 
+import uvicorn
 import uvloop
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import (
@@ -362,6 +364,24 @@ def _sweep(loop: asyncio.AbstractEventLoop, connections: "set[Any]") -> None:
         loop.call_later(_SWEEP_SECONDS, _sweep, loop, connections)
     else:
         _sweeping.discard(loop)
+
+
+class Server(uvicorn.Server):
+    """A server that sleeps while nobody asks: uvicorn's looks ten times a second if it must end."""
+
+    async def main_loop(self) -> None:
+        """Write the date of answers each second, until a signal ends the server."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        while not await self.on_tick(0):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _SWEEP_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note the signal, and wake ``main_loop`` if it has begun."""
+        super().handle_exit(sig, frame)
+        if hasattr(self, "_ended"):
+            self._loop.call_soon_threadsafe(self._ended.set)
 
 
 _descriptors = 0

@@ -38,6 +38,7 @@ from kombu.exceptions import KombuError
 from redis.connection import Connection
 
 from clusterstate.processes import shards
+from clusterstate.telemetry.metrics import scheduler
 from clusterstate.telemetry.troubles import Trouble, reason_of
 
 logger = structlog.get_logger(__name__)
@@ -56,6 +57,8 @@ GATHER_SECONDS = 0.02
 """Between two wake-ups of the scheduler for news that no pod waits for."""
 TIMERS_GATHER_SECONDS = 0.05
 """Between two wake-ups of the timers, whose look costs twice as much."""
+TIMERS_OF_PODS_SECONDS = 0.25
+"""The same for news of pods, of which there are many."""
 WORKLOADS_GATHER_SECONDS = 0.05
 """Between two wake-ups of the workload controllers."""
 _WORKLOADS = frozenset(
@@ -111,8 +114,7 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
     """Wake followers because ``revision`` was committed; returns at once, never raises.
 
     ``kinds`` are the kinds of what changed; ``leaving``: it was only removed, or began to end.
-    Nodes can start eviction timers that are due at once; for pods the timers' runner looks by
-    itself, often enough, since it would do nothing else.
+    Nodes and pods can start eviction timers that are due at once.
 
     A thread of this process publishes: a request does not wait for Redis, and what is committed
     while one message is on its way is announced together by the next.
@@ -122,6 +124,8 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
         woken[SCHEDULER] = 0.0 if "Pod" in kinds and not leaving else GATHER_SECONDS
     if "Node" in kinds:
         woken[TIMERS] = TIMERS_GATHER_SECONDS
+    elif "Pod" in kinds:
+        woken[TIMERS] = TIMERS_OF_PODS_SECONDS
     if not _WORKLOADS.isdisjoint(kinds) and not getattr(_local, "of_workloads", False):
         woken[WORKLOADS] = WORKLOADS_GATHER_SECONDS
     _announcer.add(revision, woken)
@@ -340,7 +344,9 @@ class Subscription:
         if not self._answers:
             seconds = min(seconds, POLL_SECONDS)
         try:
-            if self._pubsub.get_message(timeout=seconds) is None:
+            came = self._pubsub.get_message(timeout=seconds) is not None
+            scheduler.woken.of(self._channel, "news" if came else "time").up()
+            if not came:
                 return False
             while self._pubsub.get_message(timeout=0) is not None:
                 pass

@@ -99,6 +99,8 @@ FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename = current_user
   AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
   AND a.application_name IS DISTINCT FROM '{UNHURRIED}'
+  AND (split_part(a.application_name, '-', 3) <> ''
+       OR a.pid IN (SELECT pid FROM holding) OR a.pid IN (SELECT pid FROM blocking))
 """
 _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
 _CANCEL = "SELECT pid, pg_cancel_backend(pid) FROM unnest(%s) AS i(pid)"
@@ -317,7 +319,11 @@ class _Since:
 
 
 def look() -> list[Session]:
-    """Return the other sessions of this database and user, but the unhurried. Queries once."""
+    """Return the other sessions of this database and user that may have to end. Queries once.
+
+    These are the sessions of processes with a keeper, and who holds locks or is waited for; none
+    of them is unhurried.
+    """
     return [Session(*row) for row in sql.fetch(_LOOK)]
 
 

@@ -8,6 +8,7 @@
     reach          how that user gets at data and programs below folders it cannot enter
     parts          which processes are kept running
     capacity       how many sessions of the database they may hold
+    family         processes that are forked from the supervisor, and share its modules
     supervisor     starts the service's processes, and replaces those that end or hang
     renewal        replaces processes one after the other, without a pause
     preparation    migrations, versions and locks of the database; backup and restore

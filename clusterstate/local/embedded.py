@@ -28,6 +28,7 @@ import redis
 
 from clusterstate.local import reach
 from clusterstate.local.account import Account, ServerStartError
+from clusterstate.local.family import Process
 from clusterstate.local.places import (
     DATABASE,
     make_state,
@@ -37,6 +38,8 @@ from clusterstate.local.places import (
 )
 
 REDIS_DATABASES = 64  # one for each worker of a parallel test run
+SMALL = {"shared_buffers": "64MB", "work_mem": "8MB", "maintenance_work_mem": "64MB"}
+"""Settings of PostgreSQL where memory is short."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -106,6 +109,8 @@ class Postgres:
             "max_wal_size": "2GB",
             "min_wal_size": "256MB",
             "autovacuum_naptime": "15s",
+            "max_logical_replication_workers": "0",
+            "io_workers": "1",
             "logging_collector": "off",
             "log_checkpoints": "off",
             # An object that is there already is refused by a constraint: a line each, and neither
@@ -349,7 +354,7 @@ Server = Postgres | Redis
 
 def wait_ready(
     server: Server,
-    process: subprocess.Popen[bytes],
+    process: Process,
     *,
     seconds: float = 60,
     pump: Callable[[], None] | None = None,

@@ -16,7 +16,7 @@ DATABASE, QUEUE, WORKERS, WEB, BEAT = range(5)
 _CELERY_WORKER = ("-m", "scheduling", "worker")
 _CELERY_BEAT = ("-m", "scheduling", "beat")
 _UVICORN = (
-    *("-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning", "--no-access-log"),
+    *("-m", "api", "--interface", "asgi3", "--log-level", "warning", "--no-access-log"),
     *("--no-server-header", "--no-proxy-headers", "--ws", "none"),
     *("--http", "api.server.protocol:Protocol", "--loop", "api.server.protocol:loop"),
     *("--timeout-graceful-shutdown", "3"),
@@ -24,6 +24,24 @@ _UVICORN = (
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """What TLS 1.2 is spoken with: no CBC, which is open to padding attacks. TLS 1.3 has its own."""
 _APPLICATION = "api.asgi:application"
+SHARED = (
+    *("uvicorn.main", "uvicorn.protocols.http.httptools_impl", "api.serving", "api.urls"),
+    *("api.server.protocol", "scheduling.celery", "scheduling.tasks", "scheduling.processes.loops"),
+    *("scheduling.processes.duties", "scheduling.controllers.evictions.timekeeper"),
+    *("scheduling.answers.advising", "scheduling.worker.loop", "celery.apps.worker", "celery.beat"),
+    *("celery.concurrency.solo", "celery.concurrency.thread", "kombu.transport.redis"),
+    *("celery.worker.consumer", "celery.apps.beat", "celery.app.log", "celery.backends.base"),
+    *("celery.app.routes", "celery.app.amqp", "scheduling.processes.nudges", "uvicorn.lifespan.on"),
+    *("celery.worker.components", "celery.worker.autoscale", "celery.app.control", "celery.events"),
+    *("celery.worker.consumer.delayed_delivery", "billiard.pool", "billiard.dummy"),
+)
+"""Modules that ``up`` imports before it forks the processes; no plugin's package is among them."""
+SHARED_CALLS = (
+    "django.core.wsgi:get_wsgi_application",
+    "scheduling.worker.warming:share",
+    "clusterstate.objects.registry.schema:make_ready",
+)
+"""What ``up`` calls then, so that the processes share what it makes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,12 @@ although it promised not to be (`clusterstate.health.heartbeats`), or that was s
 and was not continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill
 one backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
 
-Children run in sessions of their own, so Ctrl-C in the terminal reaches the supervisor alone, which
-then stops them from the last stage to the first. Should the supervisor be killed, the kernel
-signals each child (see `embedded.die_with_parent`), and the lock on the state directory that they
-inherited is free once they are gone.
+Python children are forked from this process, which has imported what they share (``family``), so it
+must have a single thread and keep no connection open. Children run in sessions of their own, so
+Ctrl-C in the terminal reaches the supervisor alone, which then stops them from the last stage to
+the first. Should the supervisor be killed, the kernel signals each child (see
+`embedded.die_with_parent`), and the lock on the state directory that they inherited is
+free once they are gone.
 """
 
 import contextlib
@@ -27,6 +29,7 @@ from types import FrameType
 from typing import TextIO
 
 from clusterstate.health import heartbeats
+from clusterstate.local.family import Process
 from clusterstate.telemetry import logs, slowness
 
 _COLOURS = (36, 35, 33, 32, 34, 31)
@@ -59,12 +62,12 @@ class Child:
 
     name: str
     stage: int
-    spawn: Callable[[int], subprocess.Popen[bytes]]
+    spawn: Callable[[int], Process]
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 10.0
     beats: bool = False
     resumes: bool = False
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
     failures: int = 0
     silences: int = 0
     started_at: float = 0.0
@@ -142,7 +145,7 @@ class Supervisor:
         self._output.write(f"{tag}{line}")
         self._log.write(f"{name:>9} | {line}")
 
-    def start(self, child: Child) -> subprocess.Popen[bytes]:
+    def start(self, child: Child) -> Process:
         """Start a child and read its output from now on."""
         if child not in self.children:
             self.children.append(child)
@@ -162,6 +165,13 @@ class Supervisor:
         child.started_at = time.monotonic()
         child.restart_at = None
         return child.process
+
+    def forget(self) -> None:
+        """Close what is the supervisor's alone, in a process that was forked from it."""
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+        self._log.close()
 
     def pump(self, seconds: float = 0.0) -> None:
         """Pass on what the children printed; wait at most ``seconds`` for something to happen."""
@@ -355,16 +365,14 @@ class Supervisor:
 
 
 def _family(leader: int) -> set[int]:
-    """Return a process and all that descend from it."""
+    """Return a process and those that main threads of the family have started."""
     found = {leader}
     waiting = [leader]
     while waiting:
-        tasks = f"/proc/{waiting.pop()}/task"
-        with contextlib.suppress(OSError):
-            for task in os.listdir(tasks):
-                children = {int(pid) for pid in _read(f"{tasks}/{task}/children").split()}
-                waiting += children - found
-                found |= children
+        pid = waiting.pop()
+        children = {int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()}
+        waiting += children - found
+        found |= children
     return found
 
 
@@ -384,7 +392,7 @@ def _read(path: str) -> bytes:
     return b""
 
 
-def _ending(process: subprocess.Popen[bytes]) -> str:
+def _ending(process: Process) -> str:
     code = process.returncode
     if code is not None and code < 0:
         return f"was ended by {signal.Signals(-code).name}"

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 from typing import Any, Final
 
 MUCH_BYTES: Final = 32 << 20
@@ -17,6 +18,21 @@ def seldom() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+_shared: dict[int, int] = {}
+"""How many objects were frozen when this process was forked, by its pid."""
+_MUCH_FROZEN: Final = 200_000
+
+
+def inherited() -> None:
+    """Note that this process was forked from one that had frozen its heap.
+
+    The pages that both have are shared until one writes into them, and the collector writes into
+    every object that it looks at. So ``calm`` leaves alone what the parent froze, unless this
+    process has frozen much itself, which may have been replaced.
+    """
+    _shared[os.getpid()] = gc.get_freeze_count()
+
+
 def calm() -> None:
     """Freeze all live objects (``gc.freeze``) and raise the thresholds of the garbage collector.
 
@@ -25,7 +41,9 @@ def calm() -> None:
     for thousands of pods. Call this after large loads, and again when what was loaded is replaced.
     Takes one full collection.
     """
-    gc.unfreeze()
+    shared = _shared.get(os.getpid())
+    if shared is None or gc.get_freeze_count() - shared > _MUCH_FROZEN:
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
     seldom()

@@ -125,9 +125,14 @@ class LogFile:
         with contextlib.suppress(OSError):
             if self._file >= 0 and os.fstat(self._file).st_size > self._largest:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-                os.close(self._file)
-                self._file = -1
+                self.close()
         return done
+
+    def close(self) -> None:
+        """Close the file; the next line opens it again."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _open(self) -> int:
         if self._file < 0:

@@ -36,7 +36,7 @@ from scheduling import passes
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.webhooks import delivery
-from scheduling.processes.loop import ATTEMPT_SECONDS, Loop
+from scheduling.processes.loop import Loop, attempt_seconds
 from scheduling.processes.own_thread import OwnThread
 
 logger = structlog.get_logger(__name__)
@@ -215,7 +215,7 @@ def carry_out_plans(loop: Loop) -> None:
         loop.busy()
         sql.drop_dead_connection()
         done = operations.run(steady_clock.now, stopping=loop.stopping)
-        heartbeats.beat(loop.name, _LOOK_SECONDS + ATTEMPT_SECONDS)
+        heartbeats.beat(loop.name, _LOOK_SECONDS + attempt_seconds())
         if not done:
             loop.pause(_LOOK_SECONDS)
 
@@ -237,7 +237,7 @@ def pack_and_seal(loop: Loop) -> None:
             passes.attempt(work, note, raises_if_away=True, trouble=troubles[work])
         rest = _REST * (time.monotonic() - started) if any(kept) else _NOTHING_TO_KEEP_SECONDS
         rest = max(rest, _LOOK_SECONDS)
-        heartbeats.beat(loop.name, rest + ATTEMPT_SECONDS)
+        heartbeats.beat(loop.name, rest + attempt_seconds())
         loop.pause(rest)
 
 

@@ -1,22 +1,34 @@
 """A loop of a worker process: a thread that begins again after failures, until the process ends."""
 
+import contextlib
+import os
+import select
 import threading
+import time
 from collections.abc import Callable
 
 from django.conf import settings
 
+from clusterstate.actions.loops import progress
 from clusterstate.database import schema, sql
 from clusterstate.health import heartbeats
+from clusterstate.telemetry.metrics import scheduler
 from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 
-_STANDBY_SECONDS = 0.25
+_STANDBY_SECONDS = 1.0
 """Between two tries to take a lock that another process holds."""
+_HURRY_SECONDS = 0.02
+_HURRY_FOR_SECONDS = 3.0
+"""For so long after that process ended tries follow each other: its session ends a little later."""
 _AFTER_FAILURE_SECONDS = 0.5
-ATTEMPT_SECONDS = settings.DATABASE_ANSWER_SECONDS + 30
-"""How long it may take to find out that the database does not answer."""
 PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
+
+
+def attempt_seconds() -> float:
+    """Return how long it may take to find out that the database does not answer."""
+    return float(settings.DATABASE_ANSWER_SECONDS) + 30
 
 
 class Loop:
@@ -33,6 +45,8 @@ class Loop:
         self._nudged = threading.Event()
         self._trouble = Trouble()
         self._is_prepared = False
+        self._holder = 0
+        self._hurry_until = 0.0
         self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
 
     def start(self) -> None:
@@ -62,17 +76,46 @@ class Loop:
 
     def pause(self, seconds: float) -> None:
         """Wait, unless there is a nudge or the process stops."""
-        self._nudged.wait(seconds)
+        came = self._nudged.wait(seconds)
+        scheduler.woken.of(self.name, "nudge" if came else "time").up()
         self._nudged.clear()
+
+    def await_turn(self, seconds: float) -> None:
+        """Pause, but not after the process has ended that does this loop's work, if it is here.
+
+        Queries once where nobody is known to do it.
+        """
+        if not self._holder:
+            self._holder = progress.holder(self.name)
+            if self._holder:
+                threading.Thread(
+                    target=self._watch, args=(self._holder,), name="turn", daemon=True
+                ).start()
+        self.pause(_HURRY_SECONDS if time.monotonic() < self._hurry_until else seconds)
+
+    def _watch(self, pid: int) -> None:
+        """Wait for the end of the process; then it is this loop's turn, or another one's."""
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(pid)
+            try:
+                select.select([process], [], [])
+            finally:
+                os.close(process)
+            self._hurry_until = time.monotonic() + _HURRY_FOR_SECONDS
+        self._holder = 0
+        self.nudge()
 
     def _live(self) -> None:
         works = True
         while not self.stopping():
-            heartbeats.beat(self.name, ATTEMPT_SECONDS)
+            heartbeats.beat(self.name, attempt_seconds())
             begin = self._begin if works else self._begin_again
             works = passes.attempt(self.name, begin, trouble=self._trouble)
             if not self.stopping():
-                self.pause(_STANDBY_SECONDS if works else _AFTER_FAILURE_SECONDS)
+                if works:
+                    self.await_turn(_STANDBY_SECONDS)
+                else:
+                    self.pause(_AFTER_FAILURE_SECONDS)
         passes.hang_up()
         heartbeats.rest(self.name)
 

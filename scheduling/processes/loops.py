@@ -42,7 +42,7 @@ def _scheduling() -> Work:
 
     def schedule(loop: Loop) -> None:
         worker.run(stopping=loop.stopping)
-        while worker.stand_by(stopping=loop.stopping, pause=loop.pause):
+        while worker.stand_by(stopping=loop.stopping, pause=loop.await_turn):
             worker.run(stopping=loop.stopping)
 
     return schedule

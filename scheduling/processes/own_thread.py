@@ -2,19 +2,23 @@
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from clusterstate.health import heartbeats
 from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 from scheduling.processes.loop import PASS_SECONDS
 
+_REST_SECONDS: Final = 30.0
+
 
 class OwnThread:
     """Does one thing at a time on a thread, and a database session, of its own.
 
-    The thread begins with the first work, and does not keep the process from ending. Work that
-    takes longer than ``PASS_SECONDS`` counts as hung (``clusterstate.health.heartbeats``).
+    After ``_REST_SECONDS`` without work the session is given back. The thread begins with the first
+    work, and does not keep the process from ending. Work that takes longer than ``PASS_SECONDS``
+    counts as hung (``clusterstate.health.heartbeats``).
     """
 
     def __init__(self, name: str) -> None:
@@ -48,8 +52,15 @@ class OwnThread:
         """Have the thread end when it has done what it does; returns at once."""
         self._work.put(None)
 
+    def _next(self) -> Callable[[], object] | None:
+        try:
+            return self._work.get(timeout=_REST_SECONDS)
+        except Empty:
+            passes.hang_up()
+            return self._work.get()
+
     def _live(self) -> None:
-        while (do := self._work.get()) is not None:
+        while (do := self._next()) is not None:
             heartbeats.beat(self.name, PASS_SECONDS)
             try:
                 passes.attempt(self.name, do, trouble=self._trouble)

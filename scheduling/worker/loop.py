@@ -47,8 +47,8 @@ _NEWS_AT_ONCE = 200
 """Decisions, or events, written at a time, so that no pod waits for a long list."""
 _LAST_NEWS = 1.0
 """Seconds for writing what is left at the end: another scheduler may wait to take over."""
-_TURN_EVERY = 0.1
-"""Seconds between two tries of a standby to find the lock free."""
+_TURN_EVERY = 1.0
+"""Seconds between two tries of a standby to find the lock free, unless ``pause`` ends before."""
 
 
 class _Kept:
@@ -159,6 +159,8 @@ def stand_by(
 ) -> bool:
     """Keep the warm state up to date while another scheduler works (``worker.standby``).
 
+    ``pause`` waits, and returns before the time when the scheduler that works has ended.
+
     Returns True when the lock became free: call ``run`` at once. Returns False when the lock was
     free from the beginning, or the process was asked to end.
 
@@ -185,9 +187,9 @@ def stand_by(
                     discard()
                     continue
             with heartbeats.patience(NAME, CYCLE_SECONDS):
-                _kept.standby.follow(clock())
+                rest = _kept.standby.follow(clock())
             heartbeats.beat(STANDBY)
-            pause(_TURN_EVERY)
+            pause(min(rest, _TURN_EVERY))
     except BaseException:
         discard()
         raise

@@ -23,7 +23,7 @@ from clusterstate.processes import collector
 from clusterstate.queries.pods.queue import load_waiting
 from scheduling.worker.mirror import Mirror
 
-_LOG_EVERY = 0.25
+_LOG_EVERY = 1.0
 _ROWS_EVERY = 1.0
 _LONGEST_REST = 2.0
 """Seconds between two looks: the least for the log, the least for the rows, the most for both.

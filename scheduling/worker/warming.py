@@ -10,6 +10,7 @@ for its code.
 ``python -m scheduling.worker.warming PARENT`` is that other process.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -55,6 +56,13 @@ def begin(give_up: Callable[[], object] | None = None) -> None:
         thread.daemon = True
         _threads.append(thread)
         thread.start()
+
+
+def share() -> None:
+    """Load the compiled loops if they are on disk, in a process that others are forked from."""
+    with contextlib.suppress(deciding.LoopsUnavailable):
+        if deciding.is_kept():
+            deciding.warm()
 
 
 def _compile_beside(give_up: Callable[[], object] | None) -> None:

@@ -202,6 +202,34 @@ def test_a_batch_that_fails_is_answered_and_its_thread_goes_on(how):
     assert ended[:3] == [how] * 3, "what the thread had open is closed"
 
 
+def test_threads_that_rest_give_back_what_they_have_and_are_woken_when_others_are_busy(monkeypatch):
+    monkeypatch.setattr(lanes, "REST_SECONDS", 0.02)
+    ended = []
+    together = threading.Barrier(3)
+
+    def serve(works):
+        together.wait(30)  # only if all three threads serve at a time
+        return works
+
+    async def main():
+        lane = Lane(
+            "test", serve, threads=3, limit=1,
+            finish=lambda: ended.append(threading.current_thread().name),
+        )  # fmt: skip
+        try:
+            for _ in range(3):
+                ended.clear()
+                await asyncio.gather(*(lane.run(number, "one") for number in range(3)))
+                end = time.monotonic() + 60
+                while not {"test-1", "test-2"} <= set(ended):
+                    assert time.monotonic() < end, ended
+                    await asyncio.sleep(0.01)
+        finally:
+            lane.close()
+
+    asyncio.run(main())
+
+
 def test_calls_return_what_functions_return_and_raise_what_they_raise():
     async def main():
         calls = Calls("test", threads=1, finish=lambda: None)

@@ -48,9 +48,20 @@ def test_the_first_news_wake_every_loop_at_once(heard, monkeypatch):
     assert found == [(wake.CHANGES, 7), (wake.SCHEDULER, 7), (wake.TIMERS, 7)]
 
 
+def test_pods_wake_the_timers_too_but_seldom(heard, monkeypatch):
+    """Pods that came to a tainted node must leave it; the first of them is told of at once."""
+    monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 3600.0)
+    wake.announce(revision=1, kinds=("Pod",))
+    until(heard, 1, wake.TIMERS)
+    wake.announce(revision=2, kinds=("Pod",))
+    wake.announce(revision=3, kinds=("Pod",))
+    assert [one for one in until(heard, 3, wake.SCHEDULER) if one[0] == wake.TIMERS] == []
+
+
 def test_a_pod_wakes_the_scheduler_while_other_news_are_gathered(heard, monkeypatch):
     monkeypatch.setattr(wake, "GATHER_SECONDS", 3600.0)
     monkeypatch.setattr(wake, "TIMERS_GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 3600.0)
     wake.announce(revision=1, kinds=("Node",))
     until(heard, 1, wake.TIMERS)
     wake.announce(revision=2, kinds=("Node",))

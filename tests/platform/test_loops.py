@@ -1,15 +1,19 @@
 """The loops of a worker: what fails lets the others be done, and nobody waits for nothing."""
 
 import os
+import subprocess
 import threading
+import time
 
 import pytest
 from django.db import DataError, OperationalError
 
+from clusterstate.actions.loops import progress
 from clusterstate.actions.past import history
 from clusterstate.actions.scheduler import decisions
 from clusterstate.processes import priority
 from scheduling.processes import duties
+from scheduling.processes.loop import Loop
 
 pytestmark = pytest.mark.django_db
 
@@ -63,3 +67,19 @@ def test_a_thread_that_gives_way_yields_alone_and_only_once():
     thread.join()
     assert found == [min(before + priority.NICENESS, 19)] * 2
     assert niceness() == before
+
+
+def test_who_stands_by_goes_on_at_once_when_the_process_ends_that_works(monkeypatch):
+    working = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(progress, "holder", lambda name: working.pid)
+    standby = Loop("timers", lambda loop: None)
+    standby.await_turn(0.0)
+    working.kill()
+    working.wait()
+    began = time.monotonic()
+    standby.pause(600)
+    assert time.monotonic() - began < 60
+    # The lock is free a little later, so it tries again and again for a moment.
+    monkeypatch.setattr(progress, "holder", lambda name: 0)
+    standby.await_turn(600)
+    assert time.monotonic() - began < 60

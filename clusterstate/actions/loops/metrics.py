@@ -41,7 +41,6 @@ _TELL = """
     VALUES (%s::text, clock_timestamp(), %s::text)
     ON CONFLICT (holder) DO UPDATE SET at = excluded.at, gauges = excluded.gauges
 """
-_HOLDER: Final = f"{socket.gethostname()}:{os.getpid()}"
 _process: Final = ProcessCollector(registry=None)
 
 
@@ -64,10 +63,14 @@ def add(*, gauges: bool = True) -> None:
                     ),
                 )
             if gauges:
-                sql.run(_TELL, (_HOLDER, msgspec.json.encode(_gauges()).decode()))
+                sql.run(_TELL, (_holder(), msgspec.json.encode(_gauges()).decode()))
     except BaseException:
         families.put_back(taken)
         raise
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _array(figures: list[float]) -> str:
@@ -76,7 +79,7 @@ def _array(figures: list[float]) -> str:
 
 def _gauges() -> list[tuple[str, str, float]]:
     """Return this process's gauges, and what the kernel says of it."""
-    host, _, pid = _HOLDER.rpartition(":")
+    host, _, pid = _holder().rpartition(":")
     own = families.labels_text((("process", settings.PROCESS), ("host", host), ("pid", pid)))
     kernel = [
         (sample.name, own, sample.value)

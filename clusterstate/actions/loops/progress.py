@@ -33,6 +33,16 @@ def _holder() -> str:
     return f"{_HOLDER}:{os.getpid()}"
 
 
+def holder(loop: str) -> int:
+    """Return the pid of the process that wrote the loop's row; 0 if it is this one, or not here.
+
+    Queries once.
+    """
+    row = sql.fetch_one("SELECT holder FROM loop_progress WHERE name = %s", (loop,))
+    host, _, pid = str(row[0] if row else "").rpartition(":")
+    return int(pid) if host == _HOLDER and int(pid) != os.getpid() else 0
+
+
 class Reporter:
     """Writes one loop's row, once a second at most; who reports holds what the loop works under.
 

@@ -22,7 +22,6 @@ import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
 
 from clusterstate import environment
 from clusterstate.actions.people import tokens, users
@@ -32,6 +31,7 @@ from clusterstate.local import (
     capacity,
     credentials,
     embedded,
+    family,
     first_token,
     parts,
     places,
@@ -131,8 +131,11 @@ class _Start:
             private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
             certificate, key = self._ensure_certificate(now)
         processes = self._wanted(certificate, key)
+        say(f"size: {settings.SIZE}, {sum(part.workers for part in processes)} processes")
         if not os.environ.get("DATABASE_URL"):
             sessions = {"max_connections": str(capacity.of_embedded(processes))}
+            if settings.SIZE == "small":
+                sessions |= embedded.SMALL
             server = embedded.Postgres(self._state, settings=sessions)
             self._serve(server, parts.DATABASE, "PostgreSQL")
         if not os.environ.get("REDIS_URL"):
@@ -140,10 +143,12 @@ class _Start:
         else:
             _require_redis(settings.REDIS_URL)
         with self._step("tables"):
-            self._prepare_database()
+            family.aside(self._prepare_database)
             self._look_at_room_for_sessions(processes)
-        with self._step("administrator, token and kubeconfig"), preparation.alone():
-            self._access(now)
+        with self._step("administrator, token and kubeconfig"):
+            family.aside(lambda: self._access(now))
+        with self._step("modules"):
+            family.share(parts.SHARED, parts.SHARED_CALLS)
         self._certificate = certificate
         with self._step("web servers, workers and beat"):
             for part in processes:
@@ -197,7 +202,8 @@ class _Start:
 
     def _look_at_room_for_sessions(self, processes: list[parts.Part]) -> None:
         """Say that the database takes fewer sessions than the processes may hold."""
-        allowed, needed = preparation.sessions_allowed(), capacity.of_parts(processes)
+        allowed = family.aside(preparation.sessions_allowed)
+        needed = capacity.of_parts(processes)
         if allowed < needed:
             self._supervisor.say(
                 f"the database takes {allowed} sessions, and these processes may hold {needed} at"
@@ -210,9 +216,9 @@ class _Start:
         password = private_files.read_or_create(
             self._state / "admin-password", tokens.new_secret()[:20]
         )
-        users.ensure_administrator(name=first_token.ADMINISTRATOR, password=password)
-        first_token.ensure(self._state, now=now)
-        connection.close()  # the supervisor itself needs no database
+        with preparation.alone():
+            users.ensure_administrator(name=first_token.ADMINISTRATOR, password=password)
+            first_token.ensure(self._state, now=now)
 
     def _wanted(self, certificate: Path, key: Path) -> list[parts.Part]:
         return list(
@@ -238,7 +244,16 @@ class _Start:
         # the supervisor is killed they go at once. Nothing is lost by it: the rows are the truth.
         with_parent = signal.SIGTERM if part.stage == parts.WEB else signal.SIGKILL
 
-        def spawn(output: int) -> subprocess.Popen[bytes]:
+        def spawn(output: int) -> family.Process:
+            prepare = embedded.die_with_parent(with_parent)
+            if part.workers == 1 and family.can_fork():
+                return family.fork(
+                    part.arguments,
+                    environment=environment,
+                    output=output,
+                    forget=self._supervisor.forget,
+                    prepare=prepare,
+                )
             return subprocess.Popen(  # noqa: S603  # our own arguments
                 [sys.executable, *part.arguments],
                 cwd=settings.BASE_DIR,
@@ -248,7 +263,7 @@ class _Start:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[self._lock],
-                preexec_fn=embedded.die_with_parent(with_parent),  # noqa: PLW1509  # one thread
+                preexec_fn=prepare,  # noqa: PLW1509  # one thread
             )
 
         self._supervisor.start(Child(name=part.name, stage=part.stage, spawn=spawn, beats=True))

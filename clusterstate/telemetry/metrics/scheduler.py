@@ -95,3 +95,8 @@ waited = families.histogram(
     "profile", "priority",
     bounds=families.exponential(0.01, 4, 12),
 )  # fmt: skip
+woken = families.level(
+    "stowage_loop_wakes",
+    "How often a loop, or who follows a channel of Redis, went on since it began, and why.",
+    "of", "reason",
+)  # fmt: skip

@@ -38,7 +38,7 @@ logger = structlog.get_logger(__name__)
 NAME = workers.NAME
 _ROUND_SECONDS = 120.0
 """What one round may take: ten thousand timers of one instant, or a log of an hour."""
-_LONGEST_WAIT = 0.25
+_LONGEST_WAIT = 1.0
 """Pods that were edited in SQL cause no wake-up; the next look finds them after so long."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000

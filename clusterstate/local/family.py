@@ -1,0 +1,255 @@
+"""One family of processes: forked from the supervisor, which has imported what they share.
+
+Ten interpreters that each import the same two thousand modules take 900 MB, and 20 s of a core at
+every start. A forked process shares the pages of its parent's modules, of NumPy and of the compiled
+loops with all others, and works at once. It becomes what ``python ARGUMENTS`` would be: it reads
+the settings once more, by its own environment, and runs the same module. ``ps`` and ``/proc`` show
+its own arguments and environment.
+
+The parent must have a single thread, no session of the database and no connection to Redis, so what
+needs these before is done by a process of its own, too (``aside``). The collector freezes the
+parent's heap, since looking through it would copy every page. Packages of plugins are not among the
+shared modules: a forked process reads their code from the disk as it is then.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.db import DatabaseError, connections
+
+from clusterstate.processes import collector
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_M_ARENA_MAX: Final = -8
+_ARENAS: Final = 2
+"""Threads otherwise take 64 MB of address space each."""
+_LOOK_SECONDS: Final = 0.01
+
+
+class Forked:
+    """A forked process, with what the supervisor uses of ``subprocess.Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; ``None`` while the process runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: the process has not ended in time.
+        """
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("", timeout)
+            time.sleep(_LOOK_SECONDS)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+Process = subprocess.Popen[bytes] | Forked
+
+
+def share(modules: Iterable[str], calls: Iterable[str]) -> None:
+    """Import what the processes of the family have in common, call functions, and freeze it all.
+
+    A function is named as ``module:function``.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more are threads of this process
+    for module in modules:
+        importlib.import_module(module)
+    for call in calls:
+        module, _, function = call.partition(":")
+        getattr(importlib.import_module(module), function)()
+    gc.collect()
+    gc.freeze()
+
+
+def can_fork() -> bool:
+    """Return whether this process has a single thread: another's locks would stay locked."""
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def fork(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: int,
+    forget: Callable[[], object],
+    prepare: Callable[[], object],
+) -> Forked:
+    """Start ``python ARGUMENTS``, which are ``-m`` and a module's, as a process of the family.
+
+    Args:
+        arguments: of the interpreter.
+        environment: all of it.
+        output: becomes standard output and error.
+        forget: called in the child; closes what is the parent's alone.
+        prepare: called in the child in its own session, as a ``preexec_fn``.
+    """
+    return _forked(lambda: _become(arguments, environment, output, forget, prepare))
+
+
+def aside(do: Callable[[], Any]) -> Any:
+    """Return what ``do`` returns, which is JSON, from a process that does it and ends.
+
+    Raises:
+        CommandError: it raised that, or its failure was printed.
+        DatabaseError: it raised one.
+    """
+    read, write = os.pipe()
+
+    def work() -> None:
+        told: dict[str, Any] = {"failed": "see above"}
+        try:
+            told = {"found": do()}
+        except CommandError as error:
+            told = {"failed": str(error)}
+        except DatabaseError as error:
+            told = {"database": str(error)}
+        finally:
+            os.write(write, json.dumps(told).encode())
+
+    process = _forked(work)
+    os.close(write)
+    with open(read, "rb") as file:
+        answer = file.read()
+    while process.poll() is None:
+        time.sleep(_LOOK_SECONDS)
+    told = json.loads(answer or '{"failed": "it was ended"}')
+    if "database" in told:
+        raise DatabaseError(told["database"])
+    if "failed" in told:
+        raise CommandError(told["failed"])
+    return told["found"]
+
+
+def _forked(work: Callable[[], object]) -> Forked:
+    """Have a child do the work and end, whatever it raises."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return Forked(pid)
+    code: Any = 1
+    try:
+        work()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+        if not isinstance(code, int):
+            sys.stderr.write(f"{code}\n")
+            code = 1
+    except BaseException:  # noqa: BLE001  # the parent's code must not go on here
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    output: int,
+    forget: Callable[[], object],
+    prepare: Callable[[], object],
+) -> None:
+    """Be a process of its own, as after ``exec``, and run the module."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    prepare()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for one in (nothing, output):
+        os.close(one)
+    forget()
+    os.environ.clear()
+    os.environ.update(environment)
+    _show(["python", *arguments], [f"{name}={value}" for name, value in environment.items()])
+    _LIBC.mallopt(_M_ARENA_MAX, _ARENAS)
+    collector.inherited()
+    _read_settings()
+    _, module, *rest = arguments
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _read_settings() -> None:
+    """Read the settings once more: what a process is stands in its environment."""
+    from django.utils.functional import empty
+    from django.utils.log import configure_logging
+
+    del sys.modules["clusterstate.settings"]
+    before = vars(settings._wrapped)  # type: ignore[misc]
+    settings._wrapped = empty
+    for name, value in before.items():
+        if name.isupper() and not hasattr(settings, name):  # an application's own default
+            setattr(settings, name, value)
+    connections.__dict__.pop("settings", None)
+    connections._settings = None  # type: ignore[attr-defined]
+    for connection in connections.all(initialized_only=True):
+        del connections[connection.alias]
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+
+
+_shown: list[Any] = []
+"""What the kernel shows of this process; it reads it where it lies."""
+
+
+def _show(arguments: Sequence[str], variables: Sequence[str]) -> None:
+    """Have ``/proc`` show these arguments and variables; where the kernel cannot, the parent's.
+
+    Source: the structure ``prctl_mm_map`` of prctl(2). All other addresses stay as they are.
+    """
+    fields = open("/proc/self/stat").read().rpartition(")")[2].split()  # noqa: SIM115
+    now = {number: int(fields[number - 3]) for number in (*range(26, 29), *range(45, 52))}
+    first = b"".join(one.encode(errors="surrogateescape") + b"\0" for one in arguments)
+    then = b"".join(one.encode(errors="surrogateescape") + b"\0" for one in variables)
+    text = ctypes.create_string_buffer(first + then, len(first + then))
+    begin = ctypes.addressof(text)
+    middle, end = begin + len(first), begin + len(first + then)
+    _LIBC.sbrk.restype = ctypes.c_void_p
+    code, data, heap = (now[26], now[27]), (now[45], now[46]), (now[47], _LIBC.sbrk(0))
+    places = (*code, *data, *heap, now[28], begin, middle, middle, end)
+    packed = struct.pack("12QIi", *places, 0, 0, -1)
+    given = ctypes.create_string_buffer(packed, len(packed))
+    size = ctypes.c_ulong(len(packed))
+    none = ctypes.c_ulong(0)
+    if not _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(given), size, none):
+        _shown[:] = [text]

@@ -1,0 +1,71 @@
+"""Processes that are forked from the supervisor are what they would be after ``exec``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from django.core.management.base import CommandError
+from django.db import DatabaseError, OperationalError
+
+from clusterstate.local import family
+from tests.live import ROOT
+
+
+def test_a_forked_process_has_its_own_settings_arguments_and_environment(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.platform.relative"],
+        cwd=ROOT,
+        env={**os.environ, "STOWAGE_STATE": str(tmp_path), "STOWAGE_PROCESS": "manage"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    child, parent = (json.loads(line) for line in done.stdout.splitlines())
+    assert parent == {"code": 7, "process": "manage"}
+    assert child["process"] == "timers"
+    assert child["session"].startswith("stowage-timers-")
+    assert child["arguments"] == ["child", "--name", "timers"]
+    assert child["seen"] == ["python", "-m", "tests.platform.relative", *child["arguments"]]
+    assert set(child["variables"]) == {
+        "STOWAGE_PROCESS=timers", "DJANGO_SETTINGS_MODULE=clusterstate.settings",
+        f"STOWAGE_STATE={tmp_path}",
+    }  # fmt: skip
+    assert child["leads"]
+    assert not child["handled"]
+    assert child["frozen"] > 10_000  # its parent's heap, which it did not look through
+
+
+def test_what_is_done_aside_comes_back_or_says_why_not() -> None:
+    here = os.getpid()
+    assert family.aside(lambda: [os.getpid() != here, 7]) == [True, 7]
+
+    def refuse() -> None:
+        raise CommandError("no")
+
+    def lose() -> None:
+        raise OperationalError("away")
+
+    with pytest.raises(CommandError, match=r"^no$"):
+        family.aside(refuse)
+    with pytest.raises(DatabaseError, match=r"^away$"):
+        family.aside(lose)
+    with pytest.raises(CommandError, match="ended"):
+        family.aside(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def test_no_process_is_forked_while_there_are_threads() -> None:
+    """A lock that another thread holds would stay locked in the child."""
+    before = len(os.listdir("/proc/self/task"))
+    assert family.can_fork() == (before == 1)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert not family.can_fork()
+    ended.set()
+    thread.join()
