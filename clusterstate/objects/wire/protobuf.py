@@ -14,6 +14,7 @@ numbers, generated. Rules: k8s.io/apimachinery ``runtime/serializer/protobuf/pro
 Reading is bounded: ``decode`` takes the most values that a body may hold, since each costs memory.
 """
 
+import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -50,6 +51,8 @@ MOST_VALUES = 2_000_000
 """Values that one body may hold, unless the caller says less."""
 _LARGEST_PART = 2048
 """Bytes of JSON text that are remembered with what they become; 4,096 of them at most."""
+_LARGEST = 8192
+"""Bytes of JSON text of a whole object below another that are remembered; 1,024 at most."""
 _DEEPEST = 4
 """How deep objects may lie in RawExtensions of each other; Kubernetes' own lie two deep."""
 _META_KINDS = {
@@ -301,6 +304,8 @@ class _Written(msgspec.Struct, frozen=True):
     writer: Callable[[Any], bytes] | None
     """``None``: a number, or a message."""
     is_number: bool
+    is_text: bool
+    """One text, written as it is."""
 
 
 @cache
@@ -315,7 +320,12 @@ def _by_name(message: str) -> tuple[dict[str, _Written], tuple[tuple[bytes, str]
             inline.append((tag, field.kind))
         else:
             fields[field.name] = _Written(
-                tag, field.kind, field.shape, WRITERS.get(field.kind), is_number
+                tag,
+                field.kind,
+                field.shape,
+                WRITERS.get(field.kind),
+                is_number,
+                field.kind == "string" and field.shape == _ONE,
             )
     return fields, tuple(inline)
 
@@ -410,16 +420,43 @@ def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int
         if field is None:
             continue
         text = bytes(raw)
-        if levels and field.writer is None and not field.is_number and field.shape != _MAP:
+        if field.is_text and text.startswith(b'"') and b"\\" not in text:
+            parts += (field.tag, number_bytes(len(text) - 2), text[1:-1])
+        elif levels and field.writer is None and not field.is_number and field.shape != _MAP:
             below = [raw] if text.startswith(b"{") else _items(text) if text[:1] == b"[" else []
             for one in below:
-                data = _write_members(field.kind, _members(one), levels - 1)
+                if levels == 1 and name != "metadata" and len(one_text := bytes(one)) <= _LARGEST:
+                    data = _object(field.kind, one_text)
+                else:
+                    data = _write_members(field.kind, _members(one), levels - 1)
                 parts += (field.tag, number_bytes(len(data)), data)
         elif len(text) <= _LARGEST_PART:
             parts.append(_known_part(message, name, text))
         else:
             parts.append(_part(message, name, text))
     return b"".join(parts)
+
+
+def _object(message: str, text: bytes) -> bytes:
+    """Return an object as the message, remembered but for a text that it begins with.
+
+    A pod's spec begins with its node, and all that follows is what others of its owner say.
+    """
+    if first := _FIRST_TEXT.match(text):
+        field = _by_name(message)[0].get(first[1].decode())
+        if field is not None and field.is_text:
+            value = first[2]
+            rest = _known_object(message, b"{" + text[first.end() :])
+            return b"".join((field.tag, number_bytes(len(value)), value, rest))
+    return _known_object(message, text)
+
+
+@lru_cache(maxsize=1024)
+def _known_object(message: str, text: bytes) -> bytes:
+    return _write_members(message, _members(text), 0)
+
+
+_FIRST_TEXT = re.compile(rb'\{"(\w+)":"([^"\\]*)",(?=")')
 
 
 def _part(message: str, name: str, text: bytes) -> bytes:
