@@ -112,7 +112,7 @@ class EarlyAttempts:
             self._others.refused(entry, by)
 
     def untold(self, entry: Entry) -> None:
-        """Note that a pod left flight in a way that says nothing of its sisters."""
+        """Note that an attempt ended in a way that says nothing about other pods of the class."""
         self._others.untold(entry)
 
     def reopen(self, helps: Callable[[Refusal], bool]) -> None:

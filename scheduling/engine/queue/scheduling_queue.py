@@ -364,7 +364,7 @@ class PriorityQueue:
         by = frozenset(rejected_by)
         if pod_id in self._in_flight:
             events = [*entry.own_changes, *self._in_flight.events_since(entry)]
-            # Refused by a state that is gone, or by no plugin, it says nothing of its sisters.
+            # Refused by a state that is gone, or by no plugin: it says nothing of other pods.
             if by and not events and not entry.changed_in_flight:
                 refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))
                 self._active.refused(entry, refusal)
