@@ -756,6 +756,16 @@ def test_one_pod_of_a_class_is_tried_before_its_sisters():
     assert ids(second)[0] == 10_001
 
 
+def test_after_a_restart_one_pod_of_a_class_that_was_refused_once_is_tried_before_the_others():
+    q, again = waiting({1: 500}), queue()
+    for number in range(10_000, 10_500):
+        place = q.place(number)
+        assert place.attempts == 1
+        again.restore(pod(number, 0, 1), place, 5)
+    again.move_on_event(added(a=""), 10)
+    assert ids(again.pop_batch(10, 1000)) == [10_000]
+
+
 def test_sisters_of_a_refused_pod_are_tried_when_nothing_else_waits():
     q = waiting({1: 500})
     q.move_on_event(added(a=""), 10)
