@@ -76,14 +76,15 @@ class Placed:
 
     def _with_pods(self, document: Any) -> Iterator[Any]:
         kind = document.get("kind") if isinstance(document, dict) else None
-        if kind == "Pod" and not (document.get("spec") or {}).get("nodeName"):
+        spec = document.get("spec") if kind else None
+        if kind == "Pod" and isinstance(spec, dict) and not spec.get("nodeName"):
             try:
                 yield from [*self._with_claims(document, document, {})]
             except (ValueError, TypeError, AttributeError):
                 yield document
             return
         yield document
-        if kind not in KINDS or not isinstance(document.get("spec"), dict):
+        if kind not in KINDS or not isinstance(spec, dict):
             return
         try:
             yield from self._made(kind, document)

@@ -1,5 +1,6 @@
 """`manage.py simulate` with what people have: charts, dumps of clusters, exports of a simulator."""
 
+import contextlib
 import json
 from collections import Counter
 from io import StringIO
@@ -167,6 +168,18 @@ def test_a_claim_of_a_chart_that_says_nothing_of_storage_keeps_no_pod_out(tmp_pa
     pending = write(tmp_path / "p.yaml", storage_class("Immediate"), claim, deployment)
     (waits,), _ = simulate(nodes, pending)
     assert "unbound immediate PersistentVolumeClaims" in waits["message"]
+
+
+@pytest.mark.parametrize("spec", ["text", ["a"], {"volumes": ["a"]}, {"volumes": "a"}, 5])
+@pytest.mark.parametrize("kind", ["Pod", "StatefulSet", "Deployment"])
+def test_a_spec_that_is_none_is_told_in_a_sentence(tmp_path, nodes, kind, spec):
+    template = {"spec": spec} if kind != "Pod" else spec
+    body = {"template": template, "volumeClaimTemplates": [5]} if kind != "Pod" else spec
+    made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": body}
+    results: list[dict[str, Any]] = []
+    with contextlib.suppress(CommandError):  # a sentence, and no traceback
+        results, _ = simulate(nodes, write(tmp_path / "w.yaml", made))
+    assert {one["status"] for one in results} <= {"invalid"}
 
 
 def test_a_node_that_is_given_twice_has_one_daemon(tmp_path, nodes):
