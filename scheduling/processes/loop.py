@@ -86,12 +86,15 @@ class Loop:
         Queries once where nobody is known to do it.
         """
         if not self._holder:
-            self._holder = progress.holder(self.name)
-            if self._holder:
-                threading.Thread(
-                    target=self._watch, args=(self._holder,), name="turn", daemon=True
-                ).start()
+            passes.attempt(self.name, self._find_holder, trouble=self._trouble)
         self.pause(_HURRY_SECONDS if time.monotonic() < self._hurry_until else seconds)
+
+    def _find_holder(self) -> None:
+        self._holder = progress.holder(self.name)
+        if self._holder:
+            threading.Thread(
+                target=self._watch, args=(self._holder,), name="turn", daemon=True
+            ).start()
 
     def _watch(self, pid: int) -> None:
         """Wait for the end of the process; then it is this loop's turn, or another one's."""
