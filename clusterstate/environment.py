@@ -36,8 +36,11 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
-_OTHERS = ("STOWAGE_POSTGRES_BIN", "STOWAGE_POSTGRES_USER", "STOWAGE_REDIS_SERVER")
-"""Variables that `clusterstate.local` reads where no settings are yet."""
+_OTHERS = (
+    *("STOWAGE_POSTGRES_BIN", "STOWAGE_POSTGRES_USER", "STOWAGE_REDIS_SERVER"),
+    *("STOWAGE_SERVER", "STOWAGE_TOKEN", "STOWAGE_TOKEN_FILE", "STOWAGE_CA", "STOWAGE_NAMESPACE"),
+)
+"""Variables that `clusterstate.local` reads where no settings are yet, and those of the client."""
 _read: set[str] = {*_OTHERS}
 
 

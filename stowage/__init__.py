@@ -3,7 +3,9 @@
 ::
 
     library     Cluster, simulate, pack, read_trace, compare: the decision core without a service
-    __main__    the command line
+    client      for programs that use a running service
+    cli         the command line; ``__main__`` runs it in a checkout
+    mcp_server  answers for programs that reason, by the Model Context Protocol
     _product    the service's own packages, under a name that is nobody else's
 
 Names of ``library`` are imported from here. Nothing heavy is loaded before it is used.

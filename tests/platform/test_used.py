@@ -27,6 +27,7 @@ CALLED_BY_NOBODY_HERE = {
     "process_exception": "Django calls it on a middleware",
     "get_full_name": "the admin's history asks its entries",
     "get_change_message": "the admin's history asks its entries",
+    "verify_token": "the SDK of the Model Context Protocol calls it",
     "on_body": "the parser of HTTP answers calls it",
     "pods_to_activate": "plugins append to it (framework.CycleState)",
     "pending_plugins": "plugins ask a waiting pod (framework.WaitingPod)",
@@ -45,7 +46,7 @@ CALLED_BY_NOBODY_HERE = {
 }
 """Names that somebody outside looks for, and who."""
 
-CALLED_BY_PROGRAMS = ("stowage/library.py",)
+CALLED_BY_PROGRAMS = ("stowage/client/", "stowage/library.py")
 """What programs of others import: nothing here has to call it."""
 
 READ_BY_DJANGO = {"clusterstate/settings.py", "clusterstate/formats/en/formats.py"}

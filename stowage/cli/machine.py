@@ -1,0 +1,168 @@
+"""Commands of this machine: the service, what needs its database, what needs no service at all."""
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+import httpx
+
+import stowage
+from stowage import _product
+from stowage.cli import output
+from stowage.client import connections
+
+_ANYTHING: Final[dict[str, Any]] = {
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+_ROOM: Final = 1 << 30
+
+
+def _manage(*arguments: str) -> NoReturn:
+    """Become the service's management command of that name."""
+    program = [sys.executable, str(_product.ROOT / "manage.py"), *arguments]
+    sys.stdout.flush()
+    os.execv(sys.executable, program)  # noqa: S606  # our own program, as this user
+
+
+def _passed_on(name: str, text: str, *command: str) -> click.Command:
+    """Return a command that is one of ``manage.py``, with all of its options."""
+
+    @click.command(name, context_settings=_ANYTHING, help=text, short_help=text)
+    @click.pass_context
+    def passing(context: click.Context) -> None:
+        _manage(*command, *context.args)
+
+    return passing
+
+
+tokens = click.Group("tokens", help="API tokens of the service whose database this machine has.")
+for _name, _command, _text in (
+    ("create", "createtoken", "Make a token for a user and print it, once."),
+    ("list", "listtokens", "Whom tokens stand for, and until when."),
+    ("revoke", "revoketoken", "Take tokens back."),
+    ("rotate", "rotatetoken", "Replace the token of the state directory."),
+):
+    tokens.add_command(_passed_on(_name, _text, _command))
+
+
+@click.command()
+@output.option
+def doctor(form: str) -> None:
+    """Say what is wrong with this installation, and what to do about it."""
+    found = list(_checks())
+    rows = [
+        {"check": name, "state": "ok" if ok else "PROBLEM", "what": text}
+        for name, ok, text in found
+    ]
+    output.show(form, rows, rows, columns=("check", "state", "what"))
+    if not all(ok for _, ok, _ in found):
+        sys.exit(1)
+
+
+Check = tuple[str, bool, str]
+
+
+def _checks() -> Iterator[Check]:
+    kind = "wheel" if _product.IS_WHEEL else "checkout"
+    yield "version", True, f"Stowage {stowage.__version__}, {kind} at {_product.ROOT}"
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 14)
+    yield "Python", supported, f"{sys.version.split()[0]}; 3.11 to 3.14 are supported"
+    yield _variables()
+    places = _product.module("clusterstate.local.places")
+    yield from _binary("PostgreSQL", "DATABASE_URL", places.postgres_binaries)
+    yield from _binary("Redis", "REDIS_URL", places.redis_binary)
+    state = connections.state_directory(os.environ)
+    yield from _state(state)
+    try:
+        kept = _product.module("scheduling.engine.deciding").is_kept()
+    except Exception as error:  # noqa: BLE001  # whatever is wrong with Numba here is the finding
+        yield "compiled loops", False, f"cannot be loaded: {error}"
+    else:
+        later = "are made at the first start, in half a minute; until then decisions are slower"
+        yield "compiled loops", True, "are kept" if kept else later
+    plugins = sorted(one.name for one in entry_points(group="stowage.plugins"))
+    for name in plugins:
+        try:
+            next(iter(entry_points(group="stowage.plugins", name=name))).load()
+        except Exception as error:  # noqa: BLE001  # somebody else's package
+            yield f"plugin {name}", False, f"{type(error).__name__}: {error}"
+    yield "plugins", True, ", ".join(plugins) or "none is installed"
+    yield from _service(state)
+
+
+def _variables() -> Check:
+    environment = _product.module("clusterstate.environment")
+    try:
+        _product.module("clusterstate.settings")  # which reads all of them
+    except environment.BadSetting as error:
+        return "variables", False, str(error)
+    unknown = environment.unknown()
+    return "variables", not unknown, "; ".join(unknown) or "every STOWAGE_* is a setting"
+
+
+def _binary(title: str, variable: str, find: Callable[[], Path]) -> Iterator[Check]:
+    if os.environ.get(variable):
+        yield title, True, f"that of {variable}"
+        return
+    try:
+        yield title, True, str(find())
+    except RuntimeError as error:
+        yield title, False, str(error)
+
+
+def _state(state: Path) -> Iterator[Check]:
+    if not state.exists():
+        yield "state", True, f"{state} is made by the first `stowage up`"
+        return
+    if not os.access(state, os.W_OK):
+        yield "state", False, f"{state} cannot be written: set STOWAGE_STATE to a folder of yours"
+        return
+    free = shutil.disk_usage(state).free
+    text = f"{state}, {free / (1 << 30):.1f} GiB free"
+    yield "state", free > _ROOM, text if free > _ROOM else f"{text}: writes stop when it is full"
+    if (token := state / "token").exists():
+        private = not token.stat().st_mode & 0o077
+        text = "only its owner reads them" if private else f"others may read {token}: chmod 600"
+        yield "secrets", private, text
+
+
+def _service(state: Path) -> Iterator[Check]:
+    port = os.environ.get("STOWAGE_HTTP_PORT", "8080")
+    try:
+        found = httpx.get(f"http://127.0.0.1:{port}/readyz?verbose", timeout=5, trust_env=False)
+    except httpx.ConnectError:
+        yield "service", True, f"nothing answers on port {port}: `stowage up` starts it"
+        return
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        yield "service", False, f"what listens on port {port} does not answer: {error}"
+        return
+    lines = found.text.splitlines()
+    wrong = [line for line in lines if line.startswith("[-]")]
+    if found.is_success:
+        yield "service", True, f"ready on port {port} of {socket.gethostname()}"
+    elif not wrong:
+        yield "service", False, f"port {port} is another program's: set STOWAGE_HTTP_PORT"
+    else:
+        yield "service", False, f"{'; '.join(wrong)}; its log is {state / 'stowage.log'}"
+
+
+COMMANDS: Final = (
+    _passed_on("up", "Run the whole service here; Ctrl-C stops it, the data stays.", "up"),
+    _passed_on("manage", "Run any management command: `stowage manage help` lists them."),
+    _passed_on("simulate", "Say where the pods of files would go, without a service.", "simulate"),
+    _passed_on("replay", "Play a trace or the past under other configurations.", "replay"),
+    _passed_on("pack", "Pack pods into as few nodes as possible, and say the bound.", "pack"),
+    _passed_on("backup", "Save everything that the database holds to a file.", "backup"),
+    _passed_on("restore", "Replace everything that the database holds by a backup.", "restore"),
+    tokens,
+    doctor,
+)

@@ -1,0 +1,201 @@
+"""The scheduler's configuration: what is in force, what it comes to, another one on trial."""
+
+import difflib
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from stowage import _product
+from stowage.cli import cluster, output
+from stowage.cli.cluster import Wanted
+from stowage.client.exchange import Manifest
+from stowage.client.questions import OWN
+
+_PATH: Final = f"{OWN}/schedulerconfiguration"
+_CANARIES: Final = f"{OWN}/canaries"
+
+
+@click.group()
+def config() -> None:
+    """Read and change the scheduler's configuration."""
+
+
+@config.command("get")
+@click.option("--at", default="", help="The one in force then: a time, or how long ago (2h).")
+@output.option
+@click.pass_obj
+def get(wanted: Wanted, at: str, form: str) -> None:
+    """Print the configuration in force."""
+    with wanted.client() as client:
+        found = client.get(_PATH, at=at)
+    output.show("yaml" if form in ("table", "wide") else form, found, [found], columns=("kind",))
+
+
+@config.command()
+@click.argument("file", required=False)
+@output.option
+@click.pass_obj
+def effective(wanted: Wanted, file: str | None, form: str) -> None:
+    """Say which plugins act where, with which weight and why; of FILE, else of what is in force."""
+    profiles = _effective(_of_file(file) if file else _in_force(wanted))
+    rows = [
+        {
+            "profile": profile.name,
+            "plugin": row.plugin,
+            "points": ", ".join(use.point for use in row.uses if use and use.order),
+            "weight": next((use.weight for use in row.uses if use and use.weight), None),
+            "origin": row.origin,
+            "arguments": "; ".join(row.arguments),
+        }
+        for profile in profiles
+        for row in profile.rows
+    ]
+    columns = ("profile", "plugin", "points", "weight", "origin")
+    output.show(form, profiles, rows, columns=columns, wide=("arguments",))
+
+
+@config.command("set")
+@click.argument("file")
+@click.option("--dry-run", is_flag=True, help="Check it, and change nothing.")
+@output.option
+@click.pass_obj
+def put(wanted: Wanted, file: str, dry_run: bool, form: str) -> None:
+    """Put the configuration of FILE in force; it takes effect within a second."""
+    document = _of_file(file)
+    with wanted.client() as client:
+        found = client.request(
+            "PUT", _PATH, body=document, repeats=True, dryRun="All" if dry_run else None
+        )
+    text = "is valid" if dry_run else "is in force"
+    row = {"revision": found["metadata"].get("resourceVersion"), "state": text}
+    output.show(form, found, [row], columns=("revision", "state"))
+
+
+@config.command()
+@click.argument("file")
+@output.option
+@click.pass_obj
+def diff(wanted: Wanted, file: str, form: str) -> None:
+    """Say what would act otherwise if FILE were in force."""
+    before, after = _in_force(wanted), _of_file(file)
+    found = _product.module("scheduling.answers.effective").differences(
+        _effective(before), _effective(after)
+    )
+    names = ("profile", "plugin", "point", "now", "then")
+    rows = [dict(zip(names, one, strict=True)) for one in found]
+    output.show(form, rows, rows, columns=names, nothing="Both act alike.")
+    if form == "wide":
+        old, new = (yaml.safe_dump(one).splitlines() for one in (before, after))
+        click.echo("\n".join(difflib.unified_diff(old, new, "in force", file, lineterm="")))
+
+
+def _effective(document: Manifest) -> Any:
+    return _product.module("scheduling.answers.effective").effective(document)
+
+
+def _in_force(wanted: Wanted) -> Manifest:
+    with wanted.client() as client:
+        found = client.configuration()
+    return {name: value for name, value in found.items() if name not in ("metadata", "status")}
+
+
+def _of_file(file: str) -> Manifest:
+    found = cluster.documents(file)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise click.ClickException(f"{file}: must hold one KubeSchedulerConfiguration")
+    document: Manifest = found[0]
+    return document
+
+
+@config.group()
+def canary() -> None:
+    """Try another configuration beside the one in force, then switch."""
+
+
+def _show(form: str, items: list[Manifest], document: object) -> None:
+    rows = [
+        {
+            "name": one["metadata"]["name"],
+            "state": one["status"]["state"],
+            "guarded until": one["status"].get("guardedUntil"),
+            "message": one["status"].get("message"),
+        }
+        for one in items
+    ]
+    columns = ("name", "state", "guarded until", "message")
+    output.show(form, document, rows, columns=columns, nothing="There is no canary.")
+
+
+@canary.command("list")
+@output.option
+@click.pass_obj
+def list_canaries(wanted: Wanted, form: str) -> None:
+    """Show all."""
+    with wanted.client() as client:
+        found = client.get(_CANARIES)
+    _show(form, found["items"], found)
+
+
+@canary.command()
+@click.argument("file")
+@click.option("--name", default="", help="What to call it.")
+@click.option("--guard", default=600, show_default=True, help="Seconds for which it is guarded.")
+@output.option
+@click.pass_obj
+def create(wanted: Wanted, file: str, name: str, guard: int, form: str) -> None:
+    """Keep the configuration of FILE on trial."""
+    body = {
+        "apiVersion": "stowage.dev/v1",
+        "kind": "Canary",
+        "metadata": {"name": name},
+        "spec": {"configuration": _of_file(file), "guardSeconds": guard},
+    }
+    with wanted.client() as client:
+        found = client.request("POST", _CANARIES, body=body)
+    _show(form, [found], found)
+
+
+def _step(verb: str, text: str) -> click.Command:
+    @click.command(verb, help=text)
+    @click.argument("name")
+    @output.option
+    @click.pass_obj
+    def step(wanted: Wanted, name: str, form: str) -> None:
+        with wanted.client() as client:
+            found = client.request("POST", f"{_CANARIES}/{name}/{verb}")
+        _show(form, [found], found)
+
+    return step
+
+
+for _verb, _text in (
+    ("switch", "Put it in force, and guard it."),
+    ("return", "Put the former configuration in force again."),
+    ("cancel", "End the trial."),
+):
+    canary.add_command(_step(_verb, _text))
+
+
+@canary.command()
+@click.argument("name")
+@click.option("--html", metavar="FILE", help="Write the report as a page as well.")
+@output.option
+@click.pass_obj
+def report(wanted: Wanted, name: str, html: str | None, form: str) -> None:
+    """Say what it would have made of all that came since."""
+    with wanted.client() as client:
+        found = client.get(f"{_CANARIES}/{name}/report")
+        if html:
+            page = client.get(f"{_CANARIES}/{name}/report", html=True)
+            text = page if isinstance(page, str) else page["status"].get("report", "")
+            Path(html).write_text(text, encoding="utf-8")
+    rows = [
+        {"figure": one["name"], "values": ", ".join(map(str, one["values"]))}
+        for one in found["status"].get("figures") or ()
+    ]
+    output.show(form, found, rows, columns=("figure", "values"), nothing="Nothing came since.")
+
+
+COMMANDS: Final = (config,)

@@ -1,0 +1,324 @@
+"""Answers for programs that reason: a Model Context Protocol server in front of a service.
+
+Few tools, each described for who has not read the documentation. All of them read: nothing is
+changed unless the server is started with ``--write``. Answers are bounded in size: long lists are
+cut, with the number that was left out and a link to the whole. Over stdio the server asks as the
+user of the kubeconfig; over HTTP each client shows a token of its own, which is passed on, so that
+the service's rights decide what it is told.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from mcp.server import MCPServer
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.types import ToolAnnotations
+from pydantic import AnyHttpUrl
+
+import stowage
+from stowage.client import APIError, AsyncClient, Connection, Unreachable
+from stowage.client.exchange import Manifest
+from stowage.client.questions import OWN
+
+MOST_CHARACTERS: Final = 16_000
+"""Of an answer: some thousand tokens."""
+_ITEMS: Final = (50, 20, 8, 3, 1)
+"""So many entries of each list are kept, the first number with which the answer is short enough."""
+_LONGEST_TEXT: Final = 600
+_LEFT_OUT: Final = frozenset({"managedFields", "selfLink"})
+_INSTRUCTIONS: Final = (
+    "Stowage places pods on nodes as Kubernetes' scheduler does, keeps every decision, and explains"
+    " them. Ask `waiting` what does not fit, `why` about one pod, `headroom` how much room there"
+    " is, `what_if` and `plan` before a change is made, `decisions` and `history` about the past."
+    " Answers are cut where they are long; `link` is the whole answer over the API."
+)
+
+Answer = dict[str, Any]
+
+
+class _Verifier:
+    """Asks the service whose token it is."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the user's name with the token, ``None`` if the service does not know it."""
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            async with AsyncClient(_as(self._connection, token), patience=5.0) as client:
+                found = await client.ask(path, review)
+        except (APIError, Unreachable):
+            return None
+        user = found["status"]["userInfo"]["username"]
+        return AccessToken(token=token, client_id=user, scopes=[], subject=user)
+
+
+def _as(connection: Connection, token: str) -> Connection:
+    return msgspec.structs.replace(connection, token=token, token_file="", certificate=None)
+
+
+def server(connection: Connection, *, write: bool = False, url: str = "") -> MCPServer[Any]:
+    """Return the server.
+
+    Args:
+        connection: the service that is asked.
+        write: whether there are tools that change something.
+        url: where it is reached over HTTP; then each client has to show a token of the service,
+            by which it asks. Empty: it asks as ``connection`` does (stdio).
+    """
+    made: MCPServer[Any] = MCPServer(
+        name="stowage",
+        version=stowage.__version__,
+        instructions=_INSTRUCTIONS,
+        website_url=connection.server,
+        token_verifier=_Verifier(connection) if url else None,
+        auth=AuthSettings(
+            issuer_url=AnyHttpUrl(connection.server),
+            resource_server_url=AnyHttpUrl(url),
+            validate_token_resource=False,  # the service judges its tokens
+        )
+        if url
+        else None,
+        log_level="WARNING",
+    )
+    tools = _Tools(connection, by_token=bool(url))
+    reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for tool in (
+        tools.why, tools.waiting, tools.headroom, tools.what_if, tools.plan, tools.decisions,
+        tools.history, tools.pack,
+    ):  # fmt: skip
+        made.add_tool(tool, annotations=reading, structured_output=False)
+    if write:
+        changing = ToolAnnotations(read_only_hint=False, destructive_hint=True)
+        for change in (tools.submit, tools.apply_plan):
+            made.add_tool(change, annotations=changing, structured_output=False)
+    return made
+
+
+class _Tools:
+    """The tools: each docstring is what the program that asks is told."""
+
+    def __init__(self, connection: Connection, *, by_token: bool) -> None:
+        self._connection = connection
+        self._by_token = by_token
+
+    async def _asked(self, ask: Callable[[AsyncClient], Any], link: str, pick: Any = None) -> str:
+        """Return a question's answer as bounded JSON, or what is wrong with the question."""
+        connection = self._connection
+        if self._by_token:
+            token = get_access_token()
+            if token is None:  # the server's middleware lets nobody without one come here
+                return _bounded({"error": "no token was shown"}, link)
+            connection = _as(connection, token.token)
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(AsyncClient(connection, patience=20.0))
+            try:
+                found = await ask(client)
+            except (APIError, Unreachable) as error:
+                code = getattr(error, "code", 503)
+                return _bounded({"error": str(error), "code": code}, connection.server + link)
+        return _bounded(pick(found) if pick else found, connection.server + link)
+
+    def _in(self, namespace: str) -> str:
+        return quote(namespace or self._connection.namespace, safe="")
+
+    async def why(self, pod: str, namespace: str = "") -> str:
+        """Why is this pod on its node, or why does it wait? With remedies that were tried.
+
+        `funnel` tells how many nodes each filter left, `blockers` what stands in the way on how
+        many nodes, `remedies` what would let the pod in, `choice` why its node won.
+        """
+        path = f"{OWN}/namespaces/{self._in(namespace)}/pods/{quote(pod, safe='')}/why"
+        return await self._asked(lambda client: client.get(path, limit=10), path)
+
+    async def waiting(self, namespace: str = "", remedies: bool = False) -> str:  # noqa: FBT001
+        """Which pods wait? Grouped by what stands in their way, the largest group first.
+
+        `remedies` adds what would help each group, which takes longer.
+        """
+        scope = f"/namespaces/{self._in(namespace)}" if namespace else ""
+        path = f"{OWN}{scope}/waitinggroups"
+        return await self._asked(
+            lambda client: client.get(path, remedies=remedies or None), path, lambda f: f["items"]
+        )
+
+    async def headroom(
+        self, cpu: str = "", memory: str = "", pod: dict[str, Any] | None = None
+    ) -> str:
+        """How many more pods fit, and what blocks the next one?
+
+        Of a pod that asks for `cpu` and `memory` (quantities such as 500m and 2Gi), or of the
+        manifest `pod`; without any of them, of the usual shapes.
+        """
+        path = f"{OWN}/headroom"
+        if not (cpu or memory or pod):
+            return await self._asked(lambda client: client.get(path), path, lambda f: f["items"])
+        asked = pod or stowage.pod("headroom", cpu=cpu, memory=memory)
+        return await self._asked(lambda client: client.headroom(asked), path, _status)
+
+    async def what_if(
+        self,
+        pods: list[dict[str, Any]],
+        add: list[dict[str, Any]] | None = None,
+        delete: list[dict[str, Any]] | None = None,
+        configuration: dict[str, Any] | None = None,
+    ) -> str:
+        """Where would these pods (manifests) go in the cluster as it is now? Nothing is changed.
+
+        `add`: objects that are added first, such as nodes; `delete`: objects that are taken away
+        first ({"kind": "Node", "name": "node-1"}); `configuration`: a KubeSchedulerConfiguration in
+        place of the one in force.
+        """
+        spec: Manifest = {"pods": pods, "objects": add or [], "delete": delete or []}
+        if configuration:
+            spec["configuration"] = configuration
+        spec["explain"] = "summary" if len(pods) <= 5 else "none"
+        return await self._asked(
+            lambda client: client.simulate(spec), f"{OWN}/simulations", _status
+        )
+
+    async def plan(
+        self, drain: list[str] | None = None, changes: list[dict[str, Any]] | None = None
+    ) -> str:
+        """What would a change do: who leaves, where does each pod land, who is stuck?
+
+        `drain`: names of nodes. `changes`: of any kind, such as {"cordon": {"nodes": ["a"]}},
+        {"taint": {"selector": "zone=a", "taints": [{"key": "k", "effect": "NoExecute"}]}},
+        {"scale": {"kind": "Deployment", "namespace": "default", "name": "web", "replicas": 5}},
+        {"delete": {"nodes": ["a"]}}, {"configuration": {...}}. Nothing is changed.
+        """
+        whole = [*([{"drain": {"nodes": drain}}] if drain else []), *(changes or [])]
+        return await self._asked(lambda client: client.plan(*whole), f"{OWN}/plans", _status)
+
+    async def decisions(
+        self,
+        pod: str = "",
+        namespace: str = "",
+        node: str = "",
+        outcome: str = "",
+        reason: str = "",
+        since: str = "",
+        limit: int = 20,
+    ) -> str:
+        """What did the scheduler decide, the newest first?
+
+        Filters: a pod's name, a namespace, the node that was chosen, the outcome (scheduled,
+        unschedulable, error, stale), a text in the message, a time (2026-01-31T12:00:00Z).
+        """
+        asked = {
+            "name": pod, "namespace": namespace, "node": node, "outcome": outcome,
+            "reason": reason, "since": since, "limit": max(1, min(limit, 100)),
+        }  # fmt: skip
+        kept = {name: value for name, value in asked.items() if value}
+        return await self._asked(
+            lambda client: client.get(f"{OWN}/decisions", **kept),
+            f"{OWN}/decisions?{urlencode(kept)}",
+            lambda found: found["items"],
+        )
+
+    async def history(self, kind: str, name: str, namespace: str = "", at: str = "") -> str:
+        """What changed of an object, when and by whom? `kind` such as Pod or Node.
+
+        With `at`, a time or how long ago (2h, 30m), the object as it was then; of pods and nodes.
+        """
+        if at:
+            plurals = {"pod": "pods", "node": "nodes"}
+            plural = plurals.get(kind.lower().removesuffix("s"), kind.lower())
+            scope = f"/namespaces/{self._in(namespace)}" if plural == "pods" else ""
+            path = f"/api/v1{scope}/{quote(plural, safe='')}/{quote(name, safe='')}"
+            return await self._asked(lambda client: client.get(path, at=at), f"{path}?at={at}")
+        asked = {"kind": kind, "name": name, "limit": 20}
+        if namespace or kind.lower() == "pod":
+            asked["namespace"] = namespace or self._connection.namespace
+        path = f"{OWN}/changes"
+        return await self._asked(
+            lambda client: client.get(path, **asked), f"{path}?{urlencode(asked)}"
+        )
+
+    async def pack(
+        self,
+        pods: list[dict[str, Any]],
+        nodes: list[dict[str, Any]],
+        move: bool = False,  # noqa: FBT001
+    ) -> str:
+        """Where do these pods go on these nodes (manifests) if all are looked at together?
+
+        With the bound that no placement can exceed. `move`: pods that have a node and an owner may
+        move as well, so that nodes are emptied. The cluster itself is not asked.
+        """
+        cluster = stowage.Cluster(nodes)
+        try:
+            found = await asyncio.to_thread(stowage.pack, cluster, pods, move=move)
+        except stowage.Invalid as error:
+            found = {"error": str(error)}
+        return _bounded(found, "")
+
+    async def submit(self, pods: list[dict[str, Any]], seconds: float = 30.0) -> str:
+        """Create pods (manifests) and say where each was placed. This changes the cluster."""
+
+        async def placing(client: AsyncClient) -> list[Answer]:
+            return [
+                msgspec.to_builtins(one)
+                async for one in client.place(pods, timeout=max(0.0, min(seconds, 120.0)))
+            ]
+
+        return await self._asked(placing, "/api/v1/pods")
+
+    async def apply_plan(self, changes: list[dict[str, Any]]) -> str:
+        """Carry changes out, as `plan` foretells them. This changes the cluster.
+
+        The plan is made again and applied at once; its name and state are the answer.
+        """
+
+        async def applying(client: AsyncClient) -> Any:
+            document = {
+                "apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": {"changes": changes},
+            }  # fmt: skip
+            made = await client.request("POST", f"{OWN}/plans", body=document)
+            name = made["metadata"]["name"]
+            applied = await client.request("POST", f"{OWN}/plans/{name}/apply")
+            return {"name": name, "operation": (applied.get("status") or {}).get("operation")}
+
+        return await self._asked(applying, f"{OWN}/plans")
+
+
+def _status(found: Answer) -> Any:
+    return found.get("status", found)
+
+
+def _bounded(answer: Any, link: str) -> str:
+    """Return an answer as JSON of at most ``MOST_CHARACTERS``, with a link to the whole."""
+    head = answer if isinstance(answer, dict) else {"items": answer}
+    for most in _ITEMS:
+        text = json.dumps({**_cut(head, most), "link": link}, ensure_ascii=False)
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    keys = list(head)[:_LONGEST_TEXT]
+    return json.dumps({"error": "the answer is too long", "has": keys[:50], "link": link})
+
+
+def _cut(value: Any, most: int) -> Any:
+    """Return a value with ``most`` entries in each list, and how many more there were."""
+    if isinstance(value, list):
+        kept = [_cut(one, most) for one in value[:most]]
+        return [*kept, f"... {len(value) - most} more"] if len(value) > most else kept
+    if isinstance(value, dict):
+        given = {name: one for name, one in value.items() if name not in _LEFT_OUT}
+        # A map of nodes or pods is cut as a list is; documents have few fields.
+        names = list(given)[: max(most, 30)]
+        found = {name: _cut(given[name], most) for name in names}
+        if len(given) > len(names):
+            found["..."] = f"{len(given) - len(names)} more"
+        return found
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return value[:_LONGEST_TEXT] + "..."
+    return value
