@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import QuantityError, milli_value, value
 from scheduling.scenarios import openb
 from scheduling.scenarios.openb import MODEL, RESOURCE, WHOLE_RESOURCE, TraceError
@@ -451,8 +452,9 @@ def _moment(event: Mapping[str, Any], path: Path, line: int) -> float:
 def _type(event: Mapping[str, Any], names: Sequence[str], path: Path, line: int) -> str:
     """Return an event's type, which is a number or a name."""
     given = str(event.get("type")).upper()
-    if given.isdigit() and int(given) < len(names):
-        return names[int(given)]
+    number = natural(given)
+    if number is not None and number < len(names):
+        return names[number]
     if given not in names:
         raise TraceError(f"{path}: line {line}: type is none of {', '.join(names)}: {given}")
     return given
@@ -553,8 +555,8 @@ def _swf(
     for line, text in enumerate(openb.text_of(path).splitlines(), 1):
         if text.startswith(";"):
             name, _, given = text.lstrip("; ").partition(":")
-            if (first := given.split()) and first[0].isdigit():
-                head[name.strip()] = int(first[0])
+            if (first := given.split()) and (number := natural(first[0])) is not None:
+                head[name.strip()] = number
         elif fields := text.split():
             if len(fields) < 11:
                 raise TraceError(f"{path}: line {line}: {len(fields)} fields, where 18 belong")
