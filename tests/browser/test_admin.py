@@ -110,6 +110,7 @@ def test_wrong_fields_say_what_is_wrong(browser: Browser) -> None:
     assert browser.complaints() == []
 
 
+@pytest.mark.long
 def test_a_waiting_pod_tells_why(browser: Browser) -> None:
     browser.log_in("anna", PASSWORD)
     browser.open("/admin/clusterstate/pod/?placement=waiting")

@@ -103,6 +103,7 @@ def test_what_was_asked_for_while_the_service_was_away_is_asked_for_again(
     console.find("#live[data-state=live]")
 
 
+@pytest.mark.long
 def test_a_part_that_got_no_answer_is_told_to_be_old_until_it_has_one(
     console: Browser, line: Line
 ) -> None:
@@ -123,6 +124,7 @@ def refuse(console: Browser, *addresses: str) -> None:
     console.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": addresses})
 
 
+@pytest.mark.long
 def test_silence_is_told_and_what_happened_meanwhile_is_shown_when_it_ends(
     console: Browser, line: Line
 ) -> None:

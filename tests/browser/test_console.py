@@ -286,6 +286,7 @@ def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_a_page_that_the_browser_kept_is_live_when_it_comes_back(console: Browser) -> None:
     console.open("/console/nodes/?q=node-00")
     console.find("#live[data-state=live]")
@@ -301,6 +302,7 @@ def test_a_page_that_the_browser_kept_is_live_when_it_comes_back(console: Browse
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_the_map_asks_for_no_style_while_it_draws_nodes(console: Browser) -> None:
     """No node offers local storage: what has no value takes a colour of the style, too."""
     console.find("#map[data-drawn='60']")
@@ -319,6 +321,7 @@ def test_the_map_asks_for_no_style_while_it_draws_nodes(console: Browser) -> Non
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_what_was_folded_out_stays_so_when_its_part_is_read_again(console: Browser) -> None:
     console.open("/console/pods/default/web-0/")
     console.find("#live[data-state=live]")
@@ -497,6 +500,7 @@ def test_strangers_and_who_may_nothing_see_readable_pages(console: Browser) -> N
     assert [one for one in console.complaints() if "403" not in one] == []
 
 
+@pytest.mark.long
 def test_the_first_page_of_an_empty_cluster_is_readable(console: Browser) -> None:
     for number in range(60):
         objects.delete("Node", "", f"node-{number:02}", now=NOW)

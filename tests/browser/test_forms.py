@@ -74,6 +74,7 @@ def with_a_label(console: Browser, value: str) -> None:
     typed_anew(console, text.replace("  labels:\n", f"  labels:\n    team: {value}\n"))
 
 
+@pytest.mark.long
 def test_the_way_back_from_a_search_leads_to_a_whole_page(console: Browser) -> None:
     console.open("/console/nodes/")
     console.find("#live[data-state=live]")
@@ -92,6 +93,7 @@ def test_the_way_back_from_a_search_leads_to_a_whole_page(console: Browser) -> N
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_a_slow_answer_is_told_by_rows_that_fade(console: Browser) -> None:
     console.open("/console/nodes/")
     console.find("#live[data-state=live]")
@@ -131,6 +133,7 @@ def test_what_was_typed_is_there_again_on_the_way_back_from_a_preview(console: B
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_an_edit_outlives_its_session(console: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream tells that the session has ended. Who has typed nothing is led to the sign-in."""
     monkeypatch.setattr("api.console.stream._RIGHTS_SECONDS", 0.5)
@@ -177,6 +180,7 @@ def test_who_sends_a_form_without_a_session_keeps_it(console: Browser) -> None:
     assert label_of("default") is None
 
 
+@pytest.mark.long
 def test_a_form_that_nobody_takes_stays_and_is_sent_later(
     behind_a_line: Browser,  # noqa: F811
     line: Line,
@@ -218,6 +222,7 @@ def test_nodes_are_chosen_from_several_pages_of_the_list(console: Browser) -> No
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_menus_close_by_escape_and_by_a_click_beside_them(console: Browser) -> None:
     console.open("/console/nodes/")
     for menu, inside in ((".menu", "[data-column]"), (".who", ".who a")):
@@ -239,6 +244,7 @@ def test_menus_close_by_escape_and_by_a_click_beside_them(console: Browser) -> N
     assert console.complaints() == []
 
 
+@pytest.mark.long
 def test_times_are_told_by_the_clock_of_the_service(console: Browser) -> None:
     objects.create("Node", "", node("fresh"), now=NOW)
     hours = timedelta(hours=5).total_seconds() * 1000
@@ -266,6 +272,7 @@ def test_times_are_told_by_the_clock_of_the_service(console: Browser) -> None:
         console.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
+@pytest.mark.long
 def test_a_command_is_copied_where_the_browser_lends_no_clipboard(console: Browser) -> None:
     console.open("/console/change?do=cordon&node=node-01")
     button = console.find("[data-copy]")
@@ -280,6 +287,7 @@ def test_a_command_is_copied_where_the_browser_lends_no_clipboard(console: Brows
     eventually(console, lambda: "Copy as kubectl" in console.text())
 
 
+@pytest.mark.long
 def test_the_longest_names_hide_nothing(console: Browser) -> None:
     long = {"example.com/" + "g" * 63: "8", "cpu": "4", "memory": "8Gi", "pods": "10"}
     made = node(_LONG, labels={"topology.kubernetes.io/zone": "z" * 63, "l" * 63: "v" * 63})
