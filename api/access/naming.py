@@ -78,6 +78,8 @@ def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
     _count_others(
         answer["status"], "pods", "otherPods", lambda one: may_read(one.partition("/")[0])
     )
+    places = answer["status"].get("places") or []
+    answer["status"]["places"] = [one for one in places if may_read(one["pod"].partition("/")[0])]
     return answer
 
 

@@ -41,20 +41,24 @@ _USUAL_PODS: Final = "110"
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is asked: for which waiting pods, from which catalogue, how many nodes at most.
 
-    ``namespace``: only its pods; empty for all. ``catalogue``: ``{name, price, node}`` each.
+    ``namespace``: only its pods; empty for all. ``catalogue``: ``{name, price, node}`` each, and
+    ``limit`` where only so many of a shape can be had. ``nominate``: whether pods will be held to
+    the nodes that the answer tells; else the scheduler must find them by itself.
     """
 
     catalogue: list[Any] = []
     namespace: str = ""
     scheduler_name: str = _DEFAULT_PROFILE
     most_nodes: int = DEFAULT_NODES
+    nominate: bool = True
 
 
 def node_advice(world: World, document: object) -> Manifest:
     """Return the cheapest nodes found with which the most waiting pods find room.
 
     ``status``: ``nodes`` (``name``, ``count``, ``price``), ``price``, ``pods`` (that find room with
-    them, by node), ``frees``, ``of``. Queries four times and more.
+    them), ``places`` (on which new node each), ``frees``, ``of``, ``bound``, ``schedulerAlone``.
+    Queries four times and more.
 
     Raises:
         Invalid: with every wrong field.
@@ -71,8 +75,9 @@ def node_advice(world: World, document: object) -> Manifest:
     pods = present.queue(spec.scheduler_name, rows)
     try:
         found = advise(
-            present.snapshot, framework, pods, offers, most=spec.most_nodes, go_on=world.go_on
-        )
+            present.snapshot, framework, pods, offers,
+            most=spec.most_nodes, nominate=spec.nominate, go_on=world.go_on,
+        )  # fmt: skip
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
     # The new nodes are gone from the copy again: who is on a node that it lacks is on one of them.
@@ -102,7 +107,32 @@ def _status(
         "fitAnyway": found.before,
         "podsByNode": dict(sorted(per_node.items())),
         "pods": [_named(rows[key]) for key, _ in on_new if isinstance(key, int)],
-        "method": "greedy: a cheaper set may exist; proved by placing the pods",
+        "places": [
+            {"pod": _named(rows[key]), "nodeName": name}
+            for key, name in sorted(on_new, key=lambda one: one[1])
+            if isinstance(key, int)
+        ],
+        "newNodes": {name: offers[number].name for name, number in found.names},
+        "schedulerAlone": found.alone - found.before,
+        "bound": _bound(found),
+        "method": _GREEDY if found.least is None else _SOLVED,
+    }
+
+
+_GREEDY: Final = "greedy: a cheaper set may exist; proved by placing the pods"
+_SOLVED: Final = "solver: proved by giving each pod the node that places tells"
+
+
+def _bound(found: Advice) -> Manifest:
+    """Return what no set of nodes goes below, and how far the advice is above that at most."""
+    if found.least is None:
+        return {"verdict": "Unknown"}
+    gap = 100 * (found.price - found.least) / found.least if found.least else 0.0
+    is_best = found.price <= found.least * (1 + 1e-6)
+    return {
+        "verdict": "ProvedBest" if is_best else "Within",
+        "atLeast": round(found.least, 6),
+        "gapPercent": round(gap, 3),
     }
 
 
@@ -160,13 +190,17 @@ def _offer(path: str, entry: Any, errors: list[FieldError]) -> Offer | None:
     errors += [
         FieldError(INVALID, f"{path}.{name}", None, "unknown field")
         for name in entry
-        if name not in ("name", "price", "node")
+        if name not in ("name", "price", "node", "limit")
     ]
     name, price, node = entry.get("name"), entry.get("price"), entry.get("node")
     if not isinstance(name, str) or not name:
         errors.append(FieldError(REQUIRED, f"{path}.name"))
     if isinstance(price, bool) or not isinstance(price, int | float) or not _is_price(price):
         errors.append(FieldError(INVALID, f"{path}.price", None, "must be a number of at least 0"))
+    limit = entry.get("limit", LARGEST_NODES)
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        detail = "must be a whole number of at least 0"
+        errors.append(FieldError(INVALID, f"{path}.limit", limit, detail))
     if not isinstance(node, dict):
         errors.append(FieldError(REQUIRED, f"{path}.node"))
     else:
@@ -188,7 +222,7 @@ def _offer(path: str, entry: Any, errors: list[FieldError]) -> Offer | None:
     except QuantityError as error:
         errors.append(FieldError(INVALID, f"{path}.node.status.allocatable", None, str(error)))
         return None
-    return Offer(str(name), float(price or 0), found)
+    return Offer(str(name), float(price or 0), found, min(limit, LARGEST_NODES))
 
 
 def _is_price(price: float) -> bool:

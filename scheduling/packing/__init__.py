@@ -9,9 +9,10 @@ most::
     facts      a snapshot, its profiles and pods -> a Problem; which pods the numbers cannot state
     search     Problem -> placement: greedy, then a few nodes at a time solved anew; runs anywhere
     bounds     Problem -> what no placement can exceed, from linear programming
-    process    ``search`` in a process of its own, bounded in time and memory
+    purchase   shapes of nodes with prices -> the cheapest set found: patterns of full nodes
+    process    ``search`` and ``purchase`` in a process of their own, bounded in time and memory
 
 ``scheduling.simulation.packing`` asks it about a world, and proves each placement by the
 scheduler's own filters before it is told. OR-tools is an optional dependency (the extra
-``solver``); only ``search`` and ``bounds`` import it, in that other process.
+``solver``); ``search``, ``bounds`` and ``purchase`` import it, in that other process alone.
 """

@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduling.framework.arrays import Int64
+from scheduling.framework.arrays import Float64, Int64
 
 MOST_CELLS: Final = 20_000_000
 """Classes times nodes: what a process of a few hundred megabytes holds."""
-_LARGEST_WEIGHT: Final = 2**40
+_LARGEST_WEIGHT: Final = 2**30
+"""Times the prices and pods of a step this must stay below 2**63."""
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -94,6 +95,32 @@ class Packed(msgspec.Struct, kw_only=True):
     steps: int
     work: float
     complete: bool = False
+
+
+class Bought(msgspec.Struct, kw_only=True):
+    """An answer: for each node in use its shape and its pods, (nodes, C).
+
+    Shape ``-1 - n`` is node n of those that are there already. ``price``: of all that is bought;
+    ``least``: no set that holds as many pods costs less.
+    """
+
+    shapes: Int64
+    pods: Int64
+    price: float
+    least: float
+    work: float
+
+
+class Needs(msgspec.Struct, kw_only=True):
+    """What is needed and what may be had.
+
+    ``problem``: its first nodes are there already and cost nothing, the others are one of each
+    shape. ``prices`` (S,) and ``most`` (S,): of the shapes, and how many of each there are.
+    """
+
+    problem: Problem
+    prices: Float64
+    most: Int64
 
 
 def weights_of(priorities: Sequence[int], counts: Sequence[int]) -> Int64:

@@ -26,7 +26,7 @@ import numpy as np
 
 from clusterstate.objects.values.errors import ServiceUnavailable
 from scheduling.framework.arrays import Int64
-from scheduling.packing.problem import MOST_CELLS, Packed, Problem
+from scheduling.packing.problem import MOST_CELLS, Bought, Needs, Packed, Problem
 
 NOT_INSTALLED: Final = (
     "this question needs OR-tools, which is not installed: install Stowage with the extra"
@@ -34,7 +34,9 @@ NOT_INSTALLED: Final = (
 )
 _MOST_MEMORY: Final = 3 * 2**30
 _IDLE_SECONDS: Final = 60.0
-_START_SECONDS: Final = 30.0
+_START_SECONDS: Final = 300.0
+"""A child that yields to everybody may take long to load on a busy machine; who asks may give up
+before (``go_on``)."""
 _GRACE_SECONDS: Final = 6.0
 _LENGTH: Final = struct.Struct(">Q")
 _LOOK_SECONDS: Final = 0.1
@@ -74,7 +76,33 @@ def ask(
             f" more than the packer takes ({MOST_CELLS} pairs)"
         )
     asked = {"problem": problem, "work": work, "seconds": seconds, "seed": seed}
-    return _solver.ask(asked, problem, seconds, go_on)
+    found = _solver.ask(asked, seconds, go_on)
+    if isinstance(found, np.ndarray):
+        return _of(problem, found)
+    assert isinstance(found, Packed)
+    return found
+
+
+def buy(
+    needs: Needs,
+    *,
+    work: float,
+    seconds: float,
+    seed: int = 0,
+    go_on: Callable[[], None] = lambda: None,
+) -> Bought:
+    """Return the cheapest set of nodes that the solver's process finds (``purchase.buy``).
+
+    Raises:
+        ServiceUnavailable: the solver is not installed, or its process ended.
+    """
+    if not is_installed():
+        raise ServiceUnavailable(NOT_INSTALLED)
+    asked = {"needs": needs, "work": work, "seconds": seconds, "seed": seed}
+    found = _solver.ask(asked, seconds, go_on)
+    if not isinstance(found, Bought):
+        raise ServiceUnavailable("the solver's process ended without an answer")
+    return found
 
 
 class _Solver:
@@ -88,15 +116,15 @@ class _Solver:
     def ask(
         self,
         asked: object,
-        problem: Problem,
         seconds: float,
         go_on: Callable[[], None],
-    ) -> Packed:
+    ) -> "Packed | Bought | Int64":
+        """Return the answer, or the last placement where there is none."""
         while not self._lock.acquire(timeout=_LOOK_SECONDS):
             go_on()
         try:
             child = self._started()
-            return self._answer(child, asked, problem, seconds, go_on)
+            return self._answer(child, asked, seconds, go_on)
         finally:
             self._lock.release()
 
@@ -130,11 +158,10 @@ class _Solver:
         self,
         child: "subprocess.Popen[bytes]",
         asked: object,
-        problem: Problem,
         seconds: float,
         go_on: Callable[[], None],
-    ) -> Packed:
-        last: Packed | None = None
+    ) -> "Packed | Bought | Int64":
+        last: Int64 | None = None
         until = time.monotonic() + _START_SECONDS + seconds + _GRACE_SECONDS
         assert child.stdin is not None
         assert child.stdout is not None
@@ -149,12 +176,13 @@ class _Solver:
                     break
                 for text in texts:
                     found = msgspec.msgpack.decode(text, type=_Frame, dec_hook=_decoded)
-                    if found.packed is not None:
+                    answer = found.packed or found.bought
+                    if answer is not None:
                         self._used_at = time.monotonic()
-                        return found.packed
+                        return answer
                     if last is None:  # from now on only its own deadline counts
                         until = time.monotonic() + seconds + _GRACE_SECONDS
-                    last = _of(problem, found.better)
+                    last = found.better
         except BaseException:
             self.end()
             raise
@@ -173,11 +201,11 @@ class _Frame(msgspec.Struct):
 
     better: Int64 | None = None
     packed: Packed | None = None
+    bought: Bought | None = None
 
 
-def _of(problem: Problem, x: "Int64 | None") -> Packed:
+def _of(problem: Problem, x: Int64) -> Packed:
     """Return an answer of which only the placement is known."""
-    assert x is not None
     value = problem.placed_value(x)
     most = int(problem.weights @ np.minimum(problem.most_of_each().sum(1), problem.counts))
     return Packed(
@@ -192,13 +220,13 @@ def _root() -> str:
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return [value.shape, np.ascontiguousarray(value, np.int64).tobytes()]
+        return [value.shape, value.dtype.char, np.ascontiguousarray(value).tobytes()]
     raise TypeError(f"{type(value)} is not sent")
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    shape, raw = value
-    return np.frombuffer(raw, np.int64).reshape(shape).copy()
+    shape, char, raw = value
+    return np.frombuffer(raw, char).reshape(shape).copy()
 
 
 def _send(stream: IO[bytes], value: object) -> None:
@@ -238,10 +266,11 @@ class _Frames:
 class _Asked(msgspec.Struct):
     """What the child is asked."""
 
-    problem: Problem
     work: float
     seconds: float
     seed: int
+    problem: Problem | None = None
+    needs: Needs | None = None
 
 
 def main() -> None:
@@ -252,7 +281,7 @@ def main() -> None:
     os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker decides; it closes the pipe
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
-    from scheduling.packing import search
+    from scheduling.packing import purchase, search
 
     frames = _Frames(sys.stdin.buffer)
     answers = sys.stdout.buffer
@@ -267,11 +296,16 @@ def main() -> None:
             return
         while waiting:
             asked = msgspec.msgpack.decode(waiting.pop(0), type=_Asked, dec_hook=_decoded)
-            found = search.pack(
-                asked.problem, work=asked.work, seconds=asked.seconds, seed=asked.seed,
-                told=lambda x: _send(answers, _Frame(better=x)),
-            )  # fmt: skip
-            _send(answers, _Frame(packed=found))
+            limits = {"work": asked.work, "seconds": asked.seconds}
+            if asked.needs is not None:
+                bought = purchase.buy(asked.needs, **limits, seed=asked.seed)
+                _send(answers, _Frame(bought=bought))
+            if asked.problem is not None:
+                packed = search.pack(
+                    asked.problem, **limits, seed=asked.seed,
+                    told=lambda x: _send(answers, _Frame(better=x)),
+                )  # fmt: skip
+                _send(answers, _Frame(packed=packed))
             idle_since = time.monotonic()
 
 

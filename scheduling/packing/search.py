@@ -75,8 +75,8 @@ class _Search:
 
     def run(self) -> Packed:
         problem = self._problem
-        if not problem.stays.any():
-            for x in _greedy(problem, self._caps):
+        if len(problem.free) and not problem.stays.any() and not problem.prices.any():
+            for x in _greedy(problem, self._caps, self._until):
                 if self._rank(x) > self._rank(self._x):
                     self._x = x
         greedy = problem.placed_value(self._x)
@@ -149,16 +149,22 @@ class _Search:
             self._most, self._least = problem.placed_value(self._x), problem.cost(self._x)
 
     def _draw(self, many: int) -> Int64:
-        """Return so many nodes, every other time those with much room more often."""
+        """Return so many nodes, every other time those with much room more often.
+
+        Where nodes have prices, as many that are not in use come on top, as long as there are some.
+        """
         problem = self._problem
-        nodes = len(problem.free)
+        every = np.arange(len(problem.free))
+        is_spare = (problem.prices > 0) & ~self._x.any(0)
+        spare, others = every[is_spare], every[~is_spare]
         chances = None
-        if self._steps % 2:
+        if self._steps % 2 and len(others):
             room = problem.free - self._x.T @ problem.requests
             share = (room / np.maximum(problem.free.max(0), 1)).clip(0, 1).sum(1) + 1e-3
-            chances = share / share.sum()
-        drawn: Int64 = self._rng.choice(nodes, many, replace=False, p=chances)
-        return np.sort(drawn)
+            chances = share[others] / share[others].sum()
+        drawn = self._rng.choice(others, min(many, len(others)), replace=False, p=chances)
+        some = self._rng.choice(spare, min(many, len(spare)), replace=False)
+        return np.sort(np.concatenate([drawn, some]).astype(np.int64))
 
     def _step(self, nodes: Int64, work: float) -> cp_model.CpSolverStatus:
         """Solve for some nodes, the others being as they are; return the solver's status."""
@@ -249,11 +255,12 @@ class _Search:
         return status
 
 
-def _greedy(problem: Problem, caps: Int64) -> Iterator[Int64]:
+def _greedy(problem: Problem, caps: Int64, until: float) -> Iterator[Int64]:
     """Return placements that take one pod after the other, the largest first.
 
     Where there is not room for all of them, the smallest first: more of them fit. What is large,
-    and which node fits best, is said in several ways.
+    and which node fits best, is said in several ways. None comes after ``until``, in monotonic
+    seconds.
     """
     requests, counts = problem.requests, problem.counts
     effort = max(int(counts.sum()), 1) * (50 + len(problem.free)) * 3
@@ -272,6 +279,8 @@ def _greedy(problem: Problem, caps: Int64) -> Iterator[Int64]:
         free = np.maximum(problem.free, 0).copy()
         share = 1 / np.maximum(free.max(0), 1)
         for c in np.lexsort((measure, -problem.weights)).tolist():
+            if time.monotonic() >= until:
+                return
             asked = requests[c]
             open_nodes = caps[c] > 0
             for other in others.get(c, ()):

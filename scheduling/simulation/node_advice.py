@@ -1,5 +1,13 @@
 """Which nodes to add for pods that wait: the cheapest found, proved by placing the pods.
 
+Pods that find room already are placed by the scheduler's own loop. For the others the packer's
+solver looks for the cheapest set (``scheduling.packing.purchase``) and says what no set goes below.
+It is proved by giving each pod its node by the scheduler's own cycle, as a nomination does; pods
+that are not nominated may be spread otherwise by the live scheduler, so how many of them it would
+place by itself is told, too. Where numbers do not state all that the pods' filters say, without
+the solver, where its set has too many nodes, and where pods are not to be nominated, the set is
+found by growing it with the scheduler's own loop:
+
 A catalogue has shapes of nodes with prices. One node of each shape is put into the snapshot, the
 waiting pods are placed by the scheduler's own loop, and the shape of the lowest price for each pod
 that this frees is taken, as often as it goes on freeing as many; then the next is sought for the
@@ -12,35 +20,49 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from clusterstate.objects.values.node import Node
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
-from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
+from scheduling.packing import facts, process
+from scheduling.packing.facts import Seeker
+from scheduling.packing.problem import Bought, Needs
 
 MOST_PODS: Final = 1_000
 """Waiting pods that nodes are sought for, in the order of the queue."""
 MOST_SHAPES: Final = 32
 DEFAULT_NODES: Final = 50
 LARGEST_NODES: Final = 200
+_SECONDS: Final = 4.0
+_WORK: Final = 0.4
+"""What the solver may do for an answer, in its own measure, and when it ends at the latest."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A shape of nodes with the price of one; ``node`` is what one would be, but for its name."""
+    """A shape of nodes with the price of one; ``node`` is what one would be, but for its name.
+
+    ``most``: so many of them can be had.
+    """
 
     name: str
     price: float
     node: Node
+    most: int = LARGEST_NODES
 
 
 class Advice(msgspec.Struct, frozen=True):
     """Nodes to add: how many of each offer, what they cost, and who finds room with them.
 
     ``counts``: by position of the offer. ``placed``: keys of pods with the names of their nodes, of
-    ``waiting`` that were tried. ``before``: that find room without any new node.
+    ``waiting`` that were tried. ``before``: that find room without any new node. ``least``: no set
+    that places as many costs less; ``None`` where that is not known. ``alone``: how many the
+    scheduler places with these nodes if no pod is nominated. ``names``: of the new nodes, by the
+    position of their offers.
     """
 
     counts: tuple[int, ...]
@@ -48,6 +70,9 @@ class Advice(msgspec.Struct, frozen=True):
     placed: tuple[tuple[object, str], ...]
     waiting: int
     before: int
+    least: float | None = None
+    alone: int = 0
+    names: tuple[tuple[str, int], ...] = ()
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -64,6 +89,7 @@ def advise(
     offers: Sequence[Offer],
     *,
     most: int = DEFAULT_NODES,
+    nominate: bool = True,
     go_on: Callable[[], None] = lambda: None,
 ) -> Advice:
     """Return which nodes to add; none where none of them helps.
@@ -74,12 +100,16 @@ def advise(
         pods: those that wait, in the order of the queue.
         offers: the catalogue.
         most: nodes to add at most.
+        nominate: whether pods may be held to the nodes that are told; else the scheduler must place
+            as many by itself.
         go_on: raises when it takes too long.
 
     Raises:
         PluginFailed: a plugin failed.
     """
     trial = _Trial(snapshot, framework, pods[:MOST_PODS], offers, go_on)
+    if nominate and process.is_installed() and (bought := trial.bought(most)) is not None:
+        return bought
     before = trial.placed(())
     everything = range(len(offers))
     found = [trial.grown(everything, before, most)]
@@ -92,7 +122,14 @@ def advise(
         placed=tuple(trial.placements(taken)),
         waiting=len(pods[:MOST_PODS]),
         before=before,
+        alone=trial.placed(taken),
+        names=trial.names(taken),
     )
+
+
+def _classes(pods: Sequence[Seeker]) -> list[int]:
+    """Return the indexes of the classes of pods, in the order of ``facts.read``."""
+    return list(dict.fromkeys(pod.info.index for pod in pods))
 
 
 class _Trial:
@@ -129,11 +166,7 @@ class _Trial:
     def placements(self, taken: Sequence[int]) -> list[tuple[object, str]]:
         """Return the pods that find room with these nodes added, and where."""
         self._go_on()
-        names = []
-        for at, number in enumerate(sorted(taken)):
-            node = self._node(number, at)
-            names.append(node.metadata.name)
-            self._snapshot.set_node(node)
+        names = self._add(taken)
         try:
             decided = schedule_batch(
                 self._snapshot,
@@ -150,6 +183,107 @@ class _Trial:
             for name in names:
                 self._snapshot.remove_node(name)
 
+    def names(self, taken: Sequence[int]) -> tuple[tuple[str, int], ...]:
+        """Return the names and offers of new nodes, as ``placements`` adds them."""
+        ordered = sorted(taken)
+        return tuple(
+            (self._node(number, at).metadata.name, number) for at, number in enumerate(ordered)
+        )
+
+    def _add(self, taken: Sequence[int]) -> list[str]:
+        """Add nodes of offers to the snapshot; return their names."""
+        names = []
+        for at, number in enumerate(sorted(taken)):
+            node = self._node(number, at)
+            names.append(node.metadata.name)
+            self._snapshot.set_node(node)
+        return names
+
+    def bought(self, most: int) -> Advice | None:
+        """Return the cheapest set that the solver finds, proved by giving each pod its node.
+
+        ``None`` where numbers do not state the pods' filters, or the set has too many nodes.
+        """
+        snapshot = self._snapshot
+        options = Options(preempt=False, tie_break="first")
+        decided = schedule_batch(
+            snapshot, self._framework, self._pods, options, decider=self._decider
+        )
+        before = list(decided.placed())
+        names: list[str] = []
+        placed: list[tuple[object, str]] = list(before)
+        try:
+            here = {key for key, _ in before}
+            left = [Seeker(p.key, p.info, self._framework) for p in self._pods if p.key not in here]
+            found = self._solved(left, most)
+            if found is None:
+                return None
+            taken = sorted(found.shapes.tolist())
+            names = self._add(taken)
+            by_offer: dict[int, list[str]] = {}
+            for name, number in zip(names, taken, strict=True):
+                by_offer.setdefault(number, []).append(name)
+            pods_of: dict[int, list[Seeker]] = {}
+            for pod in left:
+                pods_of.setdefault(pod.info.index, []).append(pod)
+            waiting = []
+            for shape, counts in zip(found.shapes.tolist(), found.pods.tolist(), strict=True):
+                name = by_offer[shape].pop(0)
+                for index, many in zip(_classes(left), counts, strict=True):
+                    waiting += [(pods_of[index].pop(), name) for _ in range(many)]
+            for pod, name in waiting:
+                place = PodToPlace(pod.key, pod.info, name)
+                decision = schedule_pod(snapshot, self._framework, place, options)
+                if decision.node_name != name:
+                    return None
+                snapshot.assume(pod.key, pod.info, decision.row)
+                placed.append((pod.key, name))
+        finally:
+            for key, _ in placed:
+                snapshot.forget(key)
+            for name in names:
+                snapshot.remove_node(name)
+        price = self.price(taken)
+        return Advice(
+            counts=tuple(taken.count(number) for number in range(len(self._offers))),
+            price=price,
+            placed=tuple(placed),
+            waiting=len(self._pods),
+            before=len(before),
+            least=min(found.least, price),
+            alone=self.placed(tuple(taken)),
+            names=tuple(zip(names, taken, strict=True)),
+        )
+
+    def _solved(self, left: Sequence[Seeker], most: int) -> Bought | None:
+        """Return the solver's set for pods that find no room, in terms of offers and classes."""
+        snapshot, offers = self._snapshot, self._offers
+        names = self._add(range(len(offers)))
+        try:
+            if not all(facts.packable(snapshot, left, [self._framework])):
+                return None
+            read = facts.read(snapshot, left)
+        finally:
+            for name in names:
+                snapshot.remove_node(name)
+        columns = [read.nodes.index(name) for name in names]
+        whole = read.problem
+        problem = msgspec.structs.replace(
+            whole,
+            free=whole.free[columns],
+            limits=whole.limits[:, columns],
+            prices=whole.prices[columns],
+            stays=whole.stays[:, columns],
+            start=whole.start[:, columns],
+        )
+        needs = Needs(
+            problem=problem,
+            prices=np.array([offer.price for offer in offers], np.float64),
+            most=np.array([min(offer.most, most) for offer in offers], np.int64),
+        )
+        found = process.buy(needs, work=_WORK, seconds=_SECONDS, go_on=self._go_on)
+        return found if len(found.shapes) <= most else None
+
     def grown(self, allowed: Sequence[int], before: int, most: int) -> _Set:
         """Return a set that grew by the offer of the lowest price for each pod that it frees."""
         taken: tuple[int, ...] = ()
@@ -157,6 +291,8 @@ class _Trial:
         while len(taken) < most and now < len(self._pods):
             best: tuple[float, int, int] | None = None
             for number in allowed:
+                if taken.count(number) >= self._offers[number].most:
+                    continue
                 gained = self.placed((*taken, number)) - now
                 if gained > 0:
                     cost = (self._offers[number].price / gained, -gained, number)
@@ -173,7 +309,8 @@ class _Trial:
     ) -> tuple[tuple[int, ...], int]:
         """Add the same offer again as often as each adds as many pods, in growing steps."""
         step = 1
-        while step and len(taken) + step <= most:
+        of_these = self._offers[number].most - taken.count(number) + len(taken)
+        while step and len(taken) + step <= min(most, of_these):
             more = (*taken, *[number] * step)
             placed = self.placed(more)
             if placed - now >= gained * step:

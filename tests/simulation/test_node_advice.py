@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from scheduling.engine.reference.cycle import PodToPlace
+import msgspec
+import numpy as np
+import pytest
+
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.simulation.node_advice import Advice, Offer, advise
 from tests import harness
 from tests.builders import make_node, make_pod
@@ -75,3 +79,76 @@ def test_spreading_over_hosts_counts_as_it_does_for_real():
         for n in range(3)
     ]
     assert advice(pods, [LARGE]).counts == (3,)
+
+
+def test_no_more_of_a_shape_is_taken_than_can_be_had():
+    pods = [make_pod().asks(cpu="2") for _ in range(4)]
+    for nominate in (True, False):
+        limited = [Offer("small", 1.0, SMALL.node, most=2), LARGE]
+        assert advice(pods, limited, nominate=nominate).counts == (0, 1)
+        assert advice(pods, [limited[0]], nominate=nominate).counts == (2,)
+
+
+def test_the_cheapest_combination_is_found_where_one_shape_after_the_other_is_dearer():
+    # 3 x 3 CPU fit one large node of 9 exactly; with the small ones first it is needed as well.
+    pods = [make_pod().asks(cpu="3") for _ in range(3)] + [make_pod().asks(cpu="1")] * 2
+    one = offer("one", 1.0, make_node().offers(cpu="1", pods="110"))
+    nine = offer("nine", 5.0, make_node().offers(cpu="9", pods="110"))
+    found = advice(pods, [one, nine])
+    assert (found.counts, found.price) == ((2, 1), 7.0)
+    assert found.least == pytest.approx(7.0, rel=0.1)
+
+
+def random_world(seed: int) -> tuple[list[Any], list[Offer]]:
+    rng = np.random.default_rng(seed)
+    classes = [
+        make_pod().asks(cpu=f"{rng.integers(2, 30)}00m", memory=f"{rng.integers(2, 60)}28Mi")
+        for _ in range(12)
+    ]
+    classes[0] = classes[0].selects(disk="ssd")
+    classes[1] = classes[1].host_port(80)
+    classes[2] = classes[2].labelled(app="w").away_from("kubernetes.io/hostname", app="w")
+    pods = [classes[int(at)] for at in rng.integers(0, 12, 80)]
+    offers = []
+    for number in range(6):
+        cpu, ratio = int(rng.choice([4, 8, 16, 32])), int(rng.choice([2, 4, 8]))
+        node = make_node().offers(cpu=str(cpu), memory=f"{cpu * ratio}Gi", pods="110")
+        if number % 2:
+            node = node.labelled(disk="ssd")
+        price = round(float(cpu * (1 + ratio / 8) * rng.uniform(0.8, 1.2)), 3)
+        offers.append(offer(f"shape-{number}", price, node))
+    return pods, offers
+
+
+def test_the_solver_spends_less_than_growing_the_set_does():
+    solved = grown = 0.0
+    for seed in range(3):
+        pods, offers = random_world(seed)
+        solved += advice(pods, offers).price
+        grown += advice(pods, offers, nominate=False).price
+    assert solved < grown
+
+
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_nominated_pods_land_as_foretold(seed: int):
+    pods, offers = random_world(seed)
+    found = advice(pods, offers)
+    assert len(found.placed) == len(pods)
+    assert found.least is not None
+    assert found.least <= found.price
+    # What comes true: the nodes come, the pods are nominated, the queue is worked off.
+    snapshot = harness.build_snapshot({})
+    for name, number in found.names:
+        node = make_node(name).build()
+        labels = {**offers[number].node.metadata.labels, "kubernetes.io/hostname": name}
+        metadata = msgspec.structs.replace(node.metadata, labels=labels)
+        snapshot.set_node(msgspec.structs.replace(offers[number].node, metadata=metadata))
+    told = dict(found.placed)
+    waiting = []
+    for number, pod in enumerate(pods):
+        key = f"default/pod-{number}"
+        info = harness.to_place(snapshot, read_pod({"pod": pod.manifest})).info
+        snapshot.nominate(key, info, told[key])
+        waiting.append(PodToPlace(key, info, told[key]))
+    done = schedule_batch(snapshot, harness.kubernetes_framework(), waiting, Options())
+    assert dict(done.placed()) == told

@@ -1,0 +1,103 @@
+"""Which nodes to buy: every pod has a place, the bound bounds, and the price is near the best."""
+
+import math
+
+import msgspec
+import numpy as np
+
+from scheduling.framework.arrays import Int64
+from scheduling.packing import purchase, search
+from scheduling.packing.problem import Bought, Needs, Problem
+from tests.packing import worlds
+
+_COPIES = 5
+
+
+def world(seed: int, pods: int = 24, kinds: int = 6, shapes: int = 4) -> tuple[Needs, Problem]:
+    """Return what is asked, and the same with copies of each shape, to be solved exactly."""
+    rng = np.random.default_rng(seed)
+    cpu = rng.choice([4, 8, 16, 32], shapes)
+    memory = cpu * rng.choice([2, 4, 8], shapes)
+    prices = np.round(cpu * (1 + memory / cpu / 8) * rng.uniform(0.8, 1.2, shapes), 2)
+    sorts = [(int(rng.integers(1, 13)), int(rng.integers(1, 33))) for _ in range(kinds)]
+    asked = [sorts[int(at)] for at in rng.integers(0, kinds, pods)]
+    free = list(zip((cpu * 4).tolist(), (memory * 4).tolist(), strict=True))
+    priorities = rng.integers(0, 3, len(set(asked))).tolist()
+    needs = Needs(
+        problem=worlds.problem(free, asked, priorities=priorities),
+        prices=prices,
+        most=np.full(shapes, _COPIES),
+    )
+    cents = [math.ceil(price * 100) for price in prices]
+    exact = worlds.problem(free * _COPIES, asked, prices=cents * _COPIES)
+    return needs, exact
+
+
+def check(needs: Needs, found: Bought) -> Int64:
+    """Return how many nodes of each shape; every rule holds."""
+    problem = needs.problem
+    counts: Int64 = np.bincount(found.shapes, minlength=len(needs.prices))
+    assert (found.pods.sum(0) <= problem.counts).all()
+    assert (counts <= needs.most).all()
+    for shape, pods in zip(found.shapes.tolist(), found.pods, strict=True):
+        assert (pods @ problem.requests <= problem.free[shape]).all()
+        assert (pods <= problem.limits[:, shape]).all()
+        assert not any(pods[a] and pods[b] for a, b in problem.apart)
+    assert math.isclose(found.price, float(needs.prices @ counts), abs_tol=1e-9)
+    return counts
+
+
+def test_the_price_is_near_the_proven_optimum_and_the_bound_is_below_it() -> None:
+    gaps = []
+    for seed in range(4):
+        needs, exact = world(seed)
+        found = purchase.buy(needs, work=0.4, seconds=200.0)
+        check(needs, found)
+        assert (found.pods.sum(0) == needs.problem.counts).all()
+        exact = msgspec.structs.replace(exact, start=_first_fit(exact))
+        best = search.pack(exact, work=0.6, seconds=400.0)
+        assert best.value == best.most
+        assert found.least <= best.cost / 100 + 1e-6
+        gaps.append(found.price / (best.cost / 100) - 1)
+    assert float(np.mean(gaps)) <= 0.01
+    assert max(gaps) <= 0.03
+
+
+def _first_fit(problem: Problem) -> Int64:
+    """Return each pod on the first node that has room."""
+    x, free = np.zeros_like(problem.start), problem.free.copy()
+    for c, count in enumerate(problem.counts.tolist()):
+        for _ in range(count):
+            node = int(np.flatnonzero((free >= problem.requests[c]).all(1))[0])
+            x[c, node] += 1
+            free[node] -= problem.requests[c]
+    return x
+
+
+def test_hundreds_of_pods_of_many_classes_are_all_bought_for() -> None:
+    needs, _ = world(3, pods=300, kinds=20, shapes=8)
+    needs.most[:] = 200
+    found = purchase.buy(needs, work=0.2, seconds=200.0)
+    check(needs, found)
+    assert (found.pods.sum(0) == needs.problem.counts).all()
+    assert found.price <= 1.25 * found.least
+
+
+def test_limits_and_pods_that_keep_apart_are_kept_and_what_fits_nowhere_is_left() -> None:
+    problem = worlds.problem([(4, 4), (2, 2)], [(1, 1)] * 3 + [(2, 2)] + [(9, 9)], apart=[(0, 1)])
+    needs = Needs(problem=problem, prices=np.array([3.0, 2.0]), most=np.array([1, 2]))
+    found = purchase.buy(needs, work=0.2, seconds=100.0)
+    counts = check(needs, found)
+    assert found.pods.sum(0).tolist() == [3, 1, 0]
+    assert counts.tolist() == [1, 1]
+    nothing = purchase.buy(
+        msgspec.structs.replace(needs, most=np.array([0, 0])), work=0.2, seconds=100.0
+    )
+    assert (len(nothing.shapes), nothing.price) == (0, 0.0)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    needs, _ = world(5)
+    first, again = (purchase.buy(needs, work=0.2, seconds=200.0) for _ in range(2))
+    assert np.array_equal(first.shapes, again.shapes)
+    assert np.array_equal(first.pods, again.pods)
