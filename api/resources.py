@@ -66,6 +66,7 @@ for _prefix, _viewset in (
     (f"{_OWN}/canaries", canaries.CanariesViewSet),
     (f"{_OWN}/headroom", simulations.HeadroomViewSet),
     (f"{_OWN}/nodeadvice", simulations.NodeAdviceViewSet),
+    (f"{_OWN}/packings", simulations.PackingsViewSet),
     (f"{_OWN}/comparisons", simulations.ComparisonsViewSet),
     (f"{_OWN}/audit", audit_view.AuditViewSet),
     (f"{_OWN}/decisions", decision_search.DecisionSearchViewSet),

@@ -110,6 +110,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
         _entry("comparisons", "Comparison", "create"),
         _entry("headroom", "Headroom", "create list"),
         _entry("nodeadvice", "NodeAdvice", "create"),
+        _entry("packings", "Packing", "create"),
         _entry("simulations", "Simulation", "create"),
     ],
     ("node.k8s.io", "v1"): [

@@ -373,6 +373,7 @@ _OWN_KINDS: Final = {
     "Headroom": "How many more pods of a sort the cluster can take.",
     "NodeAdvice": "Which nodes to add for the pods that wait, from a catalogue with prices.",
     "NodeUsage": "What an agent measured on its node.",
+    "Packing": "What fits if all pods are looked at together, and how good that is at most.",
     "Plan": "What a change of the cluster will do, and how far it is carried out.",
     "Permit": "Allows or rejects a pod that waits for permission.",
     "Replay": "From where on a webhook's events are to be delivered again.",

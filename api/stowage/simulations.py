@@ -110,16 +110,31 @@ class NodeAdviceViewSet(QuestionViewSet):
         return naming.of_node_advice(replies.decode(text), naming.reader(self.user))
 
 
-class ComparisonsViewSet(QuestionViewSet):
-    """What would the recent past have been under other configurations?"""
-
-    kind = "Comparison"
-    resource = "comparisons"
+class _OfAllPods(QuestionViewSet):
+    """A question whose answer tells of all nodes and pods."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to this, and to what it tells of: all nodes and pods."""
         yield from super().wants(request)
         yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+
+class PackingsViewSet(_OfAllPods):
+    """What fits if all pods are looked at together?"""
+
+    kind = "Packing"
+    resource = "packings"
+
+    def ask(self, document: Any) -> bytes:
+        """Return ``status`` with where each pod goes, who is left, and the bound."""
+        return advisor.ask_text("packing", document)
+
+
+class ComparisonsViewSet(_OfAllPods):
+    """What would the recent past have been under other configurations?"""
+
+    kind = "Comparison"
+    resource = "comparisons"
 
     def ask(self, document: Any) -> bytes:
         """Return ``status`` with the runs side by side, and what differs."""

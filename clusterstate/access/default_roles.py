@@ -218,7 +218,7 @@ _AGGREGATED: Final[dict[str, tuple[str, tuple[Rule, ...]]]] = {
                 "stowage.dev",
                 "evictions headroom selections waitinggroups waitingpods waitingtimes",
             ),
-            on("create", "stowage.dev", "headroom nodeadvice simulations"),
+            on("create", "stowage.dev", "headroom nodeadvice packings simulations"),
         ),
     ),
 }
@@ -268,7 +268,7 @@ def _reading() -> tuple[Rule, ...]:
         on(_READ, "events.k8s.io", "events"),
         on("get", "node.k8s.io", "runtimeclasses/nodes"),
         on(_READ, "stowage.dev", "*"),
-        on("create", "stowage.dev", "comparisons headroom nodeadvice plans simulations"),
+        on("create", "stowage.dev", "comparisons headroom nodeadvice packings plans simulations"),
     )
 
 

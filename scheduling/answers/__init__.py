@@ -13,6 +13,7 @@
     room_left    headroom for ``/metrics``: how many more pods of the usual shapes fit, and what
                  blocks the next (``simulation.headroom`` computes it)
     node_advice  which nodes to add for the pods that wait
+    packing          what fits if all pods are looked at together
     present      the cluster as it is now with the pods that wait
     plans        what will happen if these changes are made: plan_nodes (what they become),
                  plan_leavers (who leaves), plan_brakes (what waits for approval), plan_queue

@@ -35,6 +35,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "headroom": Question("scheduling.answers.questions:headroom", long=True),
     "room": Question("scheduling.answers.room_left:room_left", seconds=20.0),
     "node-advice": Question("scheduling.answers.node_advice:node_advice", long=True),
+    "packing": Question("scheduling.answers.packing:packing", long=True),
     "landings": Question("scheduling.answers.questions:landings_of", seconds=20.0),
     "why": Question("scheduling.answers.why:why", long=True),
     "waiting-groups": Question("scheduling.answers.waiting_groups:waiting_groups", long=True),

@@ -35,12 +35,12 @@ from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read
-from scheduling.simulation.preparing import Preparer, Ready
+from scheduling.simulation.preparing import Preparer, Ready, Refused
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
 
 KIND: Final = "Packing"
-NONE, OWNED = "none", "owned"
+NEVER, TO_FIT, TO_EMPTY = "Never", "ToFit", "ToEmptyNodes"
 DEFAULT_SECONDS: Final = 1.5
 LARGEST_SECONDS: Final = 40.0
 MOST_PODS: Final = 20_000
@@ -58,16 +58,22 @@ class Question(msgspec.Struct, frozen=True):
     """What is asked: a world with pods, whether pods that run may move, and for how long."""
 
     simulation: Simulation
-    moves: bool
+    move: str
     seconds: float
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A pod that runs and would run elsewhere."""
+    """A pod that runs and would run elsewhere.
+
+    ``wave``: moves of a wave can be made beside each other when those of earlier waves are done:
+    the new place is free before the pod leaves the old one. 0: the place is free only when other
+    pods have left, none of which can go first.
+    """
 
     key: Hashable
     origin: str
     target: str
+    wave: int = 0
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -98,7 +104,7 @@ class Packing(msgspec.Struct, frozen=True):
 def read_packing(document: object) -> Question:
     """Return what a ``Packing`` document asks: a world and pods as in a ``Simulation``.
 
-    Beside these ``spec.move`` (``none`` or ``owned``) and ``spec.seconds``.
+    Beside these ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``) and ``spec.seconds``.
 
     Raises:
         Invalid: with every wrong field.
@@ -110,10 +116,10 @@ def read_packing(document: object) -> Question:
         errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
     world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
     spec = document.get("spec")
-    move: Any = NONE
+    move: Any = NEVER
     seconds: Any = DEFAULT_SECONDS
     if isinstance(spec, dict):
-        move, seconds = spec.get("move", NONE), spec.get("seconds", DEFAULT_SECONDS)
+        move, seconds = spec.get("move", NEVER), spec.get("seconds", DEFAULT_SECONDS)
         inner = {key: value for key, value in spec.items() if key not in ("move", "seconds")}
         for member in ("mode", "tieBreak", "explain", "preemption"):
             if member in inner:
@@ -122,8 +128,8 @@ def read_packing(document: object) -> Question:
         world["spec"] = {**inner, "explain": "none"}
     elif spec is not None:
         errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
-    if move not in (NONE, OWNED):
-        detail = f'supported values: "{NONE}", "{OWNED}"'
+    if move not in (NEVER, TO_FIT, TO_EMPTY):
+        detail = f'supported values: "{NEVER}", "{TO_FIT}", "{TO_EMPTY}"'
         errors.append(FieldError(NOT_SUPPORTED, "spec.move", move, detail))
     if (
         isinstance(seconds, bool)
@@ -139,13 +145,13 @@ def read_packing(document: object) -> Question:
         errors += invalid.errors
     if errors or found is None:
         raise Invalid(KIND, "", errors, GROUP)
-    return Question(found, move == OWNED, float(seconds))
+    return Question(found, move, float(seconds))
 
 
 def run_packing(
     question: Question,
     base: Base,
-    waiting: Sequence[Seeker] = (),
+    waiting: Sequence[PodToPlace] = (),
     title: Callable[[Hashable], str | None] = lambda key: None,
 ) -> Manifest:
     """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
@@ -164,19 +170,29 @@ def run_packing(
     world = world_of(simulation, base)
     frameworks = frameworks_of(simulation, base)
     preparer = Preparer(world, frameworks)
-    pods, refused = list(waiting), []
+    pods: list[Seeker] = []
+    refused: list[Manifest] = []
+    for one in waiting:
+        name = title(one.key)
+        if (framework := frameworks.get(one.info.scheduler_name)) is not None:
+            pods.append(Seeker(one.key, one.info, framework))
+        else:
+            text = f'no profile is named "{one.info.scheduler_name}"'
+            refused.append({"pod": name, "message": text})
     for number, given in enumerate(simulation.pods):
         found = preparer.prepare(given.manifest, number)
         if isinstance(found, Ready):
             pods.append(Seeker(found.title, found.info, found.framework))
+        elif isinstance(found, Refused):
+            refused.append({"pod": found.title, "message": found.message})
         else:
-            refused.append({"pod": found.title, "message": getattr(found, "message", "")})
+            world.place(found.manifest, found.title, found.info)
     try:
         found_packing = pack(
             world.snapshot,
             pods,
             frameworks=frameworks,
-            moves=question.moves,
+            move=question.move,
             seconds=question.seconds,
             seed=simulation.seed,
             go_on=base.go_on,
@@ -185,10 +201,14 @@ def run_packing(
         raise StatusError(failure.status.message) from failure
     keys = [move.key for move in found_packing.moves]
     names = world.full_names(keys)
-    status = described(found_packing, lambda key: title(key) or names(key), len(pods))
+    status = described(
+        found_packing, lambda key: title(key) or names(key), min(len(pods), MOST_PODS)
+    )
     if refused:
         status["skipped"] = refused
     warnings = [*simulation.warnings, *world.warnings]
+    if len(pods) > MOST_PODS:
+        warnings.append(f"of {len(pods)} pods only the first {MOST_PODS} are packed")
     if warnings:
         status["warnings"] = warnings
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
@@ -212,7 +232,8 @@ def described(found: Packing, title: Callable[[Hashable], str], pods: int) -> Ma
     }
     if found.moves:
         status["moves"] = [
-            {"pod": title(one.key), "from": one.origin, "to": one.target} for one in found.moves
+            {"pod": title(one.key), "from": one.origin, "to": one.target, "wave": one.wave}
+            for one in sorted(found.moves, key=lambda one: (one.wave or 2**31, title(one.key)))
         ]
     if found.emptied:
         status["emptied"] = found.emptied
@@ -263,7 +284,7 @@ def pack(
     pods: Sequence[Seeker],
     *,
     frameworks: Mapping[str, Framework],
-    moves: bool = False,
+    move: str = NEVER,
     seconds: float = DEFAULT_SECONDS,
     seed: int = 0,
     go_on: Callable[[], None] = lambda: None,
@@ -275,8 +296,9 @@ def pack(
         snapshot: the world, a copy of one's own.
         pods: those that want a node, in the order of the queue.
         frameworks: the profiles by scheduler name, also of the pods that run.
-        moves: whether pods that run may move: those that a controller would make again, unless
-            they belong to their node or a disruption budget keeps them.
+        move: whether pods that run may move, and what for: so that more pods fit, or also to empty
+            nodes. Those that a controller would make again may, unless they belong to their node or
+            a disruption budget keeps them.
         seconds: how long the solver may search.
         seed: of its search.
         go_on: raises when it takes too long.
@@ -294,16 +316,20 @@ def pack(
             )  # fmt: skip
 
     pods = pods[:MOST_PODS]
-    before = copy_snapshot(snapshot) if moves else None
+    before = copy_snapshot(snapshot) if move != NEVER else None
     packer = _Packer(snapshot, pods, frameworks, go_on, solve)
     try:
-        return packer.run(moves=moves)
+        found = packer.run(move=move)
+        if before is not None and found.moves:
+            waves = _in_waves(before, found.moves, frameworks, go_on)
+            found = msgspec.structs.replace(found, moves=waves)
+        return found
     except _MoverRefused:
         assert before is not None
         classes = [
             msgspec.structs.replace(pod, info=before.known_class(pod.info.digest)) for pod in pods
         ]
-        return _Packer(before, classes, frameworks, go_on, solve).run(moves=False)
+        return _Packer(before, classes, frameworks, go_on, solve).run(move=NEVER)
 
 
 class _MoverRefused(Exception):
@@ -328,19 +354,19 @@ class _Packer:
         self._solve = solve
         self._messages: dict[Hashable, str] = {}
 
-    def run(self, *, moves: bool) -> Packing:
+    def run(self, *, move: str) -> Packing:
         snapshot = self._snapshot
         alone = self._schedule(self._pods)
         seekers = [
             msgspec.structs.replace(pod, node_name=alone.get(pod.key, "")) for pod in self._pods
         ]
-        runners = self._runners() if moves else []
+        runners = self._runners() if move != NEVER else []
         records = {pod.key: snapshot.pod(pod.key) for pod in runners}
         together = [*runners, *seekers]
         self._go_on()
         able = facts.packable(snapshot, together, list(self._frameworks.values()))
         packed_ones = [pod for pod, is_able in zip(together, able, strict=True) if is_able]
-        if len(alone) == len(self._pods) and not moves:
+        if len(alone) == len(self._pods) and move != TO_EMPTY:
             packed_ones = []  # nothing is left that could find room
         for pod in packed_ones:
             if pod.node_name:
@@ -352,7 +378,7 @@ class _Packer:
         emptied: list[str] = []
         if packed_ones:
             found = facts.read(snapshot, packed_ones)
-            if moves:
+            if move == TO_EMPTY:
                 found = self._priced(found)
             packed = self._solve(found.problem)
             if not found.problem.is_valid(packed.x):
@@ -486,6 +512,48 @@ class _Packer:
             return False
         snapshot.assume(pod.key, pod.info, decision.row)
         return True
+
+
+def _in_waves(
+    snapshot: Snapshot,
+    moves: Sequence[Move],
+    frameworks: Mapping[str, Framework],
+    go_on: Callable[[], None],
+) -> list[Move]:
+    """Return moves with their waves: in each, pods whose new place is free while they still run.
+
+    Args:
+        snapshot: the world before any move; it follows them.
+        moves: what is to be done in the end.
+        frameworks: the profiles by scheduler name.
+        go_on: raises when it takes too long.
+    """
+    options = Options(preempt=False, tie_break="first")
+    found: list[Move] = []
+    waiting, wave = list(moves), 0
+    while waiting:
+        wave += 1
+        held: list[Move] = []
+        again: list[Move] = []
+        for move in waiting:
+            go_on()
+            record = snapshot.pod(move.key)
+            assert record is not None
+            place = PodToPlace(("instead of", move.key), record.info, move.target)
+            framework = frameworks[record.info.scheduler_name]
+            decision = schedule_pod(snapshot, framework, place, options)
+            if decision.node_name == move.target:
+                snapshot.assume(place.key, record.info, decision.row)
+                held.append(msgspec.structs.replace(move, wave=wave))
+            else:
+                again.append(move)
+        if not held:
+            return [*found, *waiting]
+        for move in held:
+            snapshot.remove_pod(move.key)
+        found += held
+        waiting = again
+    return found
 
 
 def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:

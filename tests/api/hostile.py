@@ -82,7 +82,7 @@ SPECIAL = (
     "/apis/stowage.dev/v1/namespaces/{}/waitinggroups", "/apis/stowage.dev/v1/namespaces/ns/waitinggroups/{}",
     "/apis/stowage.dev/v1/audit", "/apis/stowage.dev/v1/changes",
     "/apis/stowage.dev/v1/simulations", "/apis/stowage.dev/v1/headroom", "/apis/stowage.dev/v1/nodeadvice",
-    "/apis/stowage.dev/v1/comparisons", "/apis/stowage.dev/v1/canaries",
+    "/apis/stowage.dev/v1/comparisons", "/apis/stowage.dev/v1/packings", "/apis/stowage.dev/v1/canaries",
     "/apis/stowage.dev/v1/canaries/{}/report",
     "/apis/stowage.dev/v1/schedulerconfiguration", "/apis/node.k8s.io/v1/runtimeclasses/{}/nodes",
     "/apis/node.k8s.io/v1/runtimeclasses/n/nodes", "/{}", "/api/v1/{}", "/apis/{}/v1/pods", "/api/v1/pods/{}",

@@ -162,6 +162,7 @@ OWN: dict[str, list[Call]] = {
     "HeadroomViewSet": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
     "BrakesViewSet": [],  # needs one that is set; ``approve`` is one statement
     "NodeAdviceViewSet": [("POST", f"{STOWAGE}/nodeadvice", SHAPES, "application/json")],
+    "PackingsViewSet": [("POST", f"{STOWAGE}/packings", SIMULATION, "application/json")],
     "PlansViewSet": [("POST", f"{STOWAGE}/plans", PLAN, "application/json")],
     "SimulationsViewSet": [("POST", f"{STOWAGE}/simulations", SIMULATION, "application/json")],
     "WebhooksViewSet": [
@@ -175,7 +176,8 @@ OWN: dict[str, list[Call]] = {
     ],
 }  # fmt: skip
 READ_ONLY = {
-    "ComparisonsViewSet", "HeadroomViewSet", "NodeAdviceViewSet", "SimulationsViewSet",
+    "ComparisonsViewSet", "HeadroomViewSet", "NodeAdviceViewSet", "PackingsViewSet",
+    "SimulationsViewSet",
     *(f"{kind}ViewSet" for kind, _, _ in REVIEWS),
 }  # fmt: skip
 

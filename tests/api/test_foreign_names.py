@@ -188,7 +188,8 @@ def test_who_may_do_everything_in_one_namespace_reads_nothing_of_another(
 def test_who_may_read_no_pods_finds_no_names_of_them_elsewhere(api: Api, world: World) -> None:
     """Left out is what tells of pods by itself (evictions, waiting pods): that is a right to it."""
     own = [
-        "plans", "plans/apply", "brakes", "simulations", "headroom", "nodeadvice", "comparisons",
+        "plans", "plans/apply", "brakes", "simulations", "headroom", "nodeadvice", "packings",
+        "comparisons",
         "canaries", "canaries/report", "webhooks", "changes", "schedulerconfiguration",
     ]  # fmt: skip
     rules = [

@@ -17,10 +17,12 @@ from clusterstate.objects.values.errors import Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.packing import process, search
 from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation import Base
-from scheduling.simulation.packing import read_packing, run_packing
+from scheduling.simulation.packing import Move, _in_waves, read_packing, run_packing
+from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.packing import worlds
 from tests.reference.cluster import Cluster, PlacedNode
@@ -95,10 +97,43 @@ def test_nodes_are_emptied_where_pods_may_move_and_only_then() -> None:
     pods = [owned(make_pod(f"p{n}").asks(cpu="1").on(f"n{n}")) for n in range(4)]
     agents = [owned(make_pod(f"a{n}").on(f"n{n}"), "DaemonSet") for n in range(4)]
     assert "moves" not in packed([*nodes, *pods])
-    found = packed([*nodes, *pods, *agents], move="owned")
+    found = packed([*nodes, *pods, *agents], move="ToEmptyNodes")
     assert len(found["emptied"]) == 3
     assert len(found["moves"]) == 3
     assert len({one["to"] for one in found["moves"]}) == 1
+
+
+def test_pods_move_so_that_a_large_one_fits_and_no_more_of_them_than_needed() -> None:
+    nodes = [node(n, cpu="4") for n in range(3)]
+    pods = [owned(make_pod(f"p{n}").asks(cpu="1").on(f"n{n}")) for n in range(3)]
+    found = packed([*nodes, *pods], [make_pod("large").asks(cpu="4")], move="ToFit")
+    assert (found["placed"], found["schedulerAlone"]) == (1, 0)
+    (move,) = found["moves"]
+    assert move["wave"] == 1
+    assert move["from"] == found["pods"][0]["nodeName"]
+    nobody = packed([*nodes, *pods], [make_pod("small").asks(cpu="1")], move="ToFit")
+    assert "moves" not in nobody
+
+
+def test_moves_come_in_waves_whose_places_are_free_before_anybody_leaves() -> None:
+    # n2 is free for a at once, n0 for b when a has left, n1 for d when b has, n3 for c when d has.
+    nodes = [node(0, cpu="4"), node(1, cpu="4"), node(2, cpu="4"), node(3, cpu="2")]
+    frameworks = {"default-scheduler": harness.kubernetes_framework()}
+    snapshot = harness.build_snapshot({"nodes": [one.manifest for one in nodes]})
+    for name, cpu, on in (("a", "4", "n0"), ("b", "3", "n1"), ("c", "1", "n1"), ("d", "2", "n3")):
+        info = snapshot.intern(from_pod(make_pod(name).asks(cpu=cpu).build()))
+        snapshot.add_pod(f"default/{name}", info, on)
+    asked = (("a", "n0", "n2"), ("b", "n1", "n0"), ("c", "n1", "n3"), ("d", "n3", "n1"))
+    moves = [Move(f"default/{name}", origin, target) for name, origin, target in asked]
+    found = _in_waves(snapshot, moves, frameworks, lambda: None)
+    waves = {str(one.key).partition("/")[2]: one.wave for one in found}
+    assert waves == {"a": 1, "b": 2, "d": 3, "c": 4}
+    full = harness.build_snapshot({"nodes": [one.manifest for one in nodes[:2]]})
+    info = full.intern(from_pod(make_pod().asks(cpu="4").build()))
+    swap = [Move("default/a", "n0", "n1"), Move("default/b", "n1", "n0")]
+    for one in swap:
+        full.add_pod(one.key, info, one.origin)
+    assert [one.wave for one in _in_waves(full, swap, frameworks, lambda: None)] == [0, 0]
 
 
 def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:
@@ -111,7 +146,7 @@ def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:
         make_pod("alone").asks(cpu="1").on("n0"),
         owned(make_pod("kept").labelled(app="kept").asks(cpu="1").on("n1")),
     ]
-    found = packed([*nodes, *pods, budget], move="owned")
+    found = packed([*nodes, *pods, budget], move="ToEmptyNodes")
     assert "moves" not in found
     assert "emptied" not in found
 
@@ -186,10 +221,28 @@ def reference_accepts(nodes: list[Manifest], pods: list[Manifest], places: dict[
     return ""
 
 
+def twin(pod: Manifest) -> Manifest:
+    return {**pod, "metadata": {**pod["metadata"], "name": f"{pod['metadata']['name']}-twin"}}
+
+
+def reference_fits(nodes: list[Manifest], pods: list[Manifest], places: dict[str, str]) -> str:
+    """Return the node whose pods ask for more CPU than it has, empty if there is none."""
+    asked: dict[str, int] = {}
+    for pod in pods:
+        if (place := places.get(pod["metadata"]["name"])) is not None:
+            cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            asked[place] = asked.get(place, 0) + int(cpu)
+    for one in nodes:
+        name = one["metadata"]["name"]
+        if asked.get(name, 0) > int(one["status"]["allocatable"]["cpu"]):
+            return name
+    return ""
+
+
 @by_chance
-@given(cluster(), st.booleans())
+@given(cluster(), st.sampled_from(["Never", "ToFit", "ToEmptyNodes"]))
 def test_every_placement_keeps_the_rules_and_none_is_worse_than_the_schedulers(
-    world: tuple[list[Manifest], list[Manifest]], moves: bool
+    world: tuple[list[Manifest], list[Manifest]], move: str
 ) -> None:
     nodes, pods = world
     running = {
@@ -201,7 +254,7 @@ def test_every_placement_keeps_the_rules_and_none_is_worse_than_the_schedulers(
         return  # what runs breaks rules already: nothing can be said of it
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     objects = [*nodes, *(pod for pod in pods if pod["spec"].get("nodeName"))]
-    found = packed(objects, waiting, move="owned" if moves else "none", admission=False)
+    found = packed(objects, waiting, move=move, admission=False)
     places = {one["pod"].partition("/")[2]: one["nodeName"] for one in found["pods"]}
     moved = {one["pod"].partition("/")[2]: one for one in found.get("moves", ())}
     assert all(running[name] == one["from"] != one["to"] for name, one in moved.items())
@@ -210,6 +263,14 @@ def test_every_placement_keeps_the_rules_and_none_is_worse_than_the_schedulers(
     assert reference_accepts(nodes, pods, target) == ""
     for name in found.get("emptied", ()):
         assert name not in target.values()
+    # Each wave's pods have their new places while they still run on the old ones.
+    now = dict(running)
+    for wave in sorted({one["wave"] for one in moved.values()} - {0}):
+        going = {name: one["to"] for name, one in moved.items() if one["wave"] == wave}
+        both = [*pods, *(twin(pod) for pod in pods if pod["metadata"]["name"] in going)]
+        places_now = {**now, **{f"{name}-twin": to for name, to in going.items()}}
+        assert reference_fits(nodes, both, places_now) == ""
+        now |= going
     assert len(places) + len(found["left"]) == len(waiting) == found["of"]
     if len({pod["spec"].get("priority", 0) for pod in waiting}) <= 1 and not found["bound"].get(
         "held"

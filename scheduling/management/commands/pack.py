@@ -42,7 +42,10 @@ class Command(BaseCommand):
             help="how to answer",
         )  # fmt: skip
         parser.add_argument(
-            "--move", action="store_true", help="pods that run may move, to empty nodes"
+            "--move",
+            choices=(packing.NEVER, packing.TO_FIT, packing.TO_EMPTY),
+            default=packing.NEVER,
+            help="whether pods that run may move: so that more pods fit, or also to empty nodes",
         )
         parser.add_argument(
             "--seconds", type=float, default=packing.DEFAULT_SECONDS,
@@ -98,7 +101,7 @@ class Command(BaseCommand):
                 (pods if kind == "Pod" and not is_on_a_node(one) else objects).append(one)
         if not objects and not pods:
             raise CommandError("The files hold neither nodes nor pods.")
-        spec["move"] = packing.OWNED if options["move"] else packing.NONE
+        spec["move"] = options["move"]
         spec["seconds"], spec["seed"] = options["seconds"], options["seed"]
         return {"apiVersion": "stowage.dev/v1", "kind": packing.KIND, "spec": spec}
 
@@ -129,7 +132,10 @@ def table(answer: Manifest) -> str:
             f" {', '.join(emptied)}."
         )
     rows = [["POD", "FROM", "TO", "WHY"]]
-    rows += [[one["pod"], one["from"], one["to"], ""] for one in status.get("moves", ())]
+    rows += [
+        [one["pod"], one["from"], one["to"], f"wave {one['wave']}" if one["wave"] else "a swap"]
+        for one in status.get("moves", ())
+    ]
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]

@@ -1,0 +1,34 @@
+"""What fits if all pods are looked at together: a ``Packing`` document in, the answer out."""
+
+from collections.abc import Hashable
+
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods.waiting import waiting
+from scheduling.answers.live import LiveBase, World, empty_base
+from scheduling.answers.present import Present
+from scheduling.engine.reference.cycle import PodToPlace
+from scheduling.simulation.packing import MOST_PODS, read_packing, run_packing
+
+
+def packing(world: World, document: object) -> Manifest:
+    """Return where pods go; of the live world those that wait, before those of the document.
+
+    Queries some times.
+
+    Raises:
+        Invalid: with every wrong field.
+        ServiceUnavailable: there is no solver.
+    """
+    question = read_packing(document)
+    if not question.simulation.live:
+        return run_packing(question, empty_base(world))
+    present = Present(world)
+    base = LiveBase(world, present.snapshot)
+    rows = waiting(most=MOST_PODS)
+    names: dict[Hashable, str] = {row.id: f"{row.namespace}/{row.name}" for row in rows}
+    pods: list[PodToPlace] = []
+    for name in dict.fromkeys(row.scheduler_name for row in rows):
+        pods += present.queue(name, rows)
+    answer = run_packing(question, base, pods, names.get)
+    answer["status"]["revision"] = str(world.revision)
+    return answer
