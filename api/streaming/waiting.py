@@ -39,9 +39,8 @@ MAX_SECONDS = 600
 
 
 def asked_for(scope: Scope) -> bool:
-    """Return whether a GET with ``waitFor=`` in its query reads one object."""
-    target = routes.of(scope).target
-    return target is not None and bool(target.name) and not target.subresource
+    """Return whether a GET with ``waitFor=`` in its query reads objects of a kind."""
+    return routes.of(scope).target is not None
 
 
 def asked_at_creation(scope: Scope) -> bool:
@@ -87,6 +86,8 @@ def _open(scope: Scope) -> tuple[Target, str, float, Attributes]:
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
+    if not target.name or target.subresource:
+        raise BadRequest("waitFor: one pod can be waited for, by its name, and not a list of them")
     wants = _reading(target)
     auth.require(user, wants)
     condition, seconds = _wanted(scope, target)

@@ -80,6 +80,13 @@ def test_what_cannot_be_waited_for_creates_nothing(live):
     assert status == 400
 
 
+@pytest.mark.parametrize("path", [PODS, f"{PODS}/w-none/status", NODES, f"{NODES}/w-none"])
+def test_only_one_pod_is_waited_for_and_what_else_asks_is_told(live, path):
+    status, refused = live.request("GET", f"{path}?waitFor=Bound&timeoutSeconds=1")
+    assert status == 400
+    assert "waitFor" in refused["message"]
+
+
 def test_a_dry_run_waits_for_nothing(live):
     path = f"{PODS}?waitFor=Bound&timeoutSeconds=60&dryRun=All"
     assert live.request("POST", path, pod("w-dry"))[0] == 201
