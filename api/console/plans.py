@@ -2,7 +2,7 @@
 
 The page calls what the API's ``plans`` call, with the rights that they ask for. Applied, a plan is
 an operation: its page shows each step, and pauses, resumes, cancels and takes it back. Where what
-was foretold does not hold any more, applying shows the new plan and what differs, and does nothing.
+was predicted has changed, applying shows the new plan and what differs, and does nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -164,6 +164,7 @@ def show(
     changes, status = changes_of(request, plan), plan.foretold()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
+    placed, waiting = status.get("placed") or [], status.get("waiting") or []
     context = {
         **_progress(request, plan),
         "status": status,
@@ -175,10 +176,13 @@ def show(
         "zones": zones,
         "landing": sum(one.pods for one in zones),
         "anyway": plan_preview.leaving(plan, status, "leavingAnyway"),
-        "placed": (status.get("placed") or [])[:_FEW],
+        "anyway_count": len(status.get("leavingAnyway") or ()),
+        "placed": [one for one in placed if "anyway" not in one][:_FEW],
+        "placed_anyway": [one for one in placed if "anyway" in one][:_FEW],
+        "losing": [one for one in waiting if "anyway" in one][:_FEW],
         "placed_exist": plan.applied_at is not None
         or not any("pods" in change for change in changes),
-        "waits": (status.get("waiting") or [])[:_FEW],
+        "waits": [one for one in waiting if "anyway" not in one][:_FEW],
         "staying": (status.get("staying") or [])[:_FEW],
         "budgets": status.get("budgets") or [],
         "room": plan_preview.room(status),

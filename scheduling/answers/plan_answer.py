@@ -76,9 +76,7 @@ def with_status(
         "revision": str(revision),
         "at": format_time(now),
         "summary": {
-            "leaving": sum(one.get("afterSeconds") is not None for one in leaving),
-            "held": sum("blockedBy" in one for one in leaving),
-            "preempted": sum("preemptedBy" in one for one in leaving),
+            **_counts(leaving),
             "stuck": len(stuck),
             "placed": len(placed),
             "waiting": len(waiting),
@@ -108,6 +106,42 @@ def with_status(
     if asked.metadata:
         answer["metadata"] = asked.metadata
     return {**answer, "status": status}
+
+
+def set_apart(status: Manifest, without: Manifest) -> None:
+    """Set apart what of a plan's status happens without the plan, too.
+
+    Pods that are preempted anyway move to ``leavingAnyway``; of a pod that finds a place or waits,
+    ``anyway`` says where it would be placed without the plan.
+
+    Args:
+        status: of the plan; changed.
+        without: of a plan that changes nothing, asked at the same time.
+    """
+    preempted = {one["pod"] for one in without["leaving"] if "preemptedBy" in one}
+    anyway = [one for one in status["leaving"] if one["pod"] in preempted and "preemptedBy" in one]
+    status["leaving"] = [one for one in status["leaving"] if one not in anyway]
+    status["leavingAnyway"] += anyway
+    status["stuck"] = [
+        one for one in status["stuck"] if one["pod"] not in {pod["pod"] for pod in anyway}
+    ]
+    places = {one["pod"]: one["nodeName"] for one in without["placed"]}
+    for one in (*status["placed"], *status["waiting"]):
+        if one["pod"] in places:
+            one["anyway"] = places[one["pod"]]
+    status["summary"] |= _counts(status["leaving"]) | {
+        "stuck": len(status["stuck"]),
+        "placedAnyway": sum("anyway" in one for one in status["placed"]),
+        "losingPlace": sum("anyway" in one for one in status["waiting"]),
+    }
+
+
+def _counts(leaving: Sequence[Manifest]) -> dict[str, int]:
+    return {
+        "leaving": sum(one.get("afterSeconds") is not None for one in leaving),
+        "held": sum("blockedBy" in one for one in leaving),
+        "preempted": sum("preemptedBy" in one for one in leaving),
+    }
 
 
 def _known(leaver: Leaver, leavers: Leavers) -> StayingPod | None:

@@ -20,12 +20,13 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 from django.conf import settings
 
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import eviction
 from clusterstate.objects.rules.ownership import controller_of
-from clusterstate.objects.values.errors import DUPLICATE, INVALID, FieldError, Invalid
+from clusterstate.objects.values.errors import DUPLICATE, INVALID, FieldError, Invalid, TooLarge
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import steady_clock
 from clusterstate.queries.pods.queue import load_waiting
@@ -50,12 +51,26 @@ from scheduling.worker import profiles
 def plan(world: World, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
 
+    The same future is played without the changes, so that they are not blamed for what would happen
+    anyway: waiting pods that find a place or preempt others.
+
     Raises:
         Invalid: with every wrong field.
         TooLarge: it takes too long.
     """
     asked = plan_document.read(document)
-    return _Planning(world, asked).answer()
+    answer = _Planning(world, asked).answer()
+    status = answer["status"]
+    if status["placed"] or status["waiting"]:
+        nothing = msgspec.structs.replace(asked, changes=(), configuration=None)
+        try:
+            without = _Planning(world, nothing).answer()["status"]
+        except TooLarge:
+            text = "what would happen without these changes could not be worked out in time"
+            status["warnings"] = [*status.get("warnings", ()), text]
+        else:
+            plan_answer.set_apart(status, without)
+    return answer
 
 
 class _Planning:

@@ -19,6 +19,7 @@ from tests.controllers.support import (
     make_owner,
     make_pod,
     pod_manifest,
+    set_labels,
     taint,
     tolerates,
 )
@@ -188,6 +189,35 @@ def test_new_pods_make_room_and_whoever_leaves_is_named():
     (placed,) = status["placed"]
     assert (placed["nodeName"], placed["afterSeconds"]) == ("n1", 5.0)
     assert [one["pod"] for one in status["stuck"]] == ["default/small"]
+
+
+def test_what_happens_anyway_is_not_blamed_on_the_change():
+    """A cordon of an empty node does not cause the preemption that pods cause on another one."""
+    for name in ("n1", "n2"):
+        make_node(name)
+        set_labels(name, which=name)
+        renew(name)
+    objects.create("PriorityClass", "", {"metadata": {"name": "urgent"}, "value": 9}, now=NOW)
+    owned("small", "n1", **asking("60"), terminationGracePeriodSeconds=5)
+    urgent = {**asking("60"), "priorityClassName": "urgent"}
+    make_pod("vip", **urgent, nodeSelector={"which": "n1"})
+    make_pod("fits", **asking("60"), nodeSelector={"which": "n2"})
+    make_pod("large", **asking("900"))
+    make_node("n3")
+    status = ask({"cordon": {"nodes": ["n3"]}})
+    assert status["leaving"] == status["stuck"] == []
+    assert [one["preemptedBy"] for one in status["leavingAnyway"]] == ["default/vip"]
+    assert {one["pod"]: one["anyway"] for one in status["placed"]} == {
+        "default/vip": "n1", "default/fits": "n2",
+    }  # fmt: skip
+    assert [one.get("anyway") for one in status["waiting"]] == [None]
+    counts = {name: status["summary"][name] for name in ("leaving", "preempted", "placedAnyway")}
+    assert counts == {"leaving": 0, "preempted": 0, "placedAnyway": 2}
+    status = ask({"cordon": {"nodes": ["n2"]}})
+    assert {one["pod"]: one.get("anyway") for one in status["waiting"]} == {
+        "default/fits": "n2", "default/large": None,
+    }  # fmt: skip
+    assert status["summary"]["losingPlace"] == 1
 
 
 def test_a_budget_holds_pods_back():
