@@ -229,8 +229,9 @@ def reload() -> Catalogue:
     default = sql.fetch_one(
         "SELECT name FROM priority_class WHERE global_default ORDER BY value, name LIMIT 1"
     )
+    rules = decisions.admission_rules()
     switches = msgspec.structs.replace(
-        admission_settings(), compatibility=decisions.compatibility()
+        admission_settings(), compatibility=rules.compatibility, profiles=rules.profiles
     )
     found = Catalogue(row[0], objects, default[0] if default else None, switches)
     if not _written_here():

@@ -172,10 +172,12 @@ def _headroom(item: Manifest, now: datetime) -> Cells:
 @PRINTERS.of("WaitingGroup", NAME, "Pods:integer, State, Blocked By, Oldest::1", AGE)
 def _waiting_group(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
-    told = [
-        f"{', '.join(one['reasons'])} ({one['most']})" if one["most"] else ", ".join(one["reasons"])
-        for one in status["blockers"]
-    ]
+    told = []
+    for one in status["blockers"]:
+        reasons = ", ".join(one["reasons"])
+        if one["taints"]:
+            reasons += f": {', '.join(one['taints'])}"
+        told.append(f"{reasons} ({one['most']})" if one["most"] else reasons)
     return [
         status["pods"],
         status["state"],

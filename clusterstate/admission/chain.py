@@ -25,7 +25,7 @@ from clusterstate.admission.plugins import (
 )
 from clusterstate.admission.request import CREATE, DELETE, Context, Request, User
 from clusterstate.admission.validation import validate
-from clusterstate.admission.warnings import warnings_for
+from clusterstate.admission.warnings import unknown_profile, warnings_for
 from clusterstate.objects.registry import quantity_places
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import Invalid
@@ -105,6 +105,8 @@ def admit(
     run_validating(request)
     mounts_tokens = context.settings.service_account_tokens
     request.warnings.extend(warnings_for(kind, new, old_manifest, mounts_tokens=mounts_tokens))
+    if new_pod and (told := unknown_profile(new["spec"], context.settings.profiles)):
+        request.warnings.append(f"spec.schedulerName: {told}")
     return Admitted(new, request.warnings)
 
 

@@ -21,11 +21,10 @@ from clusterstate.objects.rules.resources import (
 from clusterstate.objects.rules.templates import name_account
 from clusterstate.objects.values.addresses import is_reached_from_outside
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod import DEFAULT_SCHEDULER, Pod
 from clusterstate.objects.values.quantity import QuantityError
 from clusterstate.objects.values.remembered import remembered
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FILE_MODE: Final = 0o644
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 

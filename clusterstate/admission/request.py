@@ -49,7 +49,8 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     is off, and costs a query for each new pod where it is on.
     ``dedicated_nodes`` is on, yet acts only on pods of namespaces that say so, as does
     ``limit_pod_hard_anti_affinity_topology``, which is off but for namespaces that ask for it.
-    ``compatibility`` stands in the scheduler's configuration (`decisions.compatibility`).
+    ``compatibility`` and ``profiles`` (the names of all profiles, ``None`` where they are not
+    known) stand in the scheduler's configuration (`decisions.admission_rules`).
     ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
     PodTolerationRestriction; ``None`` means that none is configured.
     """
@@ -72,6 +73,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_toleration_seconds: bool = True
     taint_toleration_comparison_operators: bool = False
     compatibility: Compatibility = NEWEST
+    profiles: frozenset[str] | None = None
     cluster_default_tolerations: tuple[Manifest, ...] | None = None
     cluster_toleration_whitelist: tuple[Manifest, ...] | None = None
 

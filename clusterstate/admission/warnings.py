@@ -13,7 +13,7 @@ from clusterstate.objects.registry import silent_fields
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.matching import parse_term
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod import NodeSelectorTerm
+from clusterstate.objects.values.pod import DEFAULT_SCHEDULER, NodeSelectorTerm
 
 _DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -60,6 +60,21 @@ def warnings_for(
         meta = template.get("metadata") or {}
         warnings += pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
     return warnings
+
+
+def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
+    """Return what becomes of a pod whose scheduler has no profile here; empty if there is one.
+
+    ``profiles``: the names of all profiles, ``None`` where they are not known.
+    """
+    name = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    if profiles is None or name in profiles or spec.get("nodeName"):
+        return ""
+    known = ", ".join(sorted(profiles))
+    return (
+        f'no scheduler profile is called "{name}" (there is {known}): the pod waits until such a'
+        " profile is configured, or another scheduler of that name binds it"
+    )
 
 
 def _is_alike(kind: str, manifest: Manifest, old: Manifest) -> bool:

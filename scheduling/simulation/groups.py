@@ -16,11 +16,14 @@ from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Status
+from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
+from scheduling.plugins import taint_toleration
+from scheduling.simulation.needs import taints_in_the_way
 from scheduling.simulation.verdicts import Shared, Verdicts, judge
 
 GATED, FITS, BLOCKED, FAILED = "Gated", "Fits", "Blocked", "Failed"
+NO_PROFILE = "NoProfile"
 MOST_CLASSES: Final = 2_000
 """Classes that are judged for one answer, those of the most pods first."""
 
@@ -29,7 +32,11 @@ Signature = tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """A reason and its nodes: for the class that it closes the fewest and the most for."""
+    """A reason and its nodes: for the class that it closes the fewest and the most for.
+
+    ``taints``: where taints are the reason, those that the largest class does not tolerate, each
+    with its number of nodes.
+    """
 
     plugin: str
     code: str
@@ -37,6 +44,7 @@ class Blocker(msgspec.Struct, frozen=True):
     fewest: int
     most: int
     alone: int
+    taints: dict[str, int] = {}
 
 
 class Members(msgspec.Struct):
@@ -50,9 +58,9 @@ class Members(msgspec.Struct):
 class Group(msgspec.Struct):
     """Pods that the same things stand in the way of.
 
-    ``state``: Blocked, Gated, Fits (there is room: they are about to be tried) or Failed (a plugin
-    failed). ``members``: by class, the largest first. ``feasible``: nodes that would take a pod of
-    the largest class.
+    ``state``: Blocked, Gated, Fits (there is room: they are about to be tried), Failed (a plugin
+    failed) or NoProfile (no profile has the name of their scheduler). ``members``: by class, the
+    largest first. ``feasible``: nodes that would take a pod of the largest class.
     """
 
     name: str
@@ -76,8 +84,6 @@ def grouped(
     go_on: Callable[[], None] = lambda: None,
 ) -> tuple[list[Group], int]:
     """Return the groups, the largest first, and how many pods were not looked at.
-
-    Pods of profiles that do not exist are left out, as the scheduler does.
 
     Args:
         snapshot: the cluster.
@@ -103,15 +109,16 @@ def grouped(
         name = members.info.scheduler_name
         framework = framework_of(name)
         if framework is None:
-            left_out += len(members.pods)
-            continue
-        state, counts = _judged(
-            snapshot, framework, members, pods[members.pods[0]], shared.setdefault(name, {})
-        )
+            reason = Status(Code.UNSCHEDULABLE, (f'no scheduler profile is called "{name}"',))
+            state, counts = NO_PROFILE, [(reason, 0, 0)]
+        else:
+            state, counts = _judged(
+                snapshot, framework, members, pods[members.pods[0]], shared.setdefault(name, {})
+            )
         reasons = sorted({(status.plugin, status.reasons) for status, _, _ in counts})
         signature: Signature = (state, name, tuple(reasons))
         by_signature.setdefault(signature, []).append((members, counts))
-    groups = [_group(signature, found) for signature, found in by_signature.items()]
+    groups = [_group(snapshot, signature, found) for signature, found in by_signature.items()]
     groups.sort(key=lambda one: (-one.count, one.name))
     return groups, left_out
 
@@ -134,9 +141,14 @@ def _judged(
 
 
 def _group(
-    signature: Signature, found: Sequence[tuple[Members, list[tuple[Status, int, int]]]]
+    snapshot: Snapshot,
+    signature: Signature,
+    found: Sequence[tuple[Members, list[tuple[Status, int, int]]]],
 ) -> Group:
     state, name, _ = signature
+    members = [one for one, _ in found]
+    first = members[0].verdicts
+    taints = {} if first is None else taints_in_the_way(snapshot, members[0].info, first)
     counts: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, int]]] = {}
     for _, told in found:
         for status, nodes, alone in told:
@@ -150,12 +162,11 @@ def _group(
             fewest=min(nodes for nodes, _ in numbers),
             most=max(nodes for nodes, _ in numbers),
             alone=max(alone for _, alone in numbers),
+            taints=taints if plugin == taint_toleration.NAME else {},
         )
         for (plugin, code, reasons), numbers in counts.items()
     ]
     blockers.sort(key=lambda one: (-one.most, one.plugin, one.reasons))
-    members = [one for one, _ in found]
-    first = members[0].verdicts
     text = repr(signature).encode()
     return Group(
         name=hashlib.sha256(text).hexdigest()[:10],

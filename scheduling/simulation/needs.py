@@ -6,6 +6,7 @@ groups. The needs are read from the columns that the filters read; they are gues
 ``remedies`` tries out on a copy of the cluster.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -172,6 +173,21 @@ def _cordons_and_taints(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -
         codes[concerned & (pairs == pair)] = number if known else UNKNOWN
         choices[number] = _taint_choice(cordoned=bool(is_cordoned), taints=taints)
     return _Aspect(codes, lambda code, rows: choices[code])
+
+
+def taints_in_the_way(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> dict[str, int]:
+    """Return the taints that keep a pod from nodes, as kubectl writes them, and on how many nodes.
+
+    The most frequent comes first. The scheduler's own reason names no taint. A cordon's is left
+    out: another reason tells of it.
+    """
+    found: Counter[str] = Counter()
+    rows = verdicts.rows[verdicts.by(taint_toleration.NAME)]
+    for number, nodes in zip(*np.unique(snapshot.taint_set[rows], return_counts=True), strict=True):
+        for taint in _untolerated(snapshot.taint_sets[number], info.tolerations):
+            if not edits.is_cordon(taint):
+                found[edits.taint_text(taint)] += int(nodes)
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _untolerated(taints: Sequence[Taint], tolerations: tuple[Toleration, ...]) -> tuple[Taint, ...]:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from clusterstate.admission.plugins.service_account import TOKENS_AT
+from clusterstate.queries.scheduler import overview
 from tests.api.conftest import TABLE, Api, grant, make_token
 from tests.builders import make_node, make_pod
 
@@ -240,6 +241,8 @@ def test_waiting_pods_are_few_groups_with_what_blocks_them(crowd):
     blockers = {tuple(one["reasons"]): one for one in items[0]["status"]["blockers"]}
     cpu = blockers["Insufficient cpu",]
     assert (cpu["plugin"], cpu["fewest"], cpu["most"]) == ("NodeResourcesFit", 2, 4)
+    taints = blockers["node(s) had untolerated taint(s)",]["taints"]
+    assert (cpu["taints"], taints) == ({}, {"gpu:NoSchedule": 2})
     assert [one["status"]["pods"] for one in groups(crowd)] == [5, 2, 1]
 
 
@@ -262,7 +265,7 @@ def test_groups_are_printed_by_kubectl(crowd):
     assert cells[1:3] == [2, "Blocked"]
     assert cells[3].split("; ") == [
         "node(s) didn't match Pod's node affinity/selector (4)",
-        "node(s) had untolerated taint(s) (3)",
+        "node(s) had untolerated taint(s): gpu:NoSchedule (3)",
         "node(s) were unschedulable (1)",
     ]
     assert cells[5] != "<unknown>"  # as old as the pod that waits longest
@@ -291,3 +294,35 @@ def test_the_nodes_to_add_are_the_cheapest_that_take_the_waiting_pods(closed, ru
     (cause,) = closed.post(path, dear).fails(422, "Invalid")["details"]["causes"]
     assert cause["field"] == "spec.catalogue[0].price"
     closed.post(path, {"spec": {}}).fails(422, "Invalid")
+
+
+def test_pods_of_an_unknown_scheduler_are_warned_of_and_wait_in_a_group_of_their_own(closed):
+    unknown = make_pod("lost").with_("spec", "schedulerName", value="nobody").manifest
+    unknown["metadata"]["namespace"] = "ns"
+    answer = closed.post("/api/v1/namespaces/ns/pods", unknown)
+    told = 'no scheduler profile is called "nobody" (there is default-scheduler)'
+    assert told.replace('"', '\\"') in answer.headers["Warning"]
+    (condition,) = answer.ok(201)["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
+    assert (condition["reason"], told in condition["message"]) == ("NoSuchProfile", True)
+    (group,) = [one for one in groups(closed) if one["status"]["state"] == "NoProfile"]
+    assert (group["spec"]["schedulerName"], group["status"]["pods"]) == ("nobody", 1)
+    assert group["status"]["blockers"][0]["reasons"] == ['no scheduler profile is called "nobody"']
+    (found,) = [one for one in overview.waiting() if one.name == "lost"]
+    assert told in found.message
+
+
+def test_a_profile_that_is_configured_later_takes_the_pods_that_name_it(closed, runner):
+    waits = make_pod("later").with_("spec", "schedulerName", value="second").manifest
+    waits["metadata"]["namespace"] = "ns"
+    closed.post("/api/v1/namespaces/ns/pods", waits).ok(201)
+    add(closed, make_node("roomy"))
+    profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "second"}]
+    path = "/apis/stowage.dev/v1/schedulerconfiguration"
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "profiles": profiles}
+    closed.put(path, {**document, "kind": "KubeSchedulerConfiguration"}).ok()
+    runner.turn()
+    bound = closed.get("/api/v1/namespaces/ns/pods/later").ok()
+    assert bound["spec"]["nodeName"] == "roomy"
+    waits["metadata"]["name"] = "third"
+    assert "Warning" not in closed.post("/api/v1/namespaces/ns/pods", waits).headers

@@ -91,7 +91,8 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
               FROM numbered) n),
     queued AS (
         INSERT INTO pending_pod (pod_id, stage, attempts, since, rejected_by, message)
-        SELECT id, CASE WHEN unschedulable IS NULL THEN 'active' ELSE 'gated' END, 0,
+        SELECT id, CASE WHEN strpos(unschedulable, '"SchedulingGated"') > 0 THEN 'gated'
+                   ELSE 'active' END, 0,
                %s::timestamptz, ARRAY[]::text[], ''
         FROM numbered WHERE node_name = ''){nodes},
     logged AS (

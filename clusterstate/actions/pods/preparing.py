@@ -16,6 +16,7 @@ from clusterstate.actions.writing import object_meta
 from clusterstate.admission.plugins import node_restriction
 from clusterstate.admission.request import CREATE, User
 from clusterstate.admission.validation.core import formats
+from clusterstate.admission.warnings import unknown_profile
 from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.values import document
 from clusterstate.objects.values.actor import Actor
@@ -161,15 +162,11 @@ def prepare_without_template(
     pod_spec = new["spec"]
     if pod_spec.get("schedulingGates"):
         # applySchedulingGatedCondition, pkg/registry/core/pod/strategy.go
-        status["conditions"] = [
-            {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "SchedulingGated",
-                "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastTransitionTime": document.format_time(now),
-            }
-        ]
+        told = "Scheduling is blocked due to non-empty scheduling gates"
+        status["conditions"] = [_not_scheduled("SchedulingGated", told, now)]
+    elif told := unknown_profile(pod_spec, context.settings.profiles):
+        # Kubernetes says nothing of such a pod; whoever comes to place it writes this condition.
+        status["conditions"] = [_not_scheduled("NoSuchProfile", told, now)]
     new["status"] = status
     text, overlay = document.encode("Pod", new)
     if overlay.node_name:
@@ -190,3 +187,14 @@ def prepare_without_template(
         class_id=None if known is None else known.id,
     )
     return prepared, metadata
+
+
+def _not_scheduled(reason: str, message: str, now: datetime) -> Manifest:
+    """Return a new pod's condition that says why it is not scheduled."""
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": document.format_time(now),
+    }

@@ -56,7 +56,7 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
     with transaction.atomic():
         sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.CONFIGURATION,))
         present = decisions.configuration()
-        before = decisions.compatibility()
+        before = decisions.admission_rules()
         revision = 0 if present is None else present.revision
         if replaces is not None and replaces != revision:
             raise Conflict(
@@ -71,7 +71,7 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
             (document, now, by),
         )
         assert row is not None
-        if decisions.compatibility() is not before:
+        if decisions.admission_rules() != before:
             catalogue.lock_for_writing()
             catalogue.advance()
         stored: int = row[0]

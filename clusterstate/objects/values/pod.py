@@ -11,6 +11,8 @@ import msgspec
 from clusterstate.objects.values.meta import ObjectMeta, prepare
 from clusterstate.objects.values.node import QuantityText
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The profile of a pod that names none."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """The annotation of a pod that a node's agent runs by itself and shows here."""
 
@@ -276,7 +278,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = DEFAULT_SCHEDULER
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
 

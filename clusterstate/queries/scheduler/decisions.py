@@ -12,6 +12,7 @@ from clusterstate.objects.values import document, ending
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.compatibility import parse as parse_version
 from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.pod import DEFAULT_SCHEDULER
 
 _LATEST = timedelta(minutes=20)
 """How long before a decision others may have been made whose pods were still being bound.
@@ -207,13 +208,29 @@ def _made_room(text: str) -> bool:
     return ending.is_preempted(document.conditions(text))
 
 
-def compatibility() -> Compatibility:
-    """Return which version of Kubernetes the configuration in force names. Queries once."""
+class AdmissionRules(msgspec.Struct, frozen=True):
+    """What of the scheduler's configuration in force concerns admission.
+
+    ``compatibility``: the version of Kubernetes that it names; ``profiles``: their names.
+    """
+
+    compatibility: Compatibility
+    profiles: frozenset[str]
+
+
+def admission_rules() -> AdmissionRules:
+    """Return what of the latest configuration concerns admission. Queries once."""
     row = sql.fetch_one(
-        "SELECT document::json ->> 'compatibility' FROM scheduler_configuration"
-        " ORDER BY revision DESC LIMIT 1"
+        "SELECT document::json ->> 'compatibility',"
+        " ARRAY(SELECT coalesce(nullif(p ->> 'schedulerName', ''), %s)"
+        " FROM json_array_elements(CASE json_typeof(document::json -> 'profiles')"
+        " WHEN 'array' THEN document::json -> 'profiles' ELSE '[]' END) p)"
+        " FROM scheduler_configuration ORDER BY revision DESC LIMIT 1",
+        (DEFAULT_SCHEDULER,),
     )
-    return (parse_version(row[0]) if row is not None else None) or NEWEST
+    version, names = (None, []) if row is None else row
+    found = parse_version(version) if version else None
+    return AdmissionRules(found or NEWEST, frozenset(names or [DEFAULT_SCHEDULER]))
 
 
 # Configurations --------------------------------------------------------------------------------

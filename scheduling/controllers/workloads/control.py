@@ -87,7 +87,7 @@ class NamespaceControl:
     @cached_property
     def compatibility(self) -> Compatibility:
         """Which version of Kubernetes to follow. Queries once."""
-        return decisions.compatibility()
+        return decisions.admission_rules().compatibility
 
     def look_again(self, at: datetime | None) -> None:
         """Note that the namespace is to be looked at again at a moment, whatever changes before."""
