@@ -57,7 +57,6 @@ class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
     list_filter = (VerbFilter, OutcomeFilter)
     search_fields = ("=username", "=name", "=audit_id")
     search_help_text = "A user, the name of an object, or the audit id of a request, in full."
-    list_per_page = 50
     list_fullwidth = True
     show_full_result_count = False
     ordering = ("-id",)

@@ -4,21 +4,27 @@ Everything that comes from Unfold comes through here and `clusterstate.admin.loo
 Django's own look is a change of these two modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
 from clusterstate.access.people import user_of
+from clusterstate.access.rules import Attributes
 from clusterstate.admin import look, trail
+from clusterstate.admin.roles import resource_of
 from clusterstate.admission.request import User
+from clusterstate.middleware import DID
 from clusterstate.objects.values.actor import current
 from clusterstate.objects.values.errors import StatusError
 
@@ -81,9 +87,27 @@ def requester(request: HttpRequest) -> User:
     return msgspec.structs.replace(user_of(request.user), request=current().cause)
 
 
+def _tell_audit(request: HttpRequest, model: type[Model], verb: str, named: Any = None) -> None:
+    """Have the audit log name what a form does, as the request of the API that does the same.
+
+    ``named``: the row that it is about, or the fields of the form; without, it is about several.
+    """
+    group, resource = resource_of(model._meta.model_name or "")
+    of = named.get if isinstance(named, QueryDict) else partial(_attribute, named)
+    place = {name: str(of(name) or "") for name in ("namespace", "name")}
+    request.META[DID] = Attributes(verb, group, resource, **place)
+
+
+def _attribute(row: Any, name: str) -> Any:
+    return getattr(row, name, "")
+
+
 class CommonAdmin(ModelAdmin[Object]):
     """What every list has: its actions and their bounds, columns, the history of an object."""
 
+    list_per_page = 25
+    label_column = ""
+    """The column of labels that ``label=value`` is searched in, if there is one."""
     nobody_may: frozenset[str] = frozenset()
     """Which of add, change and delete nobody may do here, whatever the person's roles allow."""
 
@@ -99,6 +123,19 @@ class CommonAdmin(ModelAdmin[Object]):
         """Return whether the person may delete an object, or this one."""
         return "delete" not in self.nobody_may and super().has_delete_permission(request, obj)
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Object], search_term: str
+    ) -> tuple[QuerySet[Object], bool]:
+        """Return the objects that a search finds: by words, and by ``label=value``."""
+        words = []
+        for word in search_term.split():
+            key, sign, value = word.partition("=")
+            if sign and self.label_column:
+                queryset = queryset.filter(**{f"{self.label_column}__contains": {key: value}})
+            else:
+                words.append(word)
+        return super().get_search_results(request, queryset, " ".join(words))
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -108,6 +145,7 @@ class CommonAdmin(ModelAdmin[Object]):
             PermissionDenied: the person does not have the action; Django would show the list.
         """
         if request.method == "POST":
+            _tell_audit(request, self.opts.model, "delete" if self._deletes(request) else "update")
             asked = {one for one in request.POST.getlist("action") if one}
             if not asked <= self.get_actions(request).keys():
                 raise PermissionDenied("You may not do that with these objects.")
@@ -139,6 +177,9 @@ class CommonAdmin(ModelAdmin[Object]):
         if _DELETE in found:
             found[_DELETE] = found.pop(_DELETE)
         return found
+
+    def _deletes(self, request: HttpRequest) -> bool:
+        return _DELETE in request.POST.getlist("action")
 
     @display(description="Created", ordering="created_at")
     def created(self, stored: Any) -> str:
@@ -172,6 +213,10 @@ class ObjectAdmin(CommonAdmin[Object]):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """Answer with the form, or with a message where the action refused."""
+        if request.method == "POST":
+            stored = None if object_id is None else self.get_object(request, unquote(object_id))
+            verb = "create" if object_id is None else "update"
+            _tell_audit(request, self.opts.model, verb, stored or request.POST)
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except StatusError as error:
@@ -181,6 +226,9 @@ class ObjectAdmin(CommonAdmin[Object]):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Answer with the confirmation, or with a message where the action refused."""
+        if request.method == "POST":
+            stored = self.get_object(request, unquote(object_id))
+            _tell_audit(request, self.opts.model, "delete", stored)
         try:
             return super().delete_view(request, object_id, extra_context)
         except StatusError as error:
@@ -192,6 +240,44 @@ class ObjectAdmin(CommonAdmin[Object]):
             return HttpResponseRedirect(request.get_full_path())
         names = f"{self.opts.app_label}_{self.opts.model_name}"
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:{names}_changelist"))
+
+
+class PreviewedAdmin(ObjectAdmin[Object]):
+    """Deletes by the console's preview, which says what happens to pods before it is confirmed."""
+
+    def preview_of(self, do: str, rows: Iterable[Any]) -> HttpResponseRedirect:
+        """Lead to the preview of a change of these rows."""
+        raise NotImplementedError
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Lead to the preview of the deletion.
+
+        Raises:
+            PermissionDenied: the person may not delete it.
+        """
+        stored = self.get_object(request, unquote(object_id))
+        if stored is None:
+            return super().delete_view(request, object_id, extra_context)  # says that it is gone
+        if not self.has_delete_permission(request, stored):
+            raise PermissionDenied
+        return self.preview_of("delete", [stored])
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions; a deletion of many leads to a preview, too."""
+        found = super().get_actions(request)
+        if _DELETE in found:
+            found[_DELETE] = (type(self)._delete, _DELETE, found[_DELETE][2])
+        return found
+
+    def _delete(self, request: HttpRequest, queryset: QuerySet[Object]) -> HttpResponseRedirect:
+        return self.preview_of("delete", queryset)
+
+
+def preview(do: str, *named: tuple[str, str]) -> HttpResponseRedirect:
+    """Lead to the console's preview of a change; ``named``: parameters of its address."""
+    return HttpResponseRedirect(f"{reverse('console:change')}?{urlencode([('do', do), *named])}")
 
 
 class ReadOnlyAdmin(CommonAdmin[Object]):
@@ -207,8 +293,10 @@ __all__ = [
     "ModelAdmin",
     "ModelForm",
     "ObjectAdmin",
+    "PreviewedAdmin",
     "ReadOnlyAdmin",
     "TabularInline",
     "display",
+    "preview",
     "requester",
 ]

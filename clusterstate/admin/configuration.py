@@ -76,7 +76,6 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     list_display = ("revision", "state", "stored", "by", "profiles", "next_from")
     list_display_links = ("revision",)
     ordering = ("-revision",)
-    list_per_page = 50
     actions = ("make_current",)
     warn_unsaved_form = True
     list_fullwidth = True

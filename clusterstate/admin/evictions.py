@@ -47,7 +47,6 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
     list_display_links = None
     search_fields = ("name", "node_name")
     search_help_text = f"Name of a pod or of its node. Without it, the first {_MOST:,} to leave."
-    list_per_page = 50
     list_fullwidth = True
     show_full_result_count = False
 

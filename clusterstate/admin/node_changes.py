@@ -11,9 +11,11 @@ from clusterstate.actions.writing import transactions
 from clusterstate.admin.clock import now
 from clusterstate.admin.forms import refusals
 from clusterstate.admission.request import User
+from clusterstate.objects.rules.matching import NO_EXECUTE
 from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import Conflict, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods.stays import executing_places
 
 CHANGED_MEANWHILE = (
     "Another user changed this node since you opened this page, so nothing was saved. Open the"
@@ -94,6 +96,39 @@ def fingerprint(manifest: Manifest) -> str:
         status.get("allocatable") or {},
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def evicting(stored: Manifest, name: str, wanted: Wanted) -> list[tuple[str, str]]:
+    """Return a form's labels and taints as rows of the console's preview, where they may evict.
+
+    They may where a NoExecute taint comes, or a label changes while pods are on the node whose
+    terms hold during execution. Else, nothing. Queries once at most.
+    """
+    labels = stored["metadata"].get("labels") or {}
+    taints = (stored.get("spec") or {}).get("taints") or []
+    comes = {_row(one) for one in wanted.taints or ()} - {_row(one) for one in taints}
+    changed = wanted.labels is not None and any(
+        wanted.labels.get(key) != value for key, value in labels.items()
+    )
+    if not any(effect == NO_EXECUTE for _, _, effect in comes) and not (
+        changed and executing_places(node_names=[name])
+    ):
+        return []
+    rows = []
+    new_labels = labels if wanted.labels is None else wanted.labels
+    new_taints = taints if wanted.taints is None else wanted.taints
+    for prefix, shown in (("had_label", labels), ("label", new_labels)):
+        for key, value in shown.items():
+            rows += [(f"{prefix}_key", key), (f"{prefix}_value", value)]
+    for prefix, of in (("had_taint", taints), ("taint", new_taints)):
+        for one in of:
+            names = (f"{prefix}_{part}" for part in ("key", "value", "effect"))
+            rows += zip(names, _row(one), strict=True)
+    return rows
+
+
+def _row(taint: Manifest) -> tuple[str, str, str]:
+    return taint["key"], taint.get("value") or "", taint["effect"]
 
 
 def write(name: str, wanted: Wanted, *, new: bool, user: User) -> None:

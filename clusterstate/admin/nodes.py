@@ -1,37 +1,37 @@
-"""Nodes with their taints: look, edit, cordon, uncordon, delete."""
+"""Nodes with their taints: look, edit; cordon, drain and delete by the console's preview."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from django.contrib import admin, messages
+import msgspec
+from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from clusterstate.actions import objects
 from clusterstate.admin import look
 from clusterstate.admin.base import (
-    ObjectAdmin,
+    PreviewedAdmin,
     TabularInline,
     display,
+    preview,
     requester,
 )
-from clusterstate.admin.clock import now
 from clusterstate.admin.forms import as_lines
-from clusterstate.admin.node_changes import Wanted, write
+from clusterstate.admin.node_changes import evicting, write
 from clusterstate.admin.node_forms import NodeForm, TaintForm, TaintFormSet
 from clusterstate.models import Node, Pod, Taint
 from clusterstate.objects.rules.matching import EFFECTS
 from clusterstate.objects.values import document
-from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import find_object
 
 _HOSTNAME = "kubernetes.io/hostname"
+_PREVIEW = "stowage.preview"
+"""Where a request's META holds the way to the preview of what was not saved."""
 
 
 class TaintInline(TabularInline[Taint, Node]):
@@ -107,7 +107,7 @@ class TaintFilter(admin.SimpleListFilter):
 
 
 @admin.register(Node)
-class NodeAdmin(ObjectAdmin[Node]):
+class NodeAdmin(PreviewedAdmin[Node]):
     """The node list and the node form."""
 
     form = NodeForm
@@ -117,15 +117,13 @@ class NodeAdmin(ObjectAdmin[Node]):
     )  # fmt: skip
     list_filter = (CordonedFilter, TaintFilter)
     search_fields = ("name",)
-    search_help_text = "Name of a node"
+    search_help_text = "Name of a node, or label=value"
+    label_column = "labels"
     ordering = ("name",)
-    list_per_page = 50
-    actions = ("cordon", "uncordon")
+    actions = ("cordon", "uncordon", "drain")
     list_fullwidth = True
     warn_unsaved_form = True
     change_form_after_template = "clusterstate/manifest.html"
-    delete_confirmation_template = "clusterstate/delete_node.html"
-    delete_selected_confirmation_template = "clusterstate/delete_nodes.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
         """Return nodes with taints and documents, and what their unfinished pods ask for."""
@@ -213,14 +211,16 @@ class NodeAdmin(ObjectAdmin[Node]):
 
     @display(description="In use")
     def use(self, node: Any) -> SafeString:
-        """Return a sentence about what is on the node, with the way to its pods."""
+        """Return a sentence about what is on the node, with the ways to its pods and to a drain."""
         target = reverse("admin:clusterstate_pod_changelist")
         number = f"{node.pod_count} pod{'' if node.pod_count == 1 else 's'}"
         asked = (
             f", asking for {look.cpu(node.cpu_used)} of {look.cpu(node.cpu_milli)} cores"
             f" and {look.memory(node.memory_used)} of {look.memory(node.memory_bytes)} memory"
         )
-        return look.link(f"{target}?node_name={node.name}", number) + SafeString(asked)
+        drain = preview("drain", ("node", node.name)).url
+        pods = look.link(f"{target}?node_name={node.name}", number)
+        return pods + SafeString(f"{asked}. ") + look.link(drain, "Preview a drain")
 
     @display(description="Taints")
     def taint_list(self, node: Node) -> SafeString | str:
@@ -265,85 +265,45 @@ class NodeAdmin(ObjectAdmin[Node]):
         """Write nothing yet: fields and taints are one change, made in ``save_related``."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
-        """Run the action for fields and taints together."""
+        """Run the action for fields and taints together.
+
+        Where labels or taints may evict pods, these two are left to the console's preview.
+        """
         name = form.instance.name
         taints = formsets[0].taints() if formsets else None
-        write(name, form.wanted(taints), new=not change, user=requester(request))
+        wanted = form.wanted(taints)
+        if change and (edits := evicting(_manifest(form.instance), name, wanted)):
+            request.META[_PREVIEW] = preview("edit", ("node", name), *edits)
+            wanted = msgspec.structs.replace(wanted, labels=None, taints=None)
+        write(name, wanted, new=not change, user=requester(request))
         if not change:
             form.instance.pk = Node.objects.only("id").get(name=name).pk
         for formset in formsets:
             formset.note_changes()
 
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Answer with the confirmation, which offers a drain where pods are on the node."""
-        node = self.get_object(request, unquote(object_id))
-        context = {"drain_first": _with_pods([node]), **(extra_context or {})}
-        return super().delete_view(request, object_id, context)
+    def response_change(self, request: HttpRequest, obj: Node) -> HttpResponse:
+        """Answer a saved form; one that may evict pods leads to the preview of that."""
+        found: HttpResponse | None = request.META.get(_PREVIEW)
+        return super().response_change(request, obj) if found is None else found
 
-    def response_action(
-        self, request: HttpRequest, queryset: QuerySet[Node], *args: Any, **kwargs: Any
-    ) -> Any:
-        """Carry an action out; the confirmation of a deletion offers a drain."""
-        response = super().response_action(request, queryset, *args, **kwargs)
-        if isinstance(response, TemplateResponse) and response.context_data is not None:
-            nodes = response.context_data.get("queryset", ())
-            response.context_data["drain_first"] = _with_pods(nodes)
-        return response
-
-    def delete_model(self, request: HttpRequest, obj: Node) -> None:
-        """Delete the node; its pods stay until they are collected, as in Kubernetes."""
-        deleted = objects.delete("Node", "", obj.name, now=now(), user=requester(request))
-        if not deleted.gone:
-            self.message_user(
-                request, f"{obj.name} stays until its finalizers are gone.", messages.WARNING
-            )
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Delete each node by the action."""
-        for node in queryset:
-            self.delete_model(request, node)
+    def preview_of(self, do: str, rows: Iterable[Node]) -> HttpResponseRedirect:
+        """Lead to the console's preview of a change of these nodes."""
+        return preview(do, *(("node", node.name) for node in rows))
 
     @admin.action(description="Cordon: place no new pods", permissions=["change"])
-    def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Cordon the selected nodes."""
-        self._set_unschedulable(request, queryset, Wanted(unschedulable=True), "cordoned")
+    def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
+        """Lead to the preview of a cordon of the selected nodes."""
+        return self.preview_of("cordon", queryset)
 
     @admin.action(description="Uncordon: take pods again", permissions=["change"])
-    def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Uncordon the selected nodes."""
-        self._set_unschedulable(request, queryset, Wanted(unschedulable=False), "uncordoned")
+    def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
+        """Lead to the preview of the end of a cordon."""
+        return self.preview_of("uncordon", queryset)
 
-    def _set_unschedulable(
-        self, request: HttpRequest, queryset: QuerySet[Node], wanted: Wanted, word: str
-    ) -> None:
-        done = same = 0
-        for node in queryset:
-            try:
-                stored = objects.update(
-                    "Node", "", node.name, wanted.applied_to, now=now(), user=requester(request)
-                )
-            except StatusError as error:
-                self.message_user(request, f"{node.name}: {error.message}", messages.ERROR)
-                continue
-            if stored.changed:
-                self.log_change(request, node, word.capitalize())
-            done += stored.changed
-            same += not stored.changed
-        if done:
-            self.message_user(request, f"{_nodes(done)} {word}.", messages.SUCCESS)
-        if same:
-            self.message_user(request, f"{_nodes(same)} already {word}.", messages.INFO)
-
-
-def _with_pods(nodes: Iterable[Any]) -> list[Any]:
-    """Return the nodes that unfinished pods are on."""
-    return [node for node in nodes if node is not None and node.pod_count]
-
-
-def _nodes(number: int) -> str:
-    return "1 node was" if number == 1 else f"{number} nodes were"
+    @admin.action(description="Drain: cordon, and evict the pods", permissions=["change"])
+    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
+        """Lead to the preview of a drain."""
+        return self.preview_of("drain", queryset)
 
 
 def _manifest(node: Node) -> Manifest:

@@ -1,17 +1,17 @@
 """Pods: where each one is, or why it waits. Looking and deleting; all else is done by the API."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import F, OuterRef, QuerySet, Subquery
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
-from clusterstate.actions import objects
 from clusterstate.admin import look
-from clusterstate.admin.base import ObjectAdmin, display, requester
+from clusterstate.admin.base import PreviewedAdmin, display, preview
 from clusterstate.admin.clock import now
 from clusterstate.models import Node, Pod
 from clusterstate.objects.rules import resources
@@ -58,7 +58,7 @@ class PlacementFilter(admin.SimpleListFilter):
 
 
 @admin.register(Pod)
-class PodAdmin(ObjectAdmin[Pod]):
+class PodAdmin(PreviewedAdmin[Pod]):
     """The pod list and a pod's document."""
 
     list_display = (
@@ -67,9 +67,9 @@ class PodAdmin(ObjectAdmin[Pod]):
     )  # fmt: skip
     list_filter = (PlacementFilter, "phase", "namespace", "scheduler_name")
     search_fields = ("name", "node_name")
-    search_help_text = "Name of a pod or of its node"
+    search_help_text = "Name of a pod or of its node, or label=value"
+    label_column = "scheduling_class__labels"
     ordering = ("-id",)
-    list_per_page = 50
     list_fullwidth = True
     fields = readonly_fields = (
         "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",
@@ -163,16 +163,6 @@ class PodAdmin(ObjectAdmin[Pod]):
         """Return the document as YAML."""
         return look.document(find_object("Pod", pod.namespace, pod.name))
 
-    def delete_model(self, request: HttpRequest, obj: Pod) -> None:
-        """Delete the pod, with its grace period."""
-        deleted = objects.delete("Pod", obj.namespace, obj.name, now=now(), user=requester(request))
-        if not deleted.gone:
-            self.message_user(
-                request, f"{obj} is shutting down and goes when its grace period ends.",
-                messages.INFO,
-            )  # fmt: skip
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Pod]) -> None:
-        """Delete each pod by the action."""
-        for pod in queryset:
-            self.delete_model(request, pod)
+    def preview_of(self, do: str, rows: Iterable[Pod]) -> HttpResponseRedirect:
+        """Lead to the console's preview of a deletion of these pods."""
+        return preview(f"{do}-pod", *(("pod", f"{pod.namespace}/{pod.name}") for pod in rows))

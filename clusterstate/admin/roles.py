@@ -41,7 +41,7 @@ class RolesBackend(BaseBackend):
         user = user_of(user_obj)
         if not user.name:
             return False
-        group, resource = _resources().get(model, (_INTERNAL, model))
+        group, resource = resource_of(model)
         return authorizer.decide(user, Attributes(_VERBS[action], group, resource)).allowed
 
     def has_module_perms(self, user_obj: AbstractBaseUser | AnonymousUser, app_label: str) -> bool:
@@ -49,6 +49,11 @@ class RolesBackend(BaseBackend):
         return app_label == _APP and any(
             self.has_perm(user_obj, f"{_APP}.view_{model}") for model in _resources()
         )
+
+
+def resource_of(model: str) -> tuple[str, str]:
+    """Return group and resource of the rows of a model, by its name in lower case."""
+    return _resources().get(model, (_INTERNAL, model))
 
 
 def _resources() -> dict[str, tuple[str, str]]:

@@ -4,6 +4,9 @@ from datetime import datetime
 from typing import Any
 
 from django.core.paginator import Page, Paginator
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from clusterstate.queries.past.trail import Step, trail_of
@@ -15,9 +18,9 @@ _WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}
 class Entry:
     """A change, with what the template of Django's own history asks for."""
 
-    def __init__(self, step: Step) -> None:
-        """Take the change."""
-        self._step = step
+    def __init__(self, step: Step, where: tuple[str, str, str]) -> None:
+        """Take the change, and the kind, namespace and name of its object."""
+        self._step, self._where = step, where
         self.user = self
 
     @property
@@ -33,8 +36,8 @@ class Entry:
         """Return who sent the request for them, if it was somebody else."""
         return f"by {self._step.impersonator}" if self._step.impersonator else ""
 
-    def get_change_message(self) -> str:
-        """Return what happened, and by which request."""
+    def get_change_message(self) -> SafeString:
+        """Return what happened, by which request, and the way to the difference line by line."""
         step = self._step
         text = _WORDS[step.verb]
         if step.fields:
@@ -43,7 +46,12 @@ class Entry:
             text += f"; bound to {step.node}"
         if step.for_pod:
             text += f"; to make room for the pod {step.for_pod}"
-        return f"{text} (request {step.request})" if step.request else text
+        text += f" (request {step.request})" if step.request else ""
+        return format_html(
+            '{}. <a class="text-primary-600 underline dark:text-primary-400" href="{}">'
+            "What changed</a>",
+            text, reverse("console:difference", args=(*self._where, step.revision)),
+        )  # fmt: skip
 
 
 def entries(stored: Any) -> Page[Entry] | None:
@@ -52,5 +60,7 @@ def entries(stored: Any) -> Page[Entry] | None:
     kind = next((one for one in ALL_KINDS if one.table == table and not one.is_shared), None)
     if kind is None:
         return None
-    found = trail_of(kind, getattr(stored, "namespace", ""), stored.name, limit=_MOST)
-    return Paginator([Entry(step) for step in found.steps], _MOST).get_page(1)
+    namespace = getattr(stored, "namespace", "")
+    found = trail_of(kind, namespace, stored.name, limit=_MOST)
+    where = (kind.name, namespace or "-", stored.name)
+    return Paginator([Entry(step, where) for step in found.steps], _MOST).get_page(1)

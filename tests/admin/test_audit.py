@@ -6,11 +6,14 @@ import uuid
 from django.test import Client
 from django.urls import reverse
 
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.past import audit_log
 from clusterstate.actions.past.audit_log import Line
 from clusterstate.database import sql
+from clusterstate.middleware import DID
 from clusterstate.objects.values import actor
+from tests.admin.pages import form_data
 from tests.clock import NOW
 
 LIST = "admin:clusterstate_auditline_changelist"
@@ -54,10 +57,26 @@ def test_what_a_person_does_in_the_admin_is_theirs_in_the_change_log(administrat
     ((node_id,),) = sql.fetch("SELECT id FROM node WHERE name = 'n1'")
     history = administrator.get(reverse("admin:clusterstate_node_history", args=[node_id]))
     assert actor.process_owner().name in history.content.decode()
-    url = reverse("admin:clusterstate_node_delete", args=[node_id])
-    assert administrator.post(url, {"post": "yes"}).status_code == 302
+    page = reverse("admin:clusterstate_node_change", args=[node_id])
+    data = form_data(administrator, page) | {"labels": "by=anna"}
+    assert administrator.post(page, data).status_code == 302
     rows = sql.fetch(
         "SELECT a.name, c.cause IS NOT NULL FROM change c JOIN actor a ON a.id = c.actor_id"
-        " WHERE c.name = 'n1' AND c.verb = 3"
+        " WHERE c.name = 'n1' AND c.verb = 2"
     )
     assert rows == [("anna", True)]
+
+
+def test_what_a_form_of_the_admin_does_is_told_to_the_audit_log(administrator: Client) -> None:
+    """As the request of the API that does the same, so that both are found together."""
+    objects.create("Node", "", {"metadata": {"name": "n1"}}, now=NOW)
+    ((node_id,),) = sql.fetch("SELECT id FROM node WHERE name = 'n1'")
+    page = reverse("admin:clusterstate_node_change", args=[node_id])
+    answer = administrator.post(page, {"labels": "x"})
+    assert answer.wsgi_request.META[DID] == Attributes("update", "", "nodes", name="n1")
+    listed = reverse("admin:clusterstate_priorityclass_changelist")
+    chosen = {"action": "delete_selected", "_selected_action": ["1"]}
+    answer = administrator.post(listed, chosen)
+    group = "scheduling.k8s.io"
+    assert answer.wsgi_request.META[DID] == Attributes("delete", group, "priorityclasses")
+    assert DID not in administrator.get(page).wsgi_request.META

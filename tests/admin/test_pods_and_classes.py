@@ -12,7 +12,7 @@ from clusterstate.admin import clock
 from clusterstate.models import Namespace, Node, Pod, PriorityClass, RuntimeClass
 from tests.admin.conftest import person
 from tests.admin.pages import PODS, pod_page, text
-from tests.clusterstate.support import NOW, bind, create_node, manifest, new_pod
+from tests.clusterstate.support import NOW, bind, create_node, new_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -110,19 +110,13 @@ def test_the_list_is_filtered(administrator: Client, choice: str, expected: set[
     assert {pod.name for pod in response.context["cl"].result_list} == expected
 
 
-def test_a_waiting_pod_is_deleted_at_once_and_a_placed_one_gracefully(
-    administrator: Client,
-) -> None:
-    create_node("n1")
+def test_pods_are_deleted_by_the_preview_of_the_console(administrator: Client) -> None:
     new_pod("w")
-    assert bind(new_pod("p"), "n1")
-    for name in ("w", "p"):
-        page = pod_page(name).replace("change", "delete")
-        assert administrator.get(page).status_code == 200
-        assert administrator.post(page, {"post": "yes"}).status_code == 302
-    assert list(Pod.objects.values_list("name", flat=True)) == ["p"]
-    assert "deletionTimestamp" in manifest("Pod", "default", "p")["metadata"]
-    assert "Terminating" in text(administrator.get(PODS))
+    answer = administrator.post(pod_page("w").replace("change", "delete"), {"post": "yes"})
+    assert answer["Location"] == "/console/change?do=delete-pod&pod=default%2Fw"
+    chosen = {"action": "delete_selected", "_selected_action": [str(Pod.objects.get().pk)]}
+    assert administrator.post(PODS, chosen)["Location"] == answer["Location"]
+    assert Pod.objects.count() == 1
 
 
 def test_pods_are_neither_added_nor_edited_here(administrator: Client) -> None:

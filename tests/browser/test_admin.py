@@ -54,7 +54,7 @@ def cluster() -> None:
     )
 
 
-def test_an_administrator_labels_taints_and_cordons_a_node(browser: Browser) -> None:
+def test_an_administrator_labels_and_taints_a_node_and_previews_a_cordon(browser: Browser) -> None:
     browser.open("/admin/")
     browser.find("#id_username")
     browser.keep("1-log-in")
@@ -73,23 +73,23 @@ def test_an_administrator_labels_taints_and_cordons_a_node(browser: Browser) -> 
     row = f"#id_taints-{Node.objects.get(name='node-1').taints.count()}"
     browser.fill(f"{row}-key", "dedicated")
     browser.fill(f"{row}-value", "search")
-    browser.choose(f"{row}-effect", "NoExecute")
+    browser.choose(f"{row}-effect", "NoSchedule")
     browser.keep("4-node-edited")
     browser.click("button[name=_save], input[name=_save]")
 
-    browser.sees("dedicated=search:NoExecute")
+    browser.sees("dedicated=search:NoSchedule")
     browser.sees("team=search")
     browser.click(f'input[name=_selected_action][value="{node_1}"]')
     browser.choose("select[name=action]", "cordon")
     browser.keep("5-action")
     browser.click("button[name=index]")
-    browser.sees("1 node was cordoned.")
-    browser.keep("6-cordoned")
+    browser.sees("What will happen")
+    browser.find("#confirm")
+    browser.keep("6-cordon")
 
     stored = manifest("Node", "", "node-1")
     labels = stored["metadata"]["labels"]
     assert (labels["disktype"], labels["team"]) == ("hdd", "search")
-    assert stored["spec"]["unschedulable"] is True
     values = {taint["key"]: taint.get("value") for taint in stored["spec"]["taints"]}
     assert values["dedicated"] == "search"
     assert browser.complaints() == []
