@@ -1,6 +1,6 @@
 """All settings, in one place. Every variable has a default that works; a bad value stops the start.
 
-Reads the environment once, through `clusterstate.environment`. The README's table lists the
+Reads the environment once, through `clusterstate.environment`. docs/settings.md lists the
 variables for people; a test compares the two.
 """
 
@@ -344,6 +344,7 @@ SESSION_ENGINE = "clusterstate.browser_sessions"
 SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
+LOGIN_REDIRECT_URL = "/admin/"  # of the admin's own sign-in; the console's knows where to go
 SESSION_COOKIE_NAME = "stowage-session"
 CSRF_COOKIE_NAME = "stowage-csrf"
 CSRF_FAILURE_VIEW = "api.console.layout.no_csrf"

@@ -325,6 +325,7 @@ class _Operations:
             "type": "object",
             "description": _OWN_KINDS[kind],
             _GVK: [about],
+            **_OWN_FIELDS.get(kind, {}),
         }
         one = self._schemas.reference(name)
         verbs = {"get": "read", "post": "create", "put": "replace", "delete": "delete"}
@@ -386,6 +387,54 @@ _OWN_KINDS: Final = {
     "WaitingTimes": "How long pods wait and waited, against a goal, and which of them starve.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
+
+
+def _field(text: str, **more: object) -> Json:
+    return {"description": text, "type": "object", **more}
+
+
+_OWN_FIELDS: Final[dict[str, Json]] = {
+    "SchedulerConfiguration": {
+        "properties": {
+            "apiVersion": _field("kubescheduler.config.k8s.io/v1.", type="string"),
+            "kind": _field("KubeSchedulerConfiguration, as of kube-scheduler.", type="string"),
+            "metadata": _field("resourceVersion is the revision; who stored it is an annotation."),
+            "profiles": _field(
+                "Each has a schedulerName, which pods choose by spec.schedulerName.",
+                type="array",
+                items=_field(
+                    "A profile.",
+                    properties={
+                        "schedulerName": _field("What pods call it.", type="string"),
+                        "plugins": _field(
+                            "What is enabled and disabled at each extension point, or at all of"
+                            " them (multiPoint), with weights."
+                        ),
+                        "pluginConfig": _field(
+                            "Arguments of plugins, such as scoringStrategy of NodeResourcesFit.",
+                            type="array",
+                            items=_field("The name of a plugin and its args."),
+                        ),
+                        "percentageOfNodesToScore": _field(
+                            "As that of the configuration, for this profile.", type="integer"
+                        ),
+                    },
+                ),
+            ),
+            "percentageOfNodesToScore": _field(
+                "Of how many nodes that fit the scores are compared; 0: by the cluster's size.",
+                type="integer",
+            ),
+            "podInitialBackoffSeconds": _field(
+                "How long a pod waits after its first refusal.", type="integer"
+            ),
+            "podMaxBackoffSeconds": _field("How long it waits at most.", type="integer"),
+            "extenders": _field("Rules behind HTTP.", type="array", items=_field("An extender.")),
+            "status": _field("inForce: the revision by which pods are decided; conditions."),
+        }
+    },
+}
+"""The fields that ``kubectl explain`` tells of kinds of ``stowage.dev``."""
 _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     "evictions": (
         _SELECTORS[1],

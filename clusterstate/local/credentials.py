@@ -161,11 +161,17 @@ def ensure_certificate(
     return certificate_file, key_file
 
 
-def kubeconfig(*, server: str, authority: bytes, token: str, user: str = "admin") -> str:
+def kubeconfig(
+    *, server: str, authority: bytes, token: str, user: str = "admin", namespace: str = ""
+) -> str:
     """Return a kubeconfig document with one cluster, one user and one context, all inline.
 
     authority is the PEM of the certificate authority; empty when a public one signed the server's.
+    namespace is the one that kubectl uses where none is named; empty for ``default``.
     """
+    context = {"cluster": "stowage", "user": user}
+    if namespace:
+        context["namespace"] = namespace
     cluster: dict[str, str] = {"server": server}
     if authority:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
@@ -175,7 +181,7 @@ def kubeconfig(*, server: str, authority: bytes, token: str, user: str = "admin"
             "kind": "Config",
             "clusters": [{"name": "stowage", "cluster": cluster}],
             "users": [{"name": user, "user": {"token": token}}],
-            "contexts": [{"name": "stowage", "context": {"cluster": "stowage", "user": user}}],
+            "contexts": [{"name": "stowage", "context": context}],
             "current-context": "stowage",
         },
         sort_keys=False,

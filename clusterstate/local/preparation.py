@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
@@ -88,6 +89,9 @@ def require_server() -> None:
             row = cursor.fetchone()
     except OperationalError as error:
         reason = str(error).strip().split("\n", 1)[0]
+        if "unrecognized configuration parameter" in reason:
+            # PostgreSQL before 17 does not know `transaction_timeout`, and lets nobody in for it.
+            require_version(*_version_without_options())
         if settings.DATABASE_FOLDER is not None and "FATAL" in reason:  # a server that answers
             raise CommandError(
                 f"The embedded database of {settings.STATE_DIR} does not let this command in:"
@@ -108,6 +112,14 @@ def require_server() -> None:
             " (SELECT pg_promote()). With several hosts in DATABASE_URL add"
             " target_session_attrs=read-write."
         )
+
+
+def _version_without_options() -> tuple[int, str]:
+    """Return the server's ``server_version_num`` and version, asked without settings of ours."""
+    told = connection.get_connection_params()
+    names = ("host", "port", "user", "password", "dbname", "connect_timeout", "sslmode")
+    with psycopg.connect("", **{name: told[name] for name in names if name in told}) as plain:
+        return plain.info.server_version, plain.info.parameter_status("server_version") or ""
 
 
 def sessions_allowed() -> int:

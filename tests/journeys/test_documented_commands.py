@@ -73,8 +73,39 @@ SHOWN = {
         r"^plan-\w+ ",
         r'"kind":"Plan".*"cordon"',
     ],
+    "docs/team-access.md": [
+        r"^yes$",
+        r"^web .* node-\d ",
+        r"forbidden",
+        r"^requests.cpu +\S+ +20$",
+    ],
+    "docs/configure-the-scheduler.md": [
+        r"^default +\S+$",
+        r"schedulerName: default-scheduler",
+        r"profiles",
+        r"schedulerName: packing",
+        r"^packed .* node-\d ",
+        r"Warning: spec.schedulerName: no scheduler profile is called",
+        r"^NoSuchProfile$",
+        r" NoProfile ",
+    ],
 }
-"""What each page must show, in this order. The plan comes last, since its drain closes a node."""
+"""What each page must show, in this order. After the plan a node is closed, by its drain."""
+_WITH_CURL = "docs/tour-with-curl.md"
+_SHOWN_WITH_CURL = [
+    r"^node-1\nnode-2\nnode-3\nnode-4$",
+    r"^nginx node-1$",
+    r"^with-node-affinity node-3$",
+    r"^test-pod node-\d$",
+    r"'cpu': '250m'",
+    r"^plain 0/4 nodes are available: .*3 node\(s\) were unschedulable",
+    r"^nginx node-4$",
+    r"^plain node-1$",
+    r"^too-large 0/4 nodes are available: .*Insufficient cpu",
+    r"^batch-3 node-\d$",
+    r"^default/with-node-affinity: scheduled to node-3 ",
+    r"^default/too-large \[.*Insufficient cpu",
+]
 _KUBECTL_MINOR = {"docs/resizing.md": 32}
 """The minor version of kubectl that a page asks for; the others say nothing and mean any."""
 
@@ -82,7 +113,7 @@ _KUBECTL_MINOR = {"docs/resizing.md": 32}
 class Reader:
     """Somebody who has a clone of the project, a running service, and a terminal."""
 
-    def __init__(self, service: Service, kubectl: str, folder: Path) -> None:
+    def __init__(self, service: Service, kubectl: str | None, folder: Path) -> None:
         self.service = service
         self.folder = folder
         self.kubectl = kubectl
@@ -93,9 +124,11 @@ class Reader:
         (self.clone / ".venv").symlink_to(sys.prefix)
         (self.clone / ".stowage").symlink_to(service.state)
         (folder / "bin").mkdir()
-        (folder / "bin" / "kubectl").symlink_to(kubectl)
+        if kubectl is not None:
+            (folder / "bin" / "kubectl").symlink_to(kubectl)
 
     def kubectl_minor(self) -> int:
+        assert self.kubectl is not None
         shown = subprocess.run(
             [self.kubectl, "version", "--client", "-o", "json"],
             capture_output=True, text=True, timeout=30, check=True,
@@ -115,6 +148,7 @@ class Reader:
                 "HOME": str(self.folder),
                 "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
                 "STOWAGE_STATE": str(self.service.state),
+                "STOWAGE_HTTPS_PORT": str(self.service.https_port),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -147,7 +181,9 @@ def test_every_page_with_commands_is_typed_here_or_elsewhere() -> None:
     """`tests/plugins/test_guide.py` types the plugins' page; the console's needs an OIDC server."""
     pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     with_commands = {page for page in pages if "```sh\n" in (ROOT / page).read_text()}
-    assert with_commands - set(SHOWN) == {"docs/plugins.md", "docs/console.md"}
+    assert with_commands - set(SHOWN) == {
+        "docs/plugins.md", "docs/console.md", _WITH_CURL,
+    }  # fmt: skip
 
 
 def typed(reader: Reader, page: str) -> str:
@@ -167,9 +203,22 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader, tour:
     needed = _KUBECTL_MINOR.get(page, 0)
     if reader.kubectl_minor() < needed:
         pytest.skip(f"{page} asks for kubectl 1.{needed} or later")
-    shown = tour if page == "README.md" else typed(reader, page)
+    shows(SHOWN[page], tour if page == "README.md" else typed(reader, page))
+
+
+def test_the_tour_with_curl_needs_no_kubectl(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    with started() as service:
+        first, *rest = blocks(_WITH_CURL)
+        types = Reader(service, None, tmp_path).types
+        shows(_SHOWN_WITH_CURL, "\n".join(types(f"{first}\n{block}") for block in rest))
+
+
+def shows(patterns: list[str], shown: str) -> None:
+    """Check that what was printed has all of that, in this order."""
     at = 0
-    for pattern in SHOWN[page]:
+    for pattern in patterns:
         found = re.compile(pattern, re.MULTILINE).search(shown, at)
         assert found, f"{pattern} is missing after {shown[max(0, at - 200) : at]!r}:\n{shown[at:]}"
         at = found.end()

@@ -25,6 +25,7 @@ def test_every_role_is_there_with_a_health_check() -> None:
         "redis",
         "migrate",
         "web",
+        "https",
         "console",
         "scheduler",
         "timers",
@@ -76,21 +77,45 @@ def test_every_setting_reaches_the_containers_from_the_file_of_secrets(name: str
         "REDIS_URL",
         "STOWAGE_SECRET_KEY",
         "STOWAGE_HTTP_PORT",
+        "STOWAGE_HTTPS_PORT",
         "STOWAGE_PROCESS",
         "STOWAGE_CONSOLE",
     }
 
 
 def test_the_port_that_the_host_shows_is_no_setting_of_the_containers() -> None:
-    """.env reaches both; there it may be the port of https, or have an address before it."""
-    assert SERVICES["web"]["ports"] == ["${STOWAGE_HTTP_PORT:-8080}:8080"]
-    served = SERVICES["web"]["command"]
-    port = served[served.index("--port") + 1]
-    assert {one["environment"]["STOWAGE_HTTP_PORT"] for one in OURS.values()} == {port}
+    """.env reaches both; there it may have an address before it. Loopback unless it says so."""
+    for name, setting in (("web", "STOWAGE_HTTP_PORT"), ("https", "STOWAGE_HTTPS_PORT")):
+        served = SERVICES[name]["command"]
+        port = served[served.index("--port") + 1]
+        assert SERVICES[name]["ports"] == [f"${{{setting}:-127.0.0.1:{port}}}:{port}"]
+        assert {one["environment"][setting] for one in OURS.values()} == {port}
+
+
+def test_no_secret_is_an_argument_and_only_who_needs_one_has_it() -> None:
+    secrets = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "STOWAGE_SECRET_KEY")
+    for service in SERVICES.values():
+        assert not any(secret in word for word in service.get("command", ()) for secret in secrets)
+    has = {
+        name: {secret for secret in secrets if secret in str(service["environment"])}
+        for name, service in SERVICES.items()
+    }
+    assert has["postgres"] == {"POSTGRES_PASSWORD"}
+    assert has["redis"] == {"REDIS_PASSWORD"}
+
+
+def test_the_certificate_is_made_where_https_looks_for_it() -> None:
+    assert "--certificate" in SERVICES["migrate"]["command"]
+    assert SERVICES["migrate"]["volumes"] == SERVICES["https"]["volumes"]
+    place = SERVICES["https"]["volumes"][0].partition(":")[2]
+    served = SERVICES["https"]["command"]
+    assert served[served.index("--ssl-certfile") + 1] == f"{place}/tls.crt"
+    assert served[served.index("--ssl-keyfile") + 1] == f"{place}/tls.key"
+    assert f"STOWAGE_STATE={place}" in (ROOT / "Dockerfile").read_text()
 
 
 def test_background_services_check_the_heartbeat_they_write() -> None:
-    for part in ("web", "console", "scheduler", "timers", "worker", "advisor", "beat"):
+    for part in ("web", "https", "console", "scheduler", "timers", "worker", "advisor", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
         assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.health.heartbeats"
 

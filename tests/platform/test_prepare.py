@@ -148,6 +148,22 @@ def test_an_older_server_is_refused() -> None:
         preparation.require_version(170006, "17.6")
 
 
+def test_a_server_that_does_not_know_our_settings_is_refused_with_the_same_sentence(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL 15 and 16 end a connection that asks for ``transaction_timeout``."""
+    other = connection.copy()
+    options = other.settings_dict["OPTIONS"]
+    asked = f"{options.get('options', '')} -c nonesuch_timeout=1"
+    other.settings_dict = {**other.settings_dict, "OPTIONS": {**options, "options": asked}}
+    monkeypatch.setattr(preparation, "connection", other)
+    with pytest.raises(CommandError, match=r"cannot connect: .*nonesuch_timeout"):
+        preparation.require_server()
+    monkeypatch.setattr(preparation, "POSTGRES_VERSION", 99)
+    with pytest.raises(CommandError, match=r"^DATABASE_URL leads to PostgreSQL 18.*needs 99"):
+        preparation.require_server()
+
+
 def test_a_copy_of_a_disk_that_was_put_back_gets_a_new_history(empty: str) -> None:
     assert finish(launch(empty))[0] == 0
     question = "SELECT uid, first_revision, trimmed_revision FROM history"

@@ -1,4 +1,4 @@
-"""`docs/requirements.md` says which tests show a statement, and these tests say so, too."""
+"""`requirements.md` of docs/development says which tests show a statement; these say so, too."""
 
 import ast
 import re
@@ -62,7 +62,7 @@ def test_every_statement_has_a_row_and_tests_and_the_tests_name_it() -> None:
     for path in TESTS.rglob("test_*.py"):
         for number in named_by(path):
             named[number].add(str(path.relative_to(TESTS)))
-    page = (ROOT / "docs" / "requirements.md").read_text()
+    page = (ROOT / "docs/development/requirements.md").read_text()
     shown = {int(n): re.findall(r"`([^`]+)`", cell) for n, _, cell in ROW.findall(page)}
     assert list(shown) == list(range(1, 181))
     assert sorted(set(named) - set(shown)) == []

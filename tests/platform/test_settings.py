@@ -211,8 +211,8 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_the_readme_lists_every_variable(variable: str) -> None:
-    assert f"`{variable}`" in (ROOT / "README.md").read_text()
+def test_the_page_of_settings_lists_every_variable(variable: str) -> None:
+    assert f"`{variable}`" in (ROOT / "docs/settings.md").read_text()
 
 
 def _named_in(paths: Iterable[Path], pattern: str) -> set[str]:
@@ -220,7 +220,7 @@ def _named_in(paths: Iterable[Path], pattern: str) -> set[str]:
 
 
 def test_whatever_reads_a_variable_or_tells_of_one_means_the_same_variables() -> None:
-    """Code anywhere reads none that the README does not list, and no page tells of another one."""
+    """Code reads none that docs/settings.md does not list, and no page tells of another one."""
     code = [
         path
         for folder in ("api", "clusterstate", "scheduling")
@@ -232,7 +232,7 @@ def test_whatever_reads_a_variable_or_tells_of_one_means_the_same_variables() ->
         ROOT / "Dockerfile",
         *(ROOT / "docs").rglob("*.md"),
     ]
-    listed = _named_in([ROOT / "README.md"], r"`(STOWAGE_[A-Z_]+)`")
+    listed = _named_in([ROOT / "docs/settings.md"], r"`(STOWAGE_[A-Z_]+)`")
     assert _named_in(code, r"[\"'](STOWAGE_[A-Z_]+)[\"']") == listed
     assert _named_in(pages, r"\b(STOWAGE_[A-Z_]+)\b") == listed
 

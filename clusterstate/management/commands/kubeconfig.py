@@ -1,20 +1,31 @@
-"""`manage.py kubeconfig`: print or write a kubeconfig for a token."""
+"""`manage.py kubeconfig`: print or write a kubeconfig, for a token or for a team."""
 
 from argparse import ArgumentParser
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
+from clusterstate.actions import objects
+from clusterstate.actions.people import tokens
 from clusterstate.local import credentials
+from clusterstate.local.lifetimes import lifetime
+from clusterstate.objects.values.errors import AlreadyExists, StatusError
 from clusterstate.processes import private_files
+from clusterstate.queries.objects import get_manifest
 
 
 class Command(BaseCommand):
     """Prints a kubeconfig; kubectl uses it with `--kubeconfig FILE`."""
 
-    help = "Print a kubeconfig for the administrator's token, or for another one."
+    help = (
+        "Print a kubeconfig for the administrator's token, or for another one. With --team: give a"
+        " team a role in a namespace of its own, and print a kubeconfig with a new token for it."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,12 +38,30 @@ class Command(BaseCommand):
             default=f"https://{host}:{settings.HTTPS_PORT}",
             help="where the API is (default: %(default)s)",
         )
+        parser.add_argument(
+            "--team",
+            help="a name: of the namespace (made if it is not there), the group that gets the role"
+            " in it, and the user of the token",
+        )
+        parser.add_argument(
+            "--role", default="edit", help="the team's ClusterRole there (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--ttl",
+            type=lifetime,
+            default=tokens.LIFETIME,
+            help=f"how long the team's token lives, such as 12h (default: {tokens.LIFETIME.days}d)",
+        )
         parser.add_argument("--output", help="write to this file, mode 0600, instead of printing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print or write the document."""
         state = settings.STATE_DIR
-        token = options["token"]
+        token, user, team = options["token"], options["user"], options["team"]
+        if team:
+            if token:
+                raise CommandError("--team makes a token of its own: leave out --token")
+            user, token = team, _prepared(team, options["role"], options["ttl"])
         if not token:
             token = private_files.read(state / "token")
             if token is None:
@@ -45,9 +74,47 @@ class Command(BaseCommand):
             server=options["server"],
             authority=authority.read_bytes() if authority.exists() else b"",
             token=token,
-            user=options["user"],
+            user=user,
+            namespace=team or "",
         )
         if options["output"]:
             private_files.write(Path(options["output"]), document.encode())
         else:
             self.stdout.write(document, ending="")
+
+
+def _prepared(team: str, role: str, lives: timedelta | None) -> str:
+    """Give a team its role in its namespace; return the secret of a new token.
+
+    What is there already stays.
+
+    Raises:
+        CommandError: the name cannot be that of a namespace, or there is no such role.
+    """
+    now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": team},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": team}],
+    }
+    try:
+        get_manifest("ClusterRole", "", role)
+        for kind, namespace, wanted in (
+            ("Namespace", "", {"metadata": {"name": team}}),
+            ("RoleBinding", team, binding),
+        ):
+            with suppress(AlreadyExists):
+                objects.create(kind, namespace, wanted, now=now)
+    except StatusError as error:
+        raise CommandError(error.message) from error
+    person, is_new = User.objects.get_or_create(username=team)
+    if is_new:
+        person.set_unusable_password()
+        person.save()
+    secret = tokens.new_secret()
+    expires_at = None if lives is None else now + lives
+    tokens.create_token(
+        user=team, secret=secret, now=now, name="kubeconfig", groups=[team], expires_at=expires_at
+    )
+    return secret

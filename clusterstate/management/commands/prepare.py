@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.core.management.commands import migrate
@@ -13,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.writing import quotas
 from clusterstate.change_log import lineage
-from clusterstate.local import preparation
+from clusterstate.local import credentials, preparation
 
 
 class Command(BaseCommand):
@@ -22,11 +23,17 @@ class Command(BaseCommand):
     help = "Migrate the database and create system namespaces, priority classes and roles."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the one option."""
+        """Declare the options."""
         parser.add_argument(
             "--new-history",
             action="store_true",
             help="begin a new history of revisions, as after a copy of the disk was put back",
+        )
+
+        parser.add_argument(
+            "--certificate",
+            action="store_true",
+            help="also make or renew the certificate for https, in the state directory",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,6 +43,13 @@ class Command(BaseCommand):
             CommandError: the server or the database is of a version that does not fit.
         """
         say = self.stdout.write if options["verbosity"] else None
+        if options["certificate"]:
+            credentials.ensure_certificate(
+                settings.STATE_DIR,
+                host=settings.HOST,
+                advertised=settings.ADVERTISE_ADDRESS or "",
+                now=datetime.now(UTC),  # noqa: TID251  # a command is an edge
+            )
         preparation.require_server()
         with preparation.alone(say), preparation.unhurried():
             is_other_version = self._migrate(options["verbosity"])
