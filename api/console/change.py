@@ -8,15 +8,26 @@ pages changes nothing that anybody asked for. ``POST`` makes a plan of a text: n
 configuration, plans.
 """
 
+import functools
+from collections.abc import Sequence
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from api import clock
 from api.console import direct_eviction, layout, plan_forms, plans
 from api.stowage import plans as api_plans
+from clusterstate.actions import objects
 from clusterstate.objects.registry.kinds import KINDS
-from clusterstate.objects.values.errors import ServiceUnavailable, TooLarge
+from clusterstate.objects.values.errors import (
+    BadRequest,
+    Forbidden,
+    ServiceUnavailable,
+    StatusError,
+    TooLarge,
+)
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
 _SHORTER_SECONDS: Final = 600
@@ -29,12 +40,17 @@ def page(request: HttpRequest) -> HttpResponse:
     if request.GET.get("q"):  # what a query finds must not be told by a refusal either
         layout.require(request, "list", "nodes")
     changes = plan_forms.changes_of(request.GET) if request.GET.get("do") else []
+    confirms = request.method == "POST" and "seen" in request.POST
     if (
         changes
         and direct_eviction.concerns(changes)
-        and layout.missing(request, layout.FORETELLING)
+        and (confirms or layout.missing(request, layout.FORETELLING))
     ):
         return direct_eviction.page(request, changes)
+    if request.method == "POST" and request.POST.get("plain"):
+        return _plain(request, changes)
+    if (missing := layout.missing(request, layout.FORETELLING)) and _may_do_plain(request, changes):
+        return _no_preview(request, changes, Forbidden(missing))
     layout.require_all(request, layout.FORETELLING)
     user = layout.user_of(request)
     if request.method == "POST":
@@ -50,15 +66,63 @@ def page(request: HttpRequest) -> HttpResponse:
         document = plan_forms.document_of(changes, horizon=horizon)
         plan = api_plans.made(document, by=user, is_preview=True)
     except (ServiceUnavailable, TooLarge) as error:
-        shorter = ""
-        if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):
-            query = request.GET.copy()
-            query["horizon"] = str(_SHORTER_SECONDS)
-            shorter = f"?{query.urlencode()}"
-        context = {"failure": error, "kubectl": plan_forms.kubectl(changes), "shorter": shorter}
-        title = plan_forms.in_words(changes)
-        return layout.page(request, "plan_unknown.html", title, context, status=error.code)
+        if direct_eviction.concerns(changes):
+            return direct_eviction.page(request, changes, no_preview=error.message)
+        return _no_preview(request, changes, error)
     return plans.show(request, plan, overtaken=_overtaken(request))
+
+
+def _no_preview(
+    request: HttpRequest, changes: Sequence[Manifest], error: StatusError
+) -> HttpResponse:
+    """Say why there is no preview, and offer what can be done without one."""
+    shorter, horizon = "", plan_forms.horizon_of(request.GET)
+    if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):
+        query = request.GET.copy()
+        query["horizon"] = str(_SHORTER_SECONDS)
+        shorter = f"?{query.urlencode()}"
+    context = {
+        "failure": error,
+        "kubectl": plan_forms.kubectl(changes),
+        "shorter": shorter,
+        "is_busy": error.code != 403,
+        "plain": plan_forms.plain(changes) if _may_do_plain(request, changes) else "",
+    }
+    title, status = plan_forms.in_words(changes), 200 if error.code == 403 else error.code
+    return layout.page(request, "plan_unknown.html", title, context, status=status)
+
+
+def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:
+    """Return whether a change can be made without a preview, by this person."""
+    verbs = {"delete" if plan_forms.DELETE in change else "patch" for change in changes}
+    return bool(plan_forms.plain(changes)) and all(
+        layout.may(request, verb, "nodes") for verb in verbs
+    )
+
+
+def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
+    """Change nodes without a preview, where none can be had (``POST``, ``plain``).
+
+    Of a drain that is the cordon: no new pods come, and the evictions follow by a preview later.
+    """
+    if not plan_forms.plain(changes):
+        raise BadRequest("plain: this change needs a preview")
+    names: dict[str, None] = {}
+    for change in changes:
+        for what, entry in change.items():
+            for name in entry["nodes"]:
+                names[name] = None
+                user, now = layout.user_of(request), clock.now()
+                if what == plan_forms.DELETE:
+                    layout.require(request, "delete", "nodes", name=name)
+                    objects.delete("Node", "", name, now=now, user=user)
+                    continue
+                layout.require(request, "patch", "nodes", name=name)
+                edit = functools.partial(plan_forms.edited, what, entry)
+                objects.update("Node", "", name, edit, now=now, user=user)
+    if len(names) == 1 and plan_forms.DELETE not in changes[0]:
+        return HttpResponseRedirect(reverse("console:node", args=tuple(names)))
+    return HttpResponseRedirect(reverse("console:nodes"))
 
 
 def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:

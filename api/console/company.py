@@ -313,7 +313,7 @@ def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str,
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise Refused("the token is of another sign-in")
     if claims.get("azp", audience) != audience:
-        raise Refused("the token is for another program")
+        raise Refused("the token was issued for another client (audience)")
     return claims
 
 

@@ -77,8 +77,9 @@ def _wanted(request: HttpRequest) -> Search:
     Raises:
         BadRequest: a filter says nothing known. AccessDenied: the person may not see decisions.
     """
+    layout.filters(request, *_FIELDS)
     given = {name: request.GET.get(name, "").strip() for name in _FIELDS}
-    layout.require(request, "get", "pods", subresource="decisions", namespace=given["namespace"])
+    given["namespace"] = layout.scope(request, "get", "pods", subresource="decisions")
     wanted = wire.read({name: value for name, value in given.items() if value})
     past = time_travel.of(request)
     if past is not None and (wanted.until is None or wanted.until > past.at):

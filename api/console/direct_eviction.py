@@ -24,8 +24,13 @@ def concerns(changes: Sequence[Manifest]) -> bool:
     return all(list(change) == [plan_forms.EVICT] for change in changes)
 
 
-def page(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
-    """Show which pods would go, or let them go (``POST``, ``seen``: their uids)."""
+def page(
+    request: HttpRequest, changes: Sequence[Manifest], *, no_preview: str = ""
+) -> HttpResponse:
+    """Show which pods would go, or let them go (``POST``, ``seen``: their uids).
+
+    ``no_preview``: why none can be had now, for who may ask for one.
+    """
     pods = [
         (one, entry) for change in changes for entry in change.values() for one in entry["pods"]
     ]
@@ -52,6 +57,7 @@ def page(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
     context = {
         "pods": [one for one, _ in shown],
         "differs": differs,
+        "no_preview": no_preview,
         "failed": failed,
         "kubectl": plan_forms.kubectl(changes),
     }

@@ -10,7 +10,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import formatting, fragment_cache, language, layout, node_cache, time_travel
+from api.console import (
+    formatting,
+    fragment_cache,
+    language,
+    layout,
+    node_cache,
+    reasons_text,
+    time_travel,
+)
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.nodes.fleet import FleetNode
@@ -27,6 +35,7 @@ _GROUPS: Final = (
 _CORDONED, _TAINTED, _NOT_READY, _LEAVING, _TERMINATING = 1, 2, 4, 8, 16
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _SECOND: Final = timedelta(seconds=1)
+_MOST_CAUSES: Final = 12
 _MOST_VALUES: Final = 60
 """A label with more values than this is a name, and no group."""
 
@@ -68,7 +77,7 @@ def beside(request: HttpRequest) -> HttpResponse:
     if past is not None and layout.may(request, "list", "pods"):
         decided = decision_search.search(Search(until=past.at + _SECOND), limit=8).items
         context |= {
-            "waiting": past.fleet.waiting[:12],
+            "waiting": reasons_text.by_cause(past.fleet.waiting, past.fleet.items)[:_MOST_CAUSES],
             "pending": past.fleet.pending,
             "decisions": decided
             if layout.may(request, "get", "pods", subresource="decisions")
@@ -77,7 +86,9 @@ def beside(request: HttpRequest) -> HttpResponse:
     elif layout.may(request, "list", "pods"):
         now = clock.now()
         context |= {
-            "waiting": overview.waiting(),
+            "waiting": reasons_text.by_cause(overview.waiting(), node_cache.nodes().items)[
+                :_MOST_CAUSES
+            ],
             "pending": overview.pending(),
             "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8)
             if layout.may(request, "list", "evictions", group="stowage.dev")
@@ -209,13 +220,17 @@ def _groups(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
 
 
 def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
-    """Return the figures above the map: number, words, and where they lead."""
+    """Return the figures above the map: number, words, where they lead, and whether all is well.
+
+    ``state``: ``warn`` where a node is not ready, ``bad`` from one in twenty on.
+    """
     states: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     offered: Counter[str] = Counter()
     for one in items:
         states["ready"] += one.ready == "True"
         states["silent"] += not one.ready
+        states["lost"] += one.ready in ("False", "Unknown")
         states["cordoned"] += one.cordoned
         states["tainted"] += is_tainted(one)
         for resource in ("cpu", "memory"):
@@ -227,6 +242,11 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
             "text": f"of {len(items):,} node{'' if len(items) == 1 else 's'} ready"
             + (f", {states['silent']:,} without a report" if states["silent"] else ""),
             "query": "is:notready" if states["ready"] < len(items) else "",
+            "state": ""
+            if not states["lost"]
+            else "bad"
+            if 20 * states["lost"] >= len(items)
+            else "warn",
         },
         {"number": f"{states['cordoned']:,}", "text": "cordoned", "query": "is:cordoned"},
         {"number": f"{states['tainted']:,}", "text": "tainted", "query": "is:tainted"},

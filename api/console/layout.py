@@ -1,5 +1,6 @@
 """What every page has: who is signed in and may what, errors as pages, the policy, navigation."""
 
+import difflib
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Final, ParamSpec
@@ -18,6 +19,7 @@ from api.access import reach
 from api.access.auth import require as require_right
 from api.console import fragment_cache, stream, time_travel
 from api.forms import errors, failures
+from api.server import health
 from clusterstate import middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
@@ -33,6 +35,8 @@ POLICY: Final = (
 )
 _AS_OF: Final = "stowage.as-of"
 """Where a request's META holds the revision of before its page was read."""
+_MINE: Final = "stowage.mine"
+"""Where a request's META holds the namespaces that a person may choose from (``scope``)."""
 _HAS_PAST: Final = "stowage.has-past"
 """Where a request's META holds whether its page can show how it was."""
 Parameters = ParamSpec("Parameters")
@@ -40,12 +44,16 @@ View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes."""
+    """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes.
+
+    ``others``: rights of which one does as well.
+    """
 
     title: str
     view: str
     key: str
     wants: Attributes
+    others: tuple[Attributes, ...] = ()
 
 
 _NEVER: Final = 1 << 62
@@ -63,7 +71,7 @@ PLACES: Final = (
     ),
     Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
     Place("What if", "what-if", "i", FORETELLING[0]),
-    Place("Policies", "policies", "o", Attributes("list", resource="namespaces")),
+    Place("Policies", "policies", "o", Attributes("list", resource="namespaces"), (_PODS,)),
     Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
 )
 
@@ -213,6 +221,38 @@ def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
         raise
 
 
+def namespaces(request: HttpRequest, wants: Attributes) -> list[str]:
+    """Return the namespaces in which the person may do that, where not everywhere; sorted."""
+    user = people.user_of(request.user)
+    return authorizer.current().namespaces(user.name, user.groups, wants) if user.name else []
+
+
+def sees(request: HttpRequest, wants: Attributes) -> bool:
+    """Return whether the person may do that everywhere or in some namespace."""
+    user = people.user_of(request.user)
+    if not user.name:
+        return False
+    return authorizer.decide(user, wants).allowed or bool(namespaces(request, wants))
+
+
+def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
+    """Return the namespace that a list is about, empty for all.
+
+    It is the one that the address asks for. Where it asks for none, a person who may not see all
+    is shown the first of their own; ``mine`` of the page names the others.
+
+    Raises:
+        AccessDenied: the person may not see the one that is asked for, or has none.
+    """
+    asked = request.GET.get("namespace", "").strip()
+    if not asked and not may(request, verb, resource, **about):
+        mine = namespaces(request, Attributes(verb, resource=resource, **about))
+        request.META[_MINE] = mine
+        asked = mine[0] if mine else ""
+    require(request, verb, resource, namespace=asked, **about)
+    return asked
+
+
 def since(request: HttpRequest, resource: str, **about: str) -> int:
     """Return the revision from which on the person's right to get something tells of its past.
 
@@ -226,6 +266,29 @@ def since(request: HttpRequest, resource: str, **about: str) -> int:
     return 0 if began is None else began.revision
 
 
+_ANYWHERE: Final = frozenset({"at", "start", "before", "continue", "since", "sort", "columns"})
+"""Parameters of every list: the moment, the page of the list, its order and its columns."""
+_MEANT: Final = {
+    "ns": "namespace",
+    "l": "labelSelector",
+    "selector": "labelSelector",
+}
+
+
+def filters(request: HttpRequest, *known: str) -> None:
+    """Check that an address has only filters that its page knows: one that is ignored misleads.
+
+    Raises:
+        BadRequest: it has another one; the sentence says which is meant.
+    """
+    for name in request.GET:
+        if name not in known and name not in _ANYWHERE:
+            near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+            meant = _MEANT.get(name, "") or next((k for k in known if k.lower() in near), "")
+            hint = f' Did you mean "{meant}"?' if meant in known else ""
+            raise BadRequest(f'unknown filter "{name}".{hint} This page knows {", ".join(known)}.')
+
+
 def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
     """Return the sentence of the first of these rights that the person lacks, empty for none."""
     try:
@@ -237,8 +300,9 @@ def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
 
 def places(request: HttpRequest) -> list[Place]:
     """Return the entries of the navigation that the person may open."""
-    user = people.user_of(request.user)
-    return [one for one in PLACES if user.name and authorizer.decide(user, one.wants).allowed]
+    return [
+        one for one in PLACES if any(sees(request, wants) for wants in (one.wants, *one.others))
+    ]
 
 
 def page(
@@ -251,12 +315,14 @@ def page(
         "title": title,
         "places": places(request),
         "here": here,
+        "mine": request.META.get(_MINE, ()),
         "person": user.name,
         "then": time_travel.known(request),
         "has_past": request.META.get(_HAS_PAST, False),
         "ticks": _TICKS,
         "stream": bool(user.name) and time_travel.known(request) is None,
         "as_of": request.META.get(_AS_OF, ""),
+        "troubles": health.troubles() if user.name else [],
         "now": int(clock.now().timestamp() * 1000),
         **context,
     }

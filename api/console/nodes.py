@@ -71,6 +71,7 @@ def page(request: HttpRequest) -> HttpResponse:
     """Return the list; as a part of the page only its rows."""
     layout.require(request, "list", "nodes")
     every = time_travel.nodes(request)
+    layout.filters(request, "q")
     query = request.GET.get("q", "")
     problem = ""
     try:

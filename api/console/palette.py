@@ -11,13 +11,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from api.console import comparisons, language, layout, node_cache
-from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from clusterstate.queries.nodes.fleet import FleetNode
 from clusterstate.queries.objects import finding
 
 _MOST: Final = 8
+_MOST_SPACES: Final = 10
+"""So many namespaces are searched of a person who may not see all."""
 _MOST_ACTED_ON: Final = 5
 _MOST_TOGETHER: Final = 50
 """So many nodes are named by one address; more are chosen on the page Nodes."""
@@ -26,6 +27,8 @@ _OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
 """Actions by their first word, and what the preview is asked to do."""
 _MORE: Final = (
     layout.Place("New pod", "submit", "", Attributes("create", resource="pods")),
+    layout.Place("New object", "create", "", Attributes("list", resource="pods")),
+    layout.Place("Changes by time", "changes", "", Attributes("list", resource="pods")),
     layout.Place("Plans made", "plans", "", Attributes("list", "stowage.dev", "plans")),
     layout.Place(
         "Who can", "who-can", "",
@@ -81,8 +84,8 @@ def _actions(request: HttpRequest, text: str) -> list[Item]:
         for one in named[:_MOST_ACTED_ON]:
             query = urlencode({"do": verb, "node": one.name})
             found.append(Item(f"{verb} {one.name}", "node, by preview", f"{base}?{query}"))
-    if verb in _OF_PODS and layout.may(request, "list", "pods"):
-        for space, pod in _pods_like(rest)[:_MOST_ACTED_ON]:
+    if verb in _OF_PODS:
+        for space, pod in _pods_like(request, rest)[:_MOST_ACTED_ON]:
             if not _may_go(request, verb, space, pod):
                 continue
             query = urlencode({"do": _OF_PODS[verb], "pod": f"{space}/{pod}"})
@@ -102,8 +105,9 @@ def _right(verb: str) -> tuple[str, str]:
 
 
 def _pages(request: HttpRequest, text: str) -> list[Item]:
-    user = people.user_of(request.user)
     part = text.casefold()
+    known = {place.view for place in layout.places(request)}
+    known |= {place.view for place in _MORE if layout.sees(request, place.wants)}
     return [
         Item(
             place.title,
@@ -111,18 +115,14 @@ def _pages(request: HttpRequest, text: str) -> list[Item]:
             reverse(f"console:{place.view}"),
         )
         for place in (*layout.PLACES, *(_MORE if part else ()))
-        if part in place.title.casefold() and authorizer.decide(user, place.wants).allowed
+        if part in place.title.casefold() and place.view in known
     ]
 
 
 def _kinds(request: HttpRequest, text: str) -> list[Item]:
-    user, part = people.user_of(request.user), text.casefold()
+    part = text.casefold()
     kinds = [one for one in ALL_KINDS if part and part in one.name.casefold()]
-    may = [
-        one
-        for one in kinds
-        if authorizer.decide(user, Attributes("list", one.group, one.plural)).allowed
-    ]
+    may = [one for one in kinds if layout.sees(request, Attributes("list", one.group, one.plural))]
     return [
         Item(one.name, "kind", reverse("console:objects", args=(one.name,))) for one in may[:_MOST]
     ]
@@ -141,12 +141,12 @@ def _nodes(request: HttpRequest, text: str) -> list[Item]:
 
 
 def _pods(request: HttpRequest, text: str) -> list[Item]:
-    if len(text) < 2 or " " in text or not layout.may(request, "list", "pods"):
+    if len(text) < 2 or " " in text:
         return []
     base = reverse("console:fleet") + "pods/"
     return [
         Item(f"{space}/{pod}", "pod", f"{base}{quote(space)}/{quote(pod)}/")
-        for space, pod in _pods_like(text)
+        for space, pod in _pods_like(request, text)
     ]
 
 
@@ -158,7 +158,17 @@ def _named(text: str) -> list[FleetNode]:
         return []
 
 
-def _pods_like(text: str) -> list[tuple[str, str]]:
-    """Return (namespace, name) of pods with that in their names. Queries once."""
+def _pods_like(request: HttpRequest, text: str) -> list[tuple[str, str]]:
+    """Return (namespace, name) of pods that the person may see with that in their names.
+
+    Queries once for each namespace that is looked through.
+    """
     namespace, slash, name = text.rpartition("/")
-    return list(finding.pods_like(name, namespace=namespace if slash else "", limit=_MOST))
+    spaces = [namespace if slash else ""]
+    if not layout.may(request, "list", "pods", namespace=spaces[0]):
+        mine = layout.namespaces(request, Attributes("list", resource="pods"))
+        spaces = [] if slash else mine[:_MOST_SPACES]
+    found = [
+        one for space in spaces for one in finding.pods_like(name, namespace=space, limit=_MOST)
+    ]
+    return found[:_MOST]

@@ -15,6 +15,7 @@ from django.http import QueryDict
 
 from api.console import language, node_cache
 from api.kinds import own
+from clusterstate.objects.rules import node_edits
 from clusterstate.objects.rules.matching import EFFECTS
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.meta import Manifest
@@ -336,6 +337,26 @@ def _listed(names: Sequence[Any]) -> str:
     text = ", ".join(str(one) for one in names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return f"{text} and {more} more" if more > 0 else text
+
+
+def plain(changes: Sequence[Manifest]) -> str:
+    """Return what can be done of changes without a preview, in words, empty for nothing."""
+    kinds = {what for change in changes for what in change}
+    if kinds == {DRAIN}:
+        return "Cordon now, evict later"
+    if kinds and kinds <= {CORDON, UNCORDON, TAINT, UNTAINT, LABEL, DELETE}:
+        return f"{in_words(changes)}, without a preview"
+    return ""
+
+
+def edited(what: str, entry: Manifest, node: Manifest) -> Manifest:
+    """Return what a node becomes by a change of it without a preview (``plain``)."""
+    if what in (TAINT, UNTAINT):
+        edit = node_edits.taint if what == TAINT else node_edits.untaint
+        return edit(node, entry["taints"])
+    if what == LABEL:
+        return node_edits.label(node, entry.get("set") or {}, entry.get("remove") or ())
+    return node_edits.cordon(node, closed=what != UNCORDON)
 
 
 def kubectl(changes: Iterable[Manifest]) -> str:

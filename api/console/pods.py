@@ -22,8 +22,8 @@ PER_PAGE: Final = 100
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
     """Return the list: by part of the name, namespace, node, phase, or those that wait."""
-    namespace = request.GET.get("ns", "")
-    layout.require(request, "list", "pods", namespace=namespace)
+    layout.filters(request, "q", "namespace", "node", "phase", "waiting")
+    namespace = layout.scope(request, "list", "pods")
     start = natural(request.GET.get("start", ""), digits=8) or 0
     chosen = finding.PodSearch(
         part=request.GET.get("q", "").strip(),

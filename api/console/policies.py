@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from api.console import layout, time_travel
 from api.console.time_travel import Then
 from api.forms import pages
-from clusterstate.access import authorizer, people
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
@@ -22,6 +22,7 @@ from clusterstate.objects.values.quantity import Quantity, QuantityError
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 
+_RBAC: Final = "rbac.authorization.k8s.io"
 _MOST_SHOWN: Final = 200
 """Of each kind that the page lists, by what matters of it; so many are read for that:"""
 _MOST_READ: Final = 5000
@@ -53,11 +54,8 @@ def page(request: HttpRequest) -> HttpResponse:
     """Return the policies, and every other kind that the person may list."""
     from scheduling.answers import questions
 
-    user = people.user_of(request.user)
-
     def seen(kind: Kind) -> bool:
-        wants = Attributes("list", kind.group, kind.plural)
-        return authorizer.decide(user, wants).allowed
+        return layout.sees(request, Attributes("list", kind.group, kind.plural))
 
     first = [(KINDS[name], about) for name, about in _POLICIES if seen(KINDS[name])]
     named = {name for name, _ in _POLICIES}
@@ -74,9 +72,12 @@ def page(request: HttpRequest) -> HttpResponse:
         "runtimes": _runtimes(request),
         "priorities": _priorities(request),
         "budgets": _budgets(request),
-        "may_see_roles": layout.may(
-            request, "list", "clusterroles", group="rbac.authorization.k8s.io"
-        ),
+        "may_see_roles": layout.may(request, "list", "clusterroles", group=_RBAC),
+        "may_grant": layout.sees(request, Attributes("create", _RBAC, "rolebindings")),
+        "may_limit": layout.sees(request, Attributes("create", "", "resourcequotas")),
+        "roles": [one["metadata"]["name"] for one in _all(request, "ClusterRole")]
+        if layout.may(request, "list", "clusterroles", group=_RBAC)
+        else ["view", "edit", "admin"],
         "configuration": configuration,
         "text": pages.as_yaml(configuration) if configuration else "",
     }
@@ -203,14 +204,15 @@ def _share(used: str, hard: str) -> float:
 @layout.shown
 def who_can(request: HttpRequest) -> HttpResponse:
     """Return who may do something, by which binding: verb, group, resource, namespace, name."""
-    layout.require(request, "list", "clusterrolebindings", group="rbac.authorization.k8s.io")
-    layout.require(request, "list", "rolebindings", group="rbac.authorization.k8s.io")
+    layout.require(request, "list", "clusterrolebindings", group=_RBAC)
+    layout.require(request, "list", "rolebindings", group=_RBAC)
+    layout.filters(request, "verb", "resource", "group", "namespace", "name")
     query = request.GET
     verb, resource = query.get("verb", "get").strip(), query.get("resource", "pods").strip()
     plural, _, subresource = resource.partition("/")
     wants = Attributes(
         verb, query.get("group", "").strip(), plural, subresource,
-        namespace=query.get("ns", "").strip(), name=query.get("name", "").strip(),
+        namespace=query.get("namespace", "").strip(), name=query.get("name", "").strip(),
     )  # fmt: skip
     known = {(kind.group, kind.plural) for kind in ALL_KINDS}
     context = {

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api.console import layout, node_cache, time_travel
+from api.console import layout, node_cache, reasons_text, time_travel
 from api.console.shared import Shared
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
@@ -28,23 +28,33 @@ def waiting(request: HttpRequest) -> HttpResponse:
 
     Of the past the scheduler's sentences are shown: what would have helped then is not asked.
     """
-    layout.require(request, "list", "pods")
+    layout.filters(request, "namespace")
+    namespace = layout.scope(request, "list", "pods")
     past = time_travel.of(request)
     if past is not None:
-        found = {"pods": past.fleet.pending, "waited": past.fleet.waiting[:_MOST_GROUPS]}
+        layout.require(request, "list", "pods")
+        causes = reasons_text.by_cause(past.fleet.waiting, past.fleet.items)[:_MOST_GROUPS]
+        found = {"pods": past.fleet.pending, "causes": causes}
         return layout.page(request, "waiting.html", "Waiting", found)
-    context: dict[str, Any] = {"pods": overview.pending()}
+    context: dict[str, Any] = {"pods": overview.pending(namespace), "namespace": namespace}
+    nodes = node_cache.nodes().items if layout.may(request, "list", "nodes") else []
     try:
-        layout.require(request, "list", "waitinggroups", group="stowage.dev")
-        answer = _groups.answer({"remedies": True})
-        context["items"] = [_group(one) for one in answer.value["items"][:_MOST_GROUPS]]
+        layout.require(request, "list", "waitinggroups", group="stowage.dev", namespace=namespace)
+        if namespace:
+            found = advisor.ask(
+                "waiting-groups", {"namespace": namespace, "remedies": True}, deadline=10.0
+            )
+        else:
+            answer = _groups.answer({"remedies": True})
+            found = answer.value
+            context |= {"age": round(answer.age), "is_behind": answer.is_behind}
+        context["items"] = [_group(one) for one in found["items"][:_MOST_GROUPS]]
         context["every"] = len(node_cache.nodes().items)
-        context |= {"age": round(answer.age), "is_behind": answer.is_behind}
     except StatusError as error:
         # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
         # and the sentence.
         context["problem"] = error.message
-        context["groups"] = overview.waiting_groups(limit=_MOST_GROUPS)
+        context["causes"] = reasons_text.by_cause(overview.waiting(namespace), nodes)[:_MOST_GROUPS]
     if layout.is_part(request):
         return layout.part(request, "waiting_part.html", context)
     return layout.page(request, "waiting.html", "Waiting", context)
@@ -99,7 +109,8 @@ def _remedies(found: Sequence[Manifest]) -> list[Help]:
 def _blocker(one: Manifest) -> Manifest:
     fewest, most = one["fewest"], one["most"]
     nodes = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    return {"nodes": nodes, "text": "; ".join(one["reasons"]) or one["plugin"], **one}
+    text = reasons_text.with_taints("; ".join(one["reasons"]) or one["plugin"], one["taints"])
+    return {"nodes": nodes, "text": text, **one}
 
 
 def _help(one: Manifest) -> Help:

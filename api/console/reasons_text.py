@@ -1,14 +1,26 @@
-"""What stands in the way of a pod, by nodes: read from the scheduler's sentence, for drawings."""
+"""What stands in the way of pods, by nodes: read from the scheduler's sentences."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
 from typing import Final
 
 import msgspec
+
+from clusterstate.objects.rules.matching import HARD_EFFECTS, find_untolerated
+from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.pod import Toleration
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.scheduler.overview import WaitingGroup
 
 _SENTENCE: Final = re.compile(r"0/(\d+) nodes are available: (.+)", re.DOTALL)
 _TRIED: Final = ". preemption: "
 """What preemption made of it follows (``defaultpreemption``); it is of the same nodes."""
 _PART: Final = re.compile(r"(\d+) (.+)", re.DOTALL)
+_CORDON: Final = "node.kubernetes.io/unschedulable"
+_MOST_TAINTS: Final = 4
 _BETWEEN: Final = re.compile(r", (?=\d+ )")
 
 
@@ -36,3 +48,70 @@ def hindrances(message: str) -> list[Hindrance]:
     if len(reasons) != len(parts) or any(one.nodes > every for one in reasons):
         return []
     return sorted(reasons, key=lambda one: (-one.nodes, one.text))
+
+
+class Cause(msgspec.Struct):
+    """Waiting pods with the same reasons; the nodes are those of the largest class among them.
+
+    ``namespace`` and ``name``: one of the pods. ``message``: its sentence, empty if no pod of these
+    was tried yet. ``since``: of the one that waits longest.
+    """
+
+    pods: int
+    namespace: str
+    name: str
+    since: datetime | None
+    message: str
+    reasons: list[Hindrance]
+
+
+def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list[Cause]:
+    """Return groups of waiting pods by their reasons, those of the most pods first.
+
+    Whatever the numbers of nodes are, classes with the same reasons are one cause. Of taints the
+    reason says which are not tolerated: ``nodes`` are looked through for them.
+    """
+    found: dict[tuple[str, ...], Cause] = {}
+    tolerated: dict[tuple[str, ...], list[Toleration]] = {}
+    for one in groups:
+        reasons = hindrances(one.message)
+        key = tuple(sorted(each.text for each in reasons)) or (one.message,)
+        known = found.get(key)
+        if known is None:
+            found[key] = Cause(one.pods, one.namespace, one.name, one.since, one.message, reasons)
+            tolerated[key] = one.tolerations
+            continue
+        known.pods += one.pods
+        if one.since is not None:
+            known.since = min(known.since or one.since, one.since)
+    sets = Counter(node.taints for node in nodes)
+    for key, cause in found.items():
+        for place, reason in enumerate(cause.reasons):
+            if "untolerated taint" in reason.text:
+                text = with_taints(reason.text, _untolerated(sets, tolerated[key]))
+                cause.reasons[place] = msgspec.structs.replace(reason, text=text)
+    return sorted(found.values(), key=lambda one: -one.pods)
+
+
+def _untolerated(
+    sets: Mapping[tuple[tuple[str, str, str], ...], int], tolerations: Sequence[Toleration]
+) -> dict[str, int]:
+    """Return the hard taints that nothing tolerates with their numbers of nodes, the most first."""
+    found: Counter[str] = Counter()
+    for taints, nodes in sets.items():
+        for key, value, effect in taints:
+            taint = Taint(key=key, value=value, effect=effect)
+            if key == _CORDON:  # another reason tells of it
+                continue
+            if find_untolerated([taint], tolerations, HARD_EFFECTS) is not None:
+                found[f"{key}={value}:{effect}" if value else f"{key}:{effect}"] += nodes
+    return dict(found.most_common())
+
+
+def with_taints(text: str, taints: Mapping[str, int]) -> str:
+    """Return a reason with the taints that it is about, each with its number of nodes."""
+    if not taints:
+        return text
+    told = [f"{name} on {nodes:,}" for name, nodes in islice(taints.items(), _MOST_TAINTS)]
+    more = [f"{len(taints) - _MOST_TAINTS} more"] if len(taints) > _MOST_TAINTS else []
+    return f"{text}: {', '.join([*told, *more])}"

@@ -1,6 +1,7 @@
 """What is kept: the audit log, and the objects of every served kind."""
 
 import uuid
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,25 +12,36 @@ from django.urls import reverse
 from api import clock
 from api.console import downloads, layout, merging, plan_forms, policies, time_travel
 from api.console.time_travel import Then
-from api.forms import bodies, pages, tables, wire
+from api.forms import bodies, options, pages, tables, wire
 from api.stowage.audit_view import earlier, moment
 from clusterstate.actions import objects
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.values.errors import BadRequest, Conflict, NotFound, StatusError
+from clusterstate.objects.values.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    StatusError,
+)
 from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.wire import reading
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
 from clusterstate.queries.objects.lists import list_page
-from clusterstate.queries.past import find_at, has_past, trail
+from clusterstate.queries.past import feed, find_at, has_past, reach, revision_at, trail
 from clusterstate.queries.people import audit_log
 from clusterstate.queries.people.audit_log import Search
 from clusterstate.queries.scheduler import overview
 
+_MINUTES: Final = 5
+_MOST_CHANGED: Final = 500
 _PER_PAGE: Final = 100
 _AT_ONCE: Final = 2000
 _MOST_EXPORTED: Final = 50_000
+_AUDIT_FILTERS: Final = (
+    "user", "verb", "resource", "namespace", "name", "code", "address", "since", "until", "request",
+)  # fmt: skip
 _BY_RESOURCE: Final = {(kind.group, kind.plural): kind for kind in ALL_KINDS}
 
 
@@ -42,12 +54,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     it looks for has no index, which reads up to the whole log.
     """
     layout.require(request, "list", "events", group="audit.k8s.io")
+    layout.filters(request, *_AUDIT_FILTERS)
     query, past = request.GET, time_travel.of(request)
     wanted = Search(
         username=query.get("user", ""),
         verb=query.get("verb", ""),
         resource=query.get("resource", ""),
-        namespace=query.get("ns", ""),
+        namespace=query.get("namespace", ""),
         name=query.get("name", ""),
         code=natural(query.get("code", ""), digits=3),
         address=query.get("address", "").strip(),
@@ -71,6 +84,51 @@ def audit(request: HttpRequest) -> HttpResponse:
     return layout.page(request, "audit.html", "Audit", context)
 
 
+@layout.shown
+def changes(request: HttpRequest) -> HttpResponse:
+    """Return what changed around a moment: by whom, which kind, how many objects, by minutes.
+
+    ``time`` is the middle of what is shown, now where it is empty; ``minutes`` lie on each side.
+    """
+    layout.filters(request, "time", "minutes", "kind", "namespace", "user")
+    query, now = request.GET, clock.now()
+    namespace, kind = layout.scope(request, "list", "pods"), query.get("kind", "").strip()
+    minutes = min(natural(query.get("minutes", ""), digits=3) or _MINUTES, 60)
+    text = query.get("time", "").strip()
+    middle = options.time_of(text, "time", now=now) if text else now
+    begins, ends = (min(middle + timedelta(minutes=one), now) for one in (-minutes, minutes))
+    kinds = [
+        one.name
+        for one in ([_kind(kind)] if kind else ALL_KINDS)
+        if layout.may(request, "list", one.plural, group=one.group, namespace=namespace)
+    ]
+    log = reach().log
+    if namespace:  # a right in a namespace tells of no former namespace of that name
+        log = max(log, layout.since(request, "pods", namespace=namespace))
+        if not layout.may(request, "list", "secrets"):
+            kinds = [one for one in kinds if one != "Secret"]
+    after, until = (max(revision_at(one, now=now), log) for one in (begins, ends))
+    found = feed.feed(
+        after, until, kinds=kinds, namespace=namespace, actor=query.get("user", "").strip(),
+        limit=_MOST_CHANGED,
+    )  # fmt: skip
+    context = {
+        "given": query.dict(),
+        "minutes": minutes,
+        "rows": [(one, [_named(KINDS[one.kind], *each) for each in one.examples]) for one in found],
+        "begins": begins,
+        "ends": ends,
+        "is_kept": until > log,
+        "may_audit": layout.may(request, "list", "events", group="audit.k8s.io"),
+    }
+    return layout.page(request, "changes.html", "Changes", context)
+
+
+def _named(kind: Kind, namespace: str, name: str) -> tuple[str, str]:
+    """Return an object's name as a list shows it, and the address of its page."""
+    return (f"{namespace}/{name}" if namespace else name), _address(kind, namespace, name)
+
+
 def _reads_all(wanted: Search) -> bool:
     """Return whether a search may read the whole log: lines are found by user and request alone."""
     if wanted.audit_id is not None:
@@ -85,7 +143,10 @@ def _line(event: Manifest) -> Manifest:
     kind = _BY_RESOURCE.get((about.get("apiGroup", ""), about.get("resource", "")))
     name, namespace = about.get("name", ""), about.get("namespace", "")
     is_known = kind is not None and name and bool(namespace) == kind.namespaced
-    return {**event, "address": _address(kind, namespace, name) if kind and is_known else ""}
+    notes = event.get("annotations") or {}
+    tried = notes.get("stowage.dev/sign-in", ""), notes.get("stowage.dev/username", "")
+    address = _address(kind, namespace, name) if kind and is_known else ""
+    return {**event, "address": address, "sign_in": tried if tried[0] else ()}
 
 
 def _uuid(text: str) -> uuid.UUID | None:
@@ -119,15 +180,15 @@ def _place(kind_name: str, namespace: str, name: str) -> tuple[Kind, str]:
 def objects_of(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as ``kubectl get`` prints them."""
     kind = _kind(name)
-    namespace = request.GET.get("ns", "") if kind.namespaced else ""
-    layout.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
+    layout.filters(request, "labelSelector", *(["namespace"] if kind.namespaced else []))
+    namespace = layout.scope(request, "list", kind.plural, group=kind.group)
     table, token = _table(request, kind, namespace, request.GET.get("continue", ""))
     context = {
         "kind": kind,
         "columns": table.columns,
         "rows": [(space, _address(kind, space, one), cells) for space, one, cells in table.rows],
         "namespace": namespace,
-        "selector": request.GET.get("l", ""),
+        "selector": request.GET.get("labelSelector", ""),
         "after": "?" + urlencode({**request.GET.dict(), "continue": token}) if token else "",
         "query": request.GET.urlencode(),
         "may_create": layout.may(
@@ -143,8 +204,8 @@ def objects_of(request: HttpRequest, name: str) -> HttpResponse:
 def objects_csv(request: HttpRequest, name: str) -> HttpResponse:
     """Return the objects of a kind as CSV, 50,000 at most."""
     kind = _kind(name)
-    namespace = request.GET.get("ns", "") if kind.namespaced else ""
-    layout.require(request, "list", kind.plural, group=kind.group, namespace=namespace)
+    layout.filters(request, "labelSelector", *(["namespace"] if kind.namespaced else []))
+    namespace = layout.scope(request, "list", kind.plural, group=kind.group)
     rows: list[Any] = []
     token = ""
     while True:
@@ -171,7 +232,7 @@ def _table(
     found = list_page(
         kind,
         namespace,
-        label_selector=request.GET.get("l", ""),
+        label_selector=request.GET.get("labelSelector", ""),
         limit=limit,
         continue_token=token,
         at=None if past is None or token else past.revision,
@@ -210,6 +271,11 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     past = time_travel.of(request)
     since = layout.since(request, kind.plural, **about)
     manifest = _manifest_of(kind, namespace, name, past)
+    earlier_version = natural(request.GET.get("version", ""))
+    if earlier_version is not None:
+        if earlier_version < since:
+            raise not_found(kind, name)
+        manifest = _as_it_was(kind, manifest, earlier_version)
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     text = pages.as_yaml({**manifest, "metadata": metadata})
     problems: list[tuple[str, str]] = []
@@ -225,13 +291,14 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         except StatusError as error:
             problems, text, status = problems_of(error), given, error.code
         else:
-            return HttpResponseRedirect(request.get_full_path())
+            return HttpResponseRedirect(request.path)
     context = {
         "kind": kind,
         "namespace": namespace,
         "name": name,
         "text": text,
         "problems": problems,
+        "version": earlier_version,
         "rows": min(40, text.count("\n") + 2),
         "history": (kind.name, namespace or "-", name),
         "steps": time_travel.steps(kind, namespace, name, past, limit=20, since=since),
@@ -246,6 +313,85 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "as_api": pages.path_of(kind, namespace, name),
     }
     return layout.page(request, "object.html", f"{kind.name} {name}", context, status=status)
+
+
+@layout.shown
+def create(request: HttpRequest) -> HttpResponse:
+    """Create any object from YAML, begun with what the address asks for: a kind, a role, a quota.
+
+    The text is checked like the body of a POST; what is wrong stands at its field.
+    """
+    text, problems, status = pages.as_yaml(_begun(request)), list[tuple[str, str]](), 200
+    made, warnings = "", list[str]()
+    if request.method == "POST":
+        text = request.POST.get("text", "").replace("\r\n", "\n")
+        try:
+            kind, wanted = _wanted(text)
+            metadata = bodies.metadata_of(wanted)
+            namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+            bodies.put_namespace(metadata, namespace)
+            layout.require(request, "create", kind.plural, group=kind.group, namespace=namespace)
+            user = layout.user_of(request)
+            stored = objects.create(kind, namespace, wanted, now=clock.now(), user=user)
+        except Forbidden:
+            raise
+        except StatusError as error:
+            problems, status = problems_of(error), error.code
+        else:
+            name = decode_object(stored.manifest)["metadata"]["name"]
+            made, warnings = _address(kind, namespace, name), stored.warnings
+            if not warnings:
+                return HttpResponseRedirect(made)
+    context = {
+        "text": text,
+        "problems": problems,
+        "rows": min(40, text.count("\n") + 2),
+        "made": made,
+        "warnings": warnings,
+    }
+    return layout.page(request, "create.html", "New object", context, status=status)
+
+
+def _wanted(text: str) -> tuple[Kind, Manifest]:
+    """Return the kind and the manifest of a text.
+
+    Raises:
+        BadRequest: it is no object, of no kind that is served, or has fields that the kind has not.
+    """
+    found = read_yaml(text)
+    kind = _kind(str(found.get("kind") or ""))
+    manifest, unknown = wire.manifest(found, kind)
+    if unknown:
+        raise BadRequest(", ".join(unknown))
+    return kind, manifest
+
+
+def _begun(request: HttpRequest) -> Manifest:
+    """Return the manifest that a new object begins with.
+
+    ``kind``, ``namespace`` and ``name`` as they are; of a binding ``role`` (a ClusterRole) and
+    ``subject`` (``Group:NAME`` or ``User:NAME``); of a quota ``hard`` (``cpu=4``) several times.
+    """
+    query = request.GET
+    given = {name: query.get(name, "").strip() for name in ("namespace", "name", "role", "subject")}
+    kind = _kind(query.get("kind") or "ConfigMap")
+    if kind.name == "RoleBinding" and not given["namespace"]:
+        kind = KINDS["ClusterRoleBinding"]
+    metadata = {"name": given["name"]}
+    if kind.namespaced:
+        metadata["namespace"] = given["namespace"] or "default"
+    found: Manifest = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+    if kind.name.endswith("RoleBinding"):
+        what, _, who = given["subject"].partition(":")
+        group = "rbac.authorization.k8s.io"
+        metadata["name"] = given["name"] or f"{who}-{given['role']}".replace(":", "-")
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": given["role"]}
+        subject = {"apiGroup": group, "kind": what, "name": who}
+        return {**found, "roleRef": role, "subjects": [subject]}
+    if kind.name == "ResourceQuota":
+        pairs = (one.partition("=") for one in query.getlist("hard"))
+        return {**found, "spec": {"hard": {key: value for key, _, value in pairs if value}}}
+    return found if kind.name in ("ConfigMap", "Secret") else {**found, "spec": {}}
 
 
 @layout.shown
@@ -274,8 +420,23 @@ def difference(
         "is_kept": has_past(kind),
         "lines": policies.difference(_told(before), _told(after)),
         "may_audit": layout.may(request, "list", "events", group="audit.k8s.io"),
+        "rolls_back": _rolls_back(request, kind, namespace, name, revision)
+        if before is not None and after is not None
+        else "",
     }
     return layout.page(request, "difference.html", f"{kind.name} {name}: a change", context)
+
+
+def _rolls_back(request: HttpRequest, kind: Kind, namespace: str, name: str, revision: int) -> str:
+    """Return where an object is edited back to what it was before a change, if the person may.
+
+    A pod's spec is not changed by anybody, and of a node its form previews what an edit does.
+    """
+    about = {"group": kind.group, "namespace": namespace, "name": name}
+    if kind.name in ("Pod", "Node") or not layout.may(request, "update", kind.plural, **about):
+        return ""
+    place = reverse("console:object", args=(kind.name, namespace or "-", name))
+    return f"{place}?version={revision - 1}"
 
 
 def _told(text: bytes | None) -> str:
@@ -329,6 +490,27 @@ def _manifest_of(kind: Kind, namespace: str, name: str, past: Then | None) -> Ma
     if text is None:
         raise not_found(kind, name)
     return decode_object(text)
+
+
+def _as_it_was(kind: Kind, manifest: Manifest, revision: int) -> Manifest:
+    """Return an object as it was at a revision, as an edit of its present version: to roll back.
+
+    Its status, and what the system writes into its metadata, stay those of now.
+
+    Raises:
+        NotFound: there was none at that revision. Expired: that is not known any more.
+    """
+    metadata = manifest["metadata"]
+    text = find_at(kind, metadata.get("namespace", ""), metadata["name"], revision)
+    if text is None:
+        raise not_found(kind, metadata["name"])
+    was = decode_object(text)
+    ours = ("labels", "annotations")
+    chosen = {key: one for key, one in was["metadata"].items() if key in ours}
+    kept = {key: one for key, one in metadata.items() if key not in ours}
+    status = {"status": manifest["status"]} if "status" in manifest else {}
+    was = {key: one for key, one in was.items() if key not in ("metadata", "status")}
+    return {**was, "metadata": {**kept, **chosen}, **status}
 
 
 def problems_of(error: StatusError) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ from django.http import HttpRequest
 
 from api import clock
 from api.console import fragment_cache
-from api.server import connections
+from api.server import connections, health
 from api.server.scopes import Receive, Scope, Send
 from clusterstate import browser_sessions, middleware
 from clusterstate.access import authorizer, people
@@ -203,10 +203,12 @@ class _Follower:
     def about(self, cursor: int, person: str) -> dict[str, Any]:
         """Return what each event says: up to where changes were told, the pause of pages, the time.
 
-        ``now``: seconds since 1970, for browsers whose clock is another.
+        ``now``: seconds since 1970, for browsers whose clock is another. ``troubles``: the parts of
+        the service that do not work.
         """
         now = round(clock.now().timestamp(), 3)
-        return {"revision": cursor, "pause": round(self.pause(person), 1), "now": now}
+        pause = round(self.pause(person), 1)
+        return {"revision": cursor, "pause": pause, "now": now, "troubles": health.troubles()}
 
     def pause(self, person: str) -> float:
         """Return the seconds that a page of a person waits between two looks at a part."""
@@ -318,10 +320,19 @@ memory.when_replaced(_follower.forget)
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who has a page open, and of which kinds they may hear."""
+    """Who has a page open, and of which kinds they may hear.
+
+    ``within``: of these of the kinds, what lies in some namespaces alone.
+    """
 
     name: str
     kinds: frozenset[str]
+    within: dict[str, frozenset[str]] = {}
+
+    def hears(self, one: Digest) -> bool:
+        """Return whether a change lies where the person may see it."""
+        spaces = self.within.get(one.kind)
+        return spaces is None or one.names[0].partition("/")[0] in spaces
 
 
 def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
@@ -337,12 +348,14 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
     if not user.name:
         return None
     policy = authorizer.current()
-    kinds = frozenset(
-        kind.name
-        for kind in ALL_KINDS
-        if authorizer.decide(user, Attributes("list", kind.group, kind.plural), policy).allowed
-    )
-    return Person(user.name, kinds)
+    kinds, within = set(), {}
+    for kind in ALL_KINDS:
+        wants = Attributes("list", kind.group, kind.plural)
+        if authorizer.decide(user, wants, policy).allowed:
+            kinds.add(kind.name)
+        elif spaces := policy.namespaces(user.name, user.groups, wants):
+            within[kind.name] = frozenset(spaces)
+    return Person(user.name, frozenset(kinds | within.keys()), within)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -530,7 +543,7 @@ async def _tell(
             told = now
         elif found or tape.position > cursor:
             cursor = tape.position
-            news = summary(found, shown)
+            news = summary(filter(person.hears, found), shown)
             if news:
                 about = _follower.about(cursor, person.name)
                 await _event(send, "change", cursor, {**about, "changed": news})

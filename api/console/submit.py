@@ -139,7 +139,7 @@ def page(request: HttpRequest) -> HttpResponse:
     text, problems, status = "", list[tuple[str, str]](), 200
     said: Manifest = {}
     if request.method != "POST":
-        layout.require(request, "create", "pods", namespace=request.GET.get("ns", "default"))
+        layout.require(request, "create", "pods", namespace=request.GET.get("namespace", "default"))
         text = _start(request) if by == "yaml" else ""
     else:
         text = given.get("text", "").replace("\r\n", "\n")

@@ -7,7 +7,7 @@ Rules: ``validation.go`` in apimachinery ``meta/v1/validation``, ``parseTimeout`
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -225,6 +225,7 @@ class Version(msgspec.Struct, frozen=True):
     exact: int | None = None
 
 
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _AGO = re.compile(r"(\d{1,6})(s|m|h|d)?", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -232,7 +233,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
     """Return the moment whose state a read asks for by ``at``, None for the present.
 
-    It is written as RFC 3339, or as how long ago it was: ``10`` (minutes), ``90s``, ``2h``, ``1d``.
+    ``time_of`` says how it is written.
 
     Raises:
         BadRequest: it is none of these, or other parameters ask for another state.
@@ -242,15 +243,34 @@ def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
         return None
     if query.get("resourceVersion") or query.get("resourceVersionMatch"):
         raise BadRequest("at: only without resourceVersion: both name a state")
+    return time_of(text, "at", now=now)
+
+
+def time_of(text: str, name: str, *, now: datetime) -> datetime:
+    """Return the moment that a parameter says.
+
+    It is written as RFC 3339, as how long ago it was (``10`` minutes, ``90s``, ``2h``, ``1d``), or
+    as a time of day: ``03:10`` is the last ten past three, in UTC.
+
+    Raises:
+        BadRequest: it is none of these.
+    """
     ago = _AGO.fullmatch(text)
+    clock = _CLOCK.fullmatch(text)
     try:
         if ago is not None:
             return now - timedelta(**{_UNITS[ago[2] or "m"]: int(ago[1])})
+        if clock is not None:
+            hour, minute, second = (int(one or 0) for one in clock.groups())
+            today = now.astimezone(UTC).replace(
+                hour=hour, minute=minute, second=second, microsecond=0
+            )
+            return today if today <= now else today - timedelta(days=1)
         return parse_time(text)
     except (ValueError, OverflowError):
         raise BadRequest(
-            f'at: Invalid value: "{text[:100]}": must be a time such as 2026-01-31T12:00:00Z, or'
-            " how long ago: 10m, 2h, 1d"
+            f'{name}: Invalid value: "{text[:100]}": must be a time such as 2026-01-31T12:00:00Z, a'
+            " time of day in UTC such as 03:10, or how long ago: 10m, 2h, 1d"
         ) from None
 
 

@@ -252,7 +252,10 @@ def known(entry: Entry, user: User, roles: Roles | None) -> None:
         return
     entry.verdict = verdict
     if settings.AUDIT_WHEN_FULL == "refuse" and log.is_full():
-        raise ServiceUnavailable("the audit log is full, and what is not written may not be done")
+        raise ServiceUnavailable(
+            "the audit log is full, and requests that cannot be recorded are refused"
+            " (STOWAGE_AUDIT_WHEN_FULL)"
+        )
     if RECEIVED not in entry.verdict.omitted:
         _put(entry, RECEIVED)
 

@@ -381,6 +381,14 @@ def latest() -> list[Part]:
     return _lookout.latest()
 
 
+def troubles() -> list[health_texts.Trouble]:
+    """Return the parts that do not work, as they were found last; never waits.
+
+    A process that does not serve (a command, a test) looks after nobody: it has none.
+    """
+    return health_texts.troubles(latest()) if settings.SERVES else []
+
+
 def problems() -> list[Part]:
     """Return every part as it is now; waits ``ANSWER_SECONDS`` at most."""
     return _lookout.ask(ANSWER_SECONDS)

@@ -41,6 +41,38 @@ _OF_LIFE: Final = ("log", *(name for name in _THERE if name != "informer-sync"))
 """What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """A part that does not work, in the words of the console; ``needed`` as of a ``Part``.
+
+    ``effect``: what a user of the service notices of it, empty where the problem says so.
+    """
+
+    name: str
+    problem: str
+    effect: str
+    needed: bool
+
+
+_EFFECTS: Final = {
+    "database": "nothing can be read or changed",
+    "scheduler": "no pod is scheduled",
+    "timers": "no pod is evicted, and lost nodes are not noticed",
+    "controllers": "Deployments, Jobs and other workloads do not create or replace pods",
+    "log": "pages and watches do not show what is new",
+    "advisor": "previews, what-if and remedies are not available",
+}
+
+
+def troubles(parts: Sequence[Part]) -> list[Trouble]:
+    """Return the parts that do not work, those that are needed first."""
+    found = [
+        Trouble(part.name, part.problem, _EFFECTS.get(part.name, ""), part.needed)
+        for part in parts
+        if part.problem
+    ]
+    return sorted(found, key=lambda one: not one.needed)
+
+
 def alive(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return what ``/livez`` and ``/healthz`` are about, given the parts of ``/readyz``."""
     known = {part.name: part.problem for part in parts}

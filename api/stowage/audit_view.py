@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from rest_framework.response import Response
 
-from api.forms import replies, wire
+from api import clock
+from api.forms import options, replies, wire
 from api.kinds.own import OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.values.document import parse_time
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.queries.people import audit_log
 from clusterstate.queries.people.audit_log import Search
@@ -77,14 +77,9 @@ def earlier(until: datetime | None, at: datetime | None) -> datetime | None:
 
 
 def moment(text: str, name: str) -> datetime | None:
-    """Return the time that a parameter says, None where it says nothing.
+    """Return the time that a parameter says (``options.time_of``), None where it says nothing.
 
     Raises:
         BadRequest: it is no time.
     """
-    try:
-        return parse_time(text) if text else None
-    except ValueError:
-        raise BadRequest(
-            f'{name}: Invalid value: "{text}": must be a time such as 2026-01-31T12:00:00Z'
-        ) from None
+    return options.time_of(text, name, now=clock.now()) if text else None

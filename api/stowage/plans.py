@@ -62,7 +62,7 @@ class PlansViewSet(OwnViewSet):
     kind = KIND.name
     resource = PLURAL
     asks = True
-    no_past = "one is kept as it was foretold (status.at), and its operation as it is"
+    no_past = "one is kept as it was predicted (status.at), and its operation as it is"
     renderer_classes = renderers.OF_OBJECTS
     foretold: Manifest
     answer: bytes

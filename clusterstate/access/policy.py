@@ -207,6 +207,20 @@ class Policy:
             self._subjects[user, groups] = found
         return found
 
+    def namespaces(self, user: str, groups: tuple[str, ...], wants: Attributes) -> list[str]:
+        """Return the namespaces in which a binding there allows that, whatever the name, sorted.
+
+        What bindings of the cluster allow is not asked: ``decide`` answers for all namespaces.
+        """
+        return sorted(
+            {
+                grant.namespace
+                for grant in self._subject(user, groups).grants
+                if grant.namespace
+                and any(rule.reaches(wants) and not rule.names for rule in grant.rules)
+            }
+        )
+
     def held(self, user: str, groups: tuple[str, ...], namespace: str) -> list[Rule]:
         """Return the rules that hold for a user everywhere, or in the namespace if one is given."""
         return [

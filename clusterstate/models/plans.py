@@ -1,4 +1,4 @@
-"""Plans: what was asked, what was foretold, and how far carrying it out has come."""
+"""Plans: what was asked, what was predicted, and how far carrying it out has come."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from django.db import models
 class Plan(models.Model):
     """A plan, and the operation that carries it out once it is applied.
 
-    ``document`` is the ``Plan`` as it was posted and ``outcome`` what was foretold, both JSON text.
+    ``document`` is the ``Plan`` as posted and ``outcome`` what was predicted, both JSON text.
     ``steps`` is a JSON list of what is to be done, in order, and ``progress`` has one character for
     each: ``.`` to do, ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` not done any more.
     Steps and their characters are written in the transaction that does them, so that whoever goes

@@ -110,7 +110,7 @@ def rejection_of(plugin: Plugin, result: FilterResult, code: int, reason: int) -
     except (IndexError, ValueError) as cause:
         raise wrong(plugin, "Filter", f"code {code} with reason {reason}: {cause}") from cause
     if not isinstance(reasons, tuple):
-        raise wrong(plugin, "Filter", "reasons must be tuples of texts")
+        raise wrong(plugin, "Filter", "reasons must be tuples of strings")
     return Status(told, reasons, plugin.name)
 
 

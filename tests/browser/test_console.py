@@ -97,6 +97,8 @@ PAGES = {
     "difference": "/console/objects/Node/-/node-07/changes/{change}",
     "decision": "/console/pods/default/web-0/decisions/{decision}",
     "audit": "/console/audit/",
+    "changes": "/console/changes/",
+    "create": "/console/new?kind=ResourceQuota&hard=pods%3D5",
     "none": "/console/nodes/none-such/",
     "wrong": "/console/nodes/?q=cpu%3Ewhat",
 }
@@ -366,7 +368,7 @@ def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
     assert console.find("#f-gate").get_attribute("value") == "example.com/ok"
     console.fill("#f-name", "fresh")
     console.click("button[value=create]")
-    console.sees("it is not tried while it has this gate")
+    console.sees("the scheduler ignores this pod until the gate is removed")
     console.click("#gates button")
     console.sees("gates changed")
     console.sees("Nothing holds it back")

@@ -9,7 +9,9 @@ from django.test import Client
 from django.utils.html import escape
 
 from api.console import plan_forms
+from api.server import health
 from clusterstate.actions import objects
+from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.scheduler.plans import StoredPlan, find_plan, latest_plans
 from scheduling.answers import advisor
 from scheduling.controllers import operations
@@ -356,7 +358,7 @@ def test_who_works_in_one_namespace_evicts_without_a_plan(two_nodes: None) -> No
     for what, name in (("evict", "web-1"), ("delete-pod", "web-2")):
         address = f"{CHANGE}?do={what}&pod=default/{name}"
         page = text(ned.get(address))
-        assert "Where those made instead land is not shown" in page
+        assert "Where their replacements land is not shown" in page
         uid = manifest("Pod", "default", name)["metadata"]["uid"]
         assert f'value="{uid}"' in page
         assert ned.post(address, {"seen": "another"}).status_code == 409
@@ -366,6 +368,55 @@ def test_who_works_in_one_namespace_evicts_without_a_plan(two_nodes: None) -> No
     assert ned.get(f"{CHANGE}?do=evict&pod=other/web-1").status_code == 403
     assert ned.get(f"{CHANGE}?do=drain&node=n1").status_code == 403
     assert not latest_plans(limit=1)
+
+
+def test_without_an_advisor_the_plain_action_stays_possible(
+    operator: Client, two_nodes: None, settings: Any, monkeypatch: pytest.MonkeyPatch,
+    redis_client: object,
+) -> None:  # fmt: skip
+    """No answer is told as such; a cordon, a taint and an eviction are done without a preview."""
+    monkeypatch.setattr(advisor, "START_SECONDS", 0.0)
+    settings.SERVES = True
+    advisor.client.cache_clear()
+    try:
+        answer = operator.get(f"{CHANGE}?do=drain&node=n1")
+        assert answer.status_code == 503
+        assert "No preview: no advisor is running" in text(answer)
+        assert "Cordon now, evict later" in text(answer)
+        assert operator.post(f"{CHANGE}?do=drain&node=n1", {"plain": "1"}).status_code == 302
+        taint = f"{CHANGE}?do=taint&node=n2&key=bad&effect=NoSchedule"
+        assert operator.post(taint, {"plain": "1"}).status_code == 302
+        resize = f"{CHANGE}?do=resize&node=n2&resource=cpu&amount=9"
+        assert operator.post(resize, {"plain": "1"}).status_code == 400
+        evict = f"{CHANGE}?do=evict&pod=default/web-1"
+        page = text(operator.get(evict))
+        assert "No preview: no advisor is running" in page
+        uid = manifest("Pod", "default", "web-1")["metadata"]["uid"]
+        assert operator.post(evict, {"seen": uid}).status_code == 302
+    finally:
+        health.end()
+        advisor.client.cache_clear()
+    assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
+    assert manifest("Node", "", "n2")["spec"]["taints"][0]["key"] == "bad"
+    assert manifest("Pod", "default", "web-1")["metadata"]["deletionTimestamp"]
+
+
+def test_who_may_make_no_plans_cordons_and_deletes_nodes_without_a_preview(
+    two_nodes: None,
+) -> None:
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]}
+    ned = allow("ned", [nodes])
+    page = ned.get(f"{CHANGE}?do=cordon&node=n1")
+    assert page.status_code == 200
+    assert "No preview: plans.stowage.dev is forbidden" in text(page)
+    assert ned.post(f"{CHANGE}?do=cordon&node=n1", {"plain": "1"}).status_code == 302
+    assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
+    assert ned.get(f"{CHANGE}?do=delete&node=n1").status_code == 403
+    assert ned.post(f"{CHANGE}?do=delete&node=n1", {"plain": "1"}).status_code == 403
+    both = allow("nora", [{**nodes, "verbs": ["delete"]}])
+    assert both.post(f"{CHANGE}?do=delete&node=n2", {"plain": "1"}).status_code == 302
+    with pytest.raises(NotFound):
+        manifest("Node", "", "n2")
 
 
 def test_pods_are_evicted_and_deleted_by_preview(operator: Client, two_nodes: None) -> None:

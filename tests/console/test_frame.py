@@ -9,7 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from api.console import layout, urls
-from tests.console.conftest import allow, text
+from clusterstate.actions import objects
+from tests.clock import NOW
+from tests.clusterstate.support import new_pod
+from tests.console.conftest import allow, give, text
 
 PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
 
@@ -148,6 +151,43 @@ def test_a_part_of_a_page_fails_with_words_and_no_second_frame(nobody: Client) -
 def test_the_navigation_has_only_what_the_person_may_see(nobody: Client, viewer: Client) -> None:
     assert 'data-key="n"' not in text(nobody.get("/console/"))
     assert 'data-key="n"' in text(viewer.get("/console/"))
+
+
+def test_who_works_in_some_namespaces_finds_what_they_may_see(operator: Client) -> None:
+    """Navigation, lists and search show it, the first namespace at once, and name the others."""
+    for name, namespace in (("mine-1", "team-a"), ("mine-2", "team-b"), ("other", "default")):
+        if namespace != "default":
+            objects.create("Namespace", "", {"metadata": {"name": namespace}}, now=NOW)
+        new_pod(name, namespace=namespace)
+    rules = [
+        {"apiGroups": [""], "resources": ["pods", "pods/decisions", "configmaps"],
+         "verbs": ["get", "list"]},
+        {"apiGroups": ["stowage.dev"], "resources": ["waitinggroups"], "verbs": ["list"]},
+    ]  # fmt: skip
+    tina = allow("tina", rules, namespace="team-a")
+    objects.create("Role", "team-b", {"metadata": {"name": "tina"}, "rules": rules}, now=NOW)
+    give("tina", "tina", "tina", "team-b")
+    answer = tina.get("/console/", follow=True)
+    assert answer.redirect_chain[-1][0] == "/console/pods/"
+    page = text(answer)
+    assert re.findall(r'<a href="[^"]*" data-key="(\w)"', page) == ["p", "w", "d", "o"]
+    assert "mine-1" in page
+    assert "mine-2" not in page
+    assert 'href="?namespace=team-b"' in page
+    assert "mine-2" in text(tina.get("/console/pods/?namespace=team-b"))
+    assert tina.get("/console/pods/?namespace=default").status_code == 403
+    for page in ("waiting/", "objects/ConfigMap/", "changes/", "decisions/"):
+        answer = tina.get(f"/console/{page}")
+        assert answer.status_code == 200, page
+        assert "other" not in text(answer), page
+    assert "1 pending pod" in text(tina.get("/console/waiting/"))
+    found = tina.get("/console/find?q=mine").json()["items"]
+    assert [one["text"] for one in found] == ["team-a/mine-1", "team-b/mine-2"]
+    assert tina.get("/console/find?q=other").json()["items"] == []
+    kinds = [one["text"] for one in tina.get("/console/find?q=configmap").json()["items"]]
+    assert kinds == ["ConfigMap"]
+    assert "/console/objects/ConfigMap/" in text(tina.get("/console/policies/"))
+    assert tina.get("/console/nodes/").status_code == 403
 
 
 def test_an_unknown_page_is_a_page_and_an_unknown_api_path_a_status(operator: Client) -> None:

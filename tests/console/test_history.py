@@ -2,10 +2,12 @@
 
 import re
 import uuid
-from datetime import timedelta
+from datetime import UTC, timedelta
+from html import unescape
 from typing import Any
 
 import msgspec
+import pytest
 from django.test import Client
 
 from clusterstate.actions import objects
@@ -15,9 +17,10 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.past import trail
 from tests.clock import NOW, moment
 from tests.clusterstate.support import new_pod
-from tests.console.conftest import text
+from tests.console.conftest import allow, text
 
 AUDIT = "/console/audit/"
+CHANGES = "/console/changes/"
 LINK = re.compile(r'href="(/console/objects/[^"]+/changes/\d+)"')
 
 
@@ -131,3 +134,59 @@ def test_the_audit_log_is_searched_by_address_and_time(operator: Client, cluster
     assert "hx-trigger" not in page, "a search that may read the whole log is not made again"
     assert 'value="10.0.0.11"' in page
     assert 'href="?address=10.0.0.11"' in page
+
+
+def test_sign_ins_that_failed_are_told_with_the_name_that_was_tried(operator: Client) -> None:
+    notes = {"stowage.dev/sign-in": "failed", "stowage.dev/username": "mallory"}
+    event = {"requestURI": "/console/sign-in", "annotations": notes, "verb": "post"}
+    written = msgspec.json.encode({**event, "responseStatus": {"code": 200}}).decode()
+    audit_log.append([Line(NOW, uuid.UUID(int=7), "", "post", "", "", "", 200, written)])
+    page = text(operator.get(AUDIT))
+    assert re.search(r"<td>mallory <span[^>]*>not signed in</span></td>", page)
+    assert '<span class="bad">sign-in failed</span>' in page
+
+
+def test_what_changed_at_a_time_is_told_by_minute_and_user(
+    operator: Client, nobody: Client, cluster: None
+) -> None:
+    label("n1", "r1")
+    label("n1", "r2")
+    page = text(operator.get(CHANGES))
+    rows = [
+        [re.sub(r"<[^>]+>", "", one).strip() for one in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+        for row in re.findall(r"<tr>(<td>.*?)</tr>", page)
+    ]
+    told = {(what, names) for _, _, what, _, names in rows}
+    assert ("changed Node 2 times", "n1") in told
+    assert ("created Node", "n1, n2, n3") in told
+    assert ("changed Pod", "default/web-1, default/web-2") in told
+    at = NOW.astimezone(UTC)
+    for time in (f"{at:%H:%M:%S}", f"{at:%Y-%m-%dT%H:%M:%SZ}", "1m"):
+        assert "changed Node" in text(operator.get(CHANGES, {"time": time, "kind": "Node"}))
+    assert "changed Node" not in text(operator.get(CHANGES, {"kind": "Pod"}))
+    assert "Nothing changed" in text(operator.get(CHANGES, {"namespace": "other"}))
+    assert operator.get(CHANGES, {"time": "25:99"}).status_code == 400
+    assert nobody.get(CHANGES).status_code == 403
+    reader = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]}
+    page = text(allow("pia", [reader]).get(CHANGES))
+    assert "changed Pod" in page
+    assert "Node" not in page.partition("<tbody>")[2]
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("pods/?ns=default", "Did you mean &quot;namespace&quot;"),
+        ("pods/?namespaces=default", "Did you mean &quot;namespace&quot;"),
+        ("objects/Pod/?l=app", "Did you mean &quot;labelSelector&quot;"),
+        ("audit/?usr=ann", "Did you mean &quot;user&quot;"),
+        ("nodes/?zone=a", "This page knows q."),
+        ("decisions/?ns=x", "Did you mean &quot;namespace&quot;"),
+    ],
+)
+def test_an_unknown_filter_is_refused_and_the_one_that_is_meant_named(
+    operator: Client, address: str, says: str
+) -> None:
+    answer = operator.get(f"/console/{address}")
+    assert answer.status_code == 400
+    assert says.replace("&quot;", '"') in unescape(text(answer))

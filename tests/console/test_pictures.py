@@ -2,14 +2,18 @@
 
 import re
 
+import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.console import fleet
 from api.console.outcomes import fates, places
 from api.console.reasons_text import Hindrance, hindrances
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.nodes.fleet import FleetNode
 from scheduling.framework.types import histogram_message
 from tests.clock import NOW
 from tests.clusterstate.support import create_node, new_pod
@@ -62,6 +66,45 @@ def test_the_fleet_draws_what_stands_in_the_way_of_pods_that_wait(operator: Clie
     page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
     drawn = re.findall(r'aria-label="(\d+ of \d+)".*?<b>\d+</b> ([^<]+)<', page)
     assert drawn == [("3 of 4", "Insufficient cpu"), ("1 of 4", "node(s) were unschedulable")]
+
+
+def test_waiting_pods_are_grouped_by_cause_and_the_taint_is_named(operator: Client) -> None:
+    """Two classes of the same cause are one line, with the age of the pod that waits longest."""
+    create_node("n1", taints=[{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}])
+    create_node("n2", taints=[{"key": "old", "effect": "NoExecute"}])
+    tolerates = [{"key": "old", "operator": "Exists"}]
+    waits = [
+        new_pod("a", cpu="64", tolerations=tolerates), new_pod("b", cpu="65", tolerations=tolerates)
+    ]  # fmt: skip
+    sentence = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+    refusals = [
+        Unschedulable(pod_id=one, message=sentence, rejected_by=("TaintToleration",))
+        for one in waits
+    ]
+    set_unschedulable(refusals, now=NOW)
+    new_pod("c", cpu="1")
+    told = "node(s) had untolerated taint(s): dedicated=gpu:NoSchedule on 1<"
+    for address in ("/console/fleet/beside", "/console/waiting/"):
+        page = text(operator.get(address, HTTP_HX_REQUEST="true"))
+        assert told in page
+    page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
+    assert "old:NoExecute" not in page
+    assert re.findall(r'<td class="n"><b>(\d+)</b>', page) == ["2", "1"]
+    assert "not tried yet" in page
+
+
+@pytest.mark.parametrize(("lost", "state"), [(0, ""), (1, " warn"), (2, " bad")])
+def test_nodes_that_are_lost_are_red_from_one_in_twenty_on(lost: int, state: str) -> None:
+    nodes = [
+        FleetNode(
+            id=number, name=f"n{number}", revision=1, created_at=NOW, cordoned=False,
+            terminating=False, labels={}, taints=(), ready="Unknown" if number < lost else "True",
+            conditions=(), offered={}, asked={}, leaving=0,
+        )
+        for number in range(25)
+    ]  # fmt: skip
+    page = render_to_string("console/cards.html", {"cards": fleet._cards(nodes)})
+    assert f'class="card{state}"' in page.split("<b>", 1)[0]
 
 
 def test_the_first_figure_tells_of_nodes_that_nobody_reports_on(operator: Client) -> None:

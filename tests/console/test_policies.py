@@ -4,24 +4,29 @@ import csv
 import html
 import io
 import re
+from html import unescape
 from typing import Any
 
 import pytest
+import yaml
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console import policies
 from api.forms import pages
+from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
+from clusterstate.actions.cluster import default_roles
 from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.admission.request import User
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.past import trail
 from tests.clock import NOW
-from tests.clusterstate.support import create_node, new_pod
+from tests.clusterstate.support import create_node, manifest, new_pod
 from tests.console.conftest import allow, text
 
 RBAC = "rbac.authorization.k8s.io"
@@ -223,7 +228,7 @@ def test_a_difference_has_the_lines_of_both(old: list[str], new: list[str]) -> N
 def test_objects_of_a_kind_are_had_as_a_file(operator: Client, nobody: Client) -> None:
     for name in ("web-1", "web-2"):
         new_pod(name)
-    answer = operator.get("/console/objects/Pod/csv", {"ns": "default"})
+    answer = operator.get("/console/objects/Pod/csv", {"namespace": "default"})
     rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
     assert [(row["Namespace"], row["Name"]) for row in rows] == [
         ("default", "web-1"),
@@ -244,3 +249,73 @@ def test_the_palette_finds_pods_by_how_they_begin_and_else_by_a_part(operator: C
     assert found("default/web-") == ["default/web-1"]
     assert found("y-we") == ["default/my-web"]
     assert found("other/web") == []
+
+
+NEW = "/console/new"
+
+
+def typed(page: str) -> str:
+    """Return the YAML that a page's editor holds."""
+    return unescape(page.partition('<textarea class="code"')[2].partition(">")[2]).partition(
+        "</textarea>"
+    )[0]
+
+
+def test_a_role_is_granted_from_the_page_of_policies(operator: Client) -> None:
+    default_roles.reconcile(now=NOW)
+    objects.create("Namespace", "", {"metadata": {"name": "team-a"}}, now=NOW)
+    asked = {"kind": "RoleBinding", "subject": "Group:team-a", "role": "edit"}
+    assert "Grant a role" in text(operator.get("/console/policies/"))
+    shown = typed(text(operator.get(NEW, {**asked, "namespace": "team-a"})))
+    answer = operator.post(NEW, {"text": shown})
+    assert answer["Location"] == "/console/objects/RoleBinding/team-a/team-a-edit/"
+    may = Attributes("create", "apps", "deployments", namespace="team-a")
+    assert authorizer.decide(User("ann", groups=("team-a",)), may).allowed
+    assert "kind: ClusterRoleBinding" in typed(text(operator.get(NEW, asked)))
+
+
+def test_a_quota_and_any_other_object_are_created_from_yaml(operator: Client) -> None:
+    asked = {"kind": "ResourceQuota", "name": "q", "hard": ["requests.cpu=4", "pods="]}
+    shown = typed(text(operator.get(NEW, asked)))
+    assert yaml.safe_load(shown)["spec"] == {"hard": {"requests.cpu": "4"}}
+    assert operator.post(NEW, {"text": shown}).status_code == 302
+    assert manifest("ResourceQuota", "default", "q")["spec"]["hard"] == {"requests.cpu": "4"}
+    again = operator.post(NEW, {"text": shown})
+    assert again.status_code == 409
+    assert "already exists" in text(again)
+    wrong = operator.post(NEW, {"text": "kind: ConfigMap\nmetadata: {name: x}\ndate: {a: b}"})
+    assert (wrong.status_code, "unknown field" in text(wrong)) == (400, True)
+    assert operator.post(NEW, {"text": "kind: Nothing"}).status_code == 400
+    ingress = operator.post(NEW, {"text": "kind: IngressClass\nmetadata: {name: x}\nspec: {}"})
+    assert "stored and not acted upon" in text(ingress)
+
+
+def test_nobody_gives_away_from_the_console_what_they_do_not_have(viewer: Client) -> None:
+    rules = [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings"],
+              "verbs": ["create"]}]  # fmt: skip
+    pia = allow("pia", rules)
+    asked = {"kind": "RoleBinding", "subject": "User:pia", "role": "admin", "namespace": "default"}
+    shown = typed(text(pia.get(NEW, asked)))
+    assert pia.post(NEW, {"text": shown}).status_code == 403
+    assert viewer.post(NEW, {"text": "kind: ConfigMap\nmetadata: {name: x}"}).status_code == 403
+
+
+def test_an_object_is_rolled_back_to_an_earlier_version(operator: Client) -> None:
+    labels = {"metadata": {"name": "c", "labels": {"v": "1"}}, "data": {"a": "first"}}
+    objects.create("ConfigMap", "default", labels, now=NOW)
+
+    def change(stored: Any) -> Any:
+        metadata = {**stored["metadata"], "labels": {"v": "2"}, "annotations": {"new": "yes"}}
+        return {**stored, "metadata": metadata, "data": {"a": "second", "b": "more"}}
+
+    objects.update("ConfigMap", "default", "c", change, now=NOW)
+    (step,) = trail.trail_of(KINDS["ConfigMap"], "default", "c", limit=1).steps
+    page = text(operator.get(f"/console/objects/ConfigMap/default/c/changes/{step.revision}"))
+    address = re.search(r'href="([^"]+)">Roll back', page)
+    assert address is not None
+    page = text(operator.get(address[1]))
+    assert "Save it to roll back" in page
+    assert operator.post(address[1], {"text": typed(page)})["Location"].endswith("/default/c/")
+    found = manifest("ConfigMap", "default", "c")
+    assert (found["data"], found["metadata"]["labels"]) == ({"a": "first"}, {"v": "1"})
+    assert "annotations" not in found["metadata"]

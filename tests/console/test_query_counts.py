@@ -73,6 +73,8 @@ PAGES = {
     "evictions": "evictions/",
     "brake": "evictions/brakes/zone.a/",
     "audit": "audit/",
+    "changes": "changes/",
+    "create": "new",
     "policies": "policies/",
     "who-can": "policies/who-can",
     "revisions": "policies/revisions",

@@ -10,6 +10,7 @@ from django.test import Client
 
 from api.console import stream
 from api.console.stream import Digest, Tape
+from api.server.health_texts import Part, troubles
 from clusterstate.change_log import changes, wake
 from tests.clusterstate.support import bind, create_node, new_pod
 from tests.console.conftest import text
@@ -126,9 +127,28 @@ def test_a_page_is_told_of_what_it_shows() -> None:
     assert stream.summary(digests, may) == {"Node": ["n1"]}
 
 
+def test_who_sees_some_namespaces_hears_of_these_alone() -> None:
+    tina = stream.Person("tina", frozenset({"Pod"}), {"Pod": frozenset({"team-a"})})
+    heard = [Digest(1, "Pod", ("team-a/web", "@n1")), Digest(2, "Pod", ("team-ab/web", "@n1"))]
+    assert [one.revision for one in filter(tina.hears, heard)] == [1]
+
+
 def test_a_page_hears_four_times_a_second_and_where_many_are_open_as_often_as_it_looks() -> None:
     assert stream.rest_of(1.0) == stream.EVERY_SECONDS
     assert stream.rest_of(5.0) == 5.0
+
+
+def test_pages_are_told_of_parts_that_do_not_work_and_what_that_means() -> None:
+    parts = [
+        Part("web"), Part("redis", "does not answer (TimeoutError)", needed=False),
+        Part("scheduler", "has not worked for 2349 s"), Part("timers"),
+    ]  # fmt: skip
+    found = [(one.name, one.problem, one.effect, one.needed) for one in troubles(parts)]
+    assert found == [
+        ("scheduler", "has not worked for 2349 s", "no pod is scheduled", True),
+        ("redis", "does not answer (TimeoutError)", "", False),
+    ]
+    assert stream._Follower().about(7, "anna")["troubles"] == []
 
 
 def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:

@@ -121,7 +121,7 @@ class Mouse(_Both):
         chain.w3c_actions.pointer_action.move_to_location(*spot).click()
         chain.perform()
         self.effort.clicks += 1
-        self.browser.sees("Requested of what the node offers")
+        self.browser.sees("Requested of allocatable")
         self._click("main .bar-of a.button[href*='do=drain']")
 
     def confirm(self) -> None:

@@ -287,7 +287,7 @@ class _Walk:
             sees("All is done")
         with self._task("see where one landed"):
             hands.follow("td a.ok")
-            sees("Requested of what the node offers")
+            sees("Requested of allocatable")
         with self._task("open the waiting group"):
             hands.go("w")
             sees(f"wants-{name}")
@@ -316,13 +316,13 @@ class _Walk:
             hands.write("#q", full)
             self._browser.find(f"#node-{full}")
             hands.row(f"#node-{full} th a")
-            sees("Requested of what the node offers")
+            sees("Requested of allocatable")
             hands.into_the_past(self._past)
             sees("This is the past")
             sees(f"{NAMESPACE}/packed-")
         with self._task("find all that in the audit"):
             hands.follow("#back-to-now")
-            sees("every change shows first what it will do")
+            sees("changes are previewed before they are made")
             hands.go("a")
             # Hollow nodes report all the time: the newest lines are of the agents.
             hands.write("[name=user]", "admin")

@@ -585,7 +585,7 @@ def test_nobody_waits_longer_than_a_quarter_of_an_hour() -> None:
     [
         ([9, 0, 0], [0, 0, 0], (("x",),), "code 9 with reason 0"),
         ([2, 0, 0], [5, 0, 0], (("x",),), "code 2 with reason 5"),
-        ([2, 0, 0], [0, 0, 0], ("text",), "reasons must be tuples of texts"),
+        ([2, 0, 0], [0, 0, 0], ("text",), "reasons must be tuples of strings"),
         ([2.0, 0.0, 0.0], [0, 0, 0], (("x",),), "codes is float64, wanted integers"),
         ([2, 0], [0, 0], (("x",),), "codes has shape (2,), wanted (3,)"),
     ],

@@ -75,6 +75,8 @@ PAGES = (
     "/console/plans/",
     "/console/what-if/",
     "/console/audit/",
+    "/console/changes/",
+    "/console/new",
     "/console/policies/",
     "/console/policies/revisions",
     "/console/policies/who-can",

@@ -118,6 +118,20 @@ function told() {
   else tell("live", "live");
 }
 
+// What does not work of the service, above every page (the same as base.html draws at first).
+const banner = document.getElementById("troubles");
+function troubled(troubles) {
+  banner.hidden = !troubles.length;
+  const text = troubles.map((one) => `${one.name} ${one.problem}`).join();
+  if (banner.dataset.text === text) return;
+  banner.dataset.text = text;
+  banner.replaceChildren(...troubles.map((one) => {
+    const item = Object.assign(document.createElement("li"), { className: one.needed ? "bad" : "warn" });
+    item.append(Object.assign(document.createElement("b"), { textContent: one.name }), ` ${one.problem}${one.effect ? `: ${one.effect}` : ""}`);
+    return item;
+  }));
+}
+
 let source = null;
 // Whether the connection was lost: what was asked for meanwhile may have got no answer.
 let lost = false;
@@ -134,6 +148,7 @@ function follow() {
     if (data.revision) revision = data.revision;
     if (data.pause) pause = data.pause * 1000;
     if (data.now) ahead = Date.now() - data.now * 1000;
+    if (data.troubles) troubled(data.troubles);
     told();
     live.title = `revision ${revision.toLocaleString("en")}; while much changes, shown again every ${Math.ceil(pause / 1000)} s`;
     handle(data);

@@ -41,7 +41,7 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
             with a password or without one (for tokens), or is not active.
     """
     if not name.strip() or len(name) > _LONGEST or not name.isprintable():
-        raise NotAPerson("the name that the provider gives is empty or too long")
+        raise NotAPerson("the name claim of the identity provider is empty or too long")
     if name.startswith(_RESERVED):
         raise NotAPerson(f"names that begin with {_RESERVED} are the cluster's own")
     printed = {one for one in groups if 0 < len(one) <= _LONGEST and one.isprintable()}

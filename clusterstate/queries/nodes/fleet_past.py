@@ -19,6 +19,7 @@ from clusterstate.objects.values.quantity import milli_value, value
 from clusterstate.queries import past
 from clusterstate.queries.nodes.fleet import FleetNode, total, worries
 from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.scheduler.overview import WaitingGroup
 
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _NOTHING: Final[tuple[int, ...]] = ()
@@ -74,17 +75,6 @@ database searches texts instead of reading JSON, since it fails at an escaped NU
 """
 
 
-class Waited(msgspec.Struct, frozen=True):
-    """Pods that waited with the same words: how many, the first of them, since when, why."""
-
-    pods: int
-    namespace: str
-    name: str
-    since: datetime | None
-    message: str
-    stage: str = ""
-
-
 class PastFleet(msgspec.Struct, frozen=True):
     """The fleet at a revision: nodes by name, groups of waiting pods, the largest first.
 
@@ -92,7 +82,7 @@ class PastFleet(msgspec.Struct, frozen=True):
     """
 
     items: list[FleetNode]
-    waiting: list[Waited]
+    waiting: list[WaitingGroup]
     pending: int
 
 
@@ -142,7 +132,7 @@ class _Sums:
         self.plain: dict[str, list[int]] = {}
         self.others: dict[str, dict[str, int]] = {}
         self.leaving: dict[str, int] = {}
-        self.waited: dict[str, Waited] = {}
+        self.waited: dict[str, WaitingGroup] = {}
         self._glances = Glances()
         self._uses: dict[str, tuple[int, tuple[int, ...], dict[str, int]]] = {}
 
@@ -200,7 +190,7 @@ class _Sums:
             return
         if not name:
             found = glances.wait_of(text)
-            self.wait(Waited(1, *key, found.moment, found.words))
+            self.wait(WaitingGroup(1, *key, found.moment, found.words))
             return
         leaving, plain, more = self._use(text)
         self._add(name, plain, more, leaving)
@@ -221,7 +211,7 @@ class _Sums:
         leaving, plain, more = self._use(text)
         return _NOTHING if leaving or more else plain
 
-    def wait(self, group: Waited) -> None:
+    def wait(self, group: WaitingGroup) -> None:
         """Put pods that waited together with those that waited with the same words."""
         known = self.waited.get(group.message)
         if known is None:
@@ -258,7 +248,7 @@ class _Sums:
         return dict(zip(_PLAIN, plain, strict=True)) | self.others.get(name, {})
 
 
-def _group(key: str, pods: int, condition: str | None, since: str | None) -> Waited:
+def _group(key: str, pods: int, condition: str | None, since: str | None) -> WaitingGroup:
     """Return pods whose PodScheduled condition ends alike; all of it, where it has no message."""
     words, moment = "", None
     if condition:
@@ -269,7 +259,7 @@ def _group(key: str, pods: int, condition: str | None, since: str | None) -> Wai
     with suppress(ValueError):
         moment = document.parse_time(since) if since else None
     namespace, _, name = key.partition(" ")
-    return Waited(pods, namespace, name, moment, words)
+    return WaitingGroup(pods, namespace, name, moment, words)
 
 
 def _node(node: Node, sums: _Sums, revision: int) -> FleetNode:

@@ -11,6 +11,7 @@ Expired, never a guess.
 ::
 
     trail           what happened to one object, and who did it
+    feed            what changed in the cluster around a moment
     consequences    the user's change behind a controller's deletion
     provenance      who made a pod leave: preemptors, taints
 """

@@ -9,21 +9,25 @@ import msgspec
 from clusterstate.database import sql
 from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Toleration
 from clusterstate.objects.values.quantity import milli_value, value
 from clusterstate.queries.objects.events import EVENT_COLUMNS, EVENT_FROM, compose_event
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):
-    """Waiting pods of one scheduling class in one stage: how many, one of them, since when, why."""
+    """Waiting pods of one scheduling class: how many, one of them, since when, why.
+
+    ``message``: the scheduler's sentence, empty before a pod was tried. ``tolerations``: of the
+    class, where taints are among the reasons.
+    """
 
     pods: int
     namespace: str
     name: str
-    stage: str
-    since: datetime
-    rejected_by: list[str]
+    since: datetime | None
     message: str
+    tolerations: list[Toleration] = []
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -52,23 +56,39 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 _WAITING: Final = """
-SELECT g.pods, p.namespace, p.name, g.stage, g.since, q.rejected_by, q.message
-FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, q.stage, min(q.since) AS since
-      FROM pending_pod q JOIN pod p ON p.id = q.pod_id
-      GROUP BY p.class_id, q.stage) g
+SELECT g.pods, p.namespace, p.name, g.since,
+       coalesce(nullif(q.message, ''), p.unschedulable::json ->> 'message', ''),
+       CASE WHEN strpos(q.message, 'taint') > 0
+            THEN (c.spec::jsonb #> '{spec,tolerations}')::text END
+FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, min(q.since) AS since
+      FROM pending_pod q JOIN pod p ON p.id = q.pod_id WHERE %s = '' OR p.namespace = %s
+      GROUP BY p.class_id, q.message = '') g
 JOIN pending_pod q ON q.pod_id = g.first JOIN pod p ON p.id = g.first
+JOIN scheduling_class c ON c.id = p.class_id
 ORDER BY g.pods DESC, g.first LIMIT %s::bigint
 """
 
 
-def waiting(*, limit: int = 12) -> list[WaitingGroup]:
-    """Return the largest groups of waiting pods. Queries once; looks at all that wait."""
-    return [WaitingGroup(*row) for row in sql.fetch(_WAITING, (limit,))]
+def waiting(namespace: str = "", *, limit: int = 2_000) -> list[WaitingGroup]:
+    """Return the largest classes of waiting pods, of one namespace if it is given.
+
+    Queries once; looks at all that wait.
+    """
+    found = []
+    for row in sql.fetch(_WAITING, (namespace, namespace, limit)):
+        pods, namespace, name, since, message, text = row
+        tolerations = [] if text is None else msgspec.json.decode(text, type=list[Toleration])
+        found.append(WaitingGroup(pods, namespace, name, since, message, tolerations))
+    return found
 
 
-def pending() -> int:
-    """Return how many pods wait. Queries once."""
-    row = sql.fetch_one("SELECT count(*) FROM pending_pod")
+def pending(namespace: str = "") -> int:
+    """Return how many pods wait, in one namespace if it is given. Queries once."""
+    row = sql.fetch_one(
+        "SELECT count(*) FROM pending_pod q WHERE %s = ''"
+        " OR EXISTS (SELECT FROM pod p WHERE p.id = q.pod_id AND p.namespace = %s)",
+        (namespace, namespace),
+    )
     return 0 if row is None else row[0]
 
 
@@ -122,39 +142,6 @@ def overhead_on(node_name: str) -> dict[str, int]:
             read = milli_value if resource == "cpu" else value
             total[resource] += read(amount) * count
     return dict(total)
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Pods of one class that wait for the same reason; the names are a few of them."""
-
-    pods: int
-    class_id: int
-    namespace: str
-    name: str
-    names: list[str]
-    stage: str
-    since: datetime
-    attempts: int
-    rejected_by: list[str]
-    message: str
-    priority: int
-
-
-_GROUPS: Final = """
-SELECT g.pods, g.class_id, p.namespace, p.name, g.names, g.stage, g.since, g.attempts,
-       q.rejected_by, q.message, p.priority
-FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, p.class_id, q.stage, min(q.since) AS since,
-             max(q.attempts) AS attempts,
-             (array_agg(p.namespace || '/' || p.name ORDER BY q.pod_id))[1:5] AS names
-      FROM pending_pod q JOIN pod p ON p.id = q.pod_id GROUP BY p.class_id, q.stage) g
-JOIN pending_pod q ON q.pod_id = g.first JOIN pod p ON p.id = g.first
-ORDER BY g.pods DESC, g.first LIMIT %s::bigint
-"""
-
-
-def waiting_groups(*, limit: int) -> list[Group]:
-    """Return groups of waiting pods, the largest first. Queries once; looks at all that wait."""
-    return [Group(*row) for row in sql.fetch(_GROUPS, (limit,))]
 
 
 def events_of(kind: str, namespace: str, name: str, *, limit: int) -> list[Manifest]:

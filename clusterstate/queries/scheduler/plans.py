@@ -47,7 +47,7 @@ class StoredPlan(msgspec.Struct, frozen=True):
         return found
 
     def foretold(self) -> Manifest:
-        """Return the status that was foretold."""
+        """Return the status that was predicted."""
         found: Manifest = msgspec.json.decode(self.outcome)
         return found
 

@@ -1,0 +1,55 @@
+"""What changed in the cluster around a moment, whoever changed it: the change log by minutes."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+
+_VERBS: Final = {changes.ADDED: "created", changes.MODIFIED: "changed", changes.DELETED: "deleted"}
+_BY_CODE: Final = {kind.code: kind.name for kind in KINDS.values()}
+_FEED: Final = """
+    SELECT date_bin('1 minute', c.at, timestamptz 'epoch'), coalesce(a.name, ''), c.kind, c.verb,
+           count(*), count(DISTINCT c.object_id),
+           (array_agg(DISTINCT ARRAY[c.namespace::text, c.name::text]))[1:3]
+    FROM change c LEFT JOIN actor a ON a.id = c.actor_id
+    WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = ANY(%s::smallint[])
+      AND (%s = '' OR c.namespace = %s) AND (%s = '' OR a.name = %s)
+    GROUP BY 1, 2, 3, 4 ORDER BY 1 DESC, 5 DESC, 2, 3, 4 LIMIT %s::bigint
+"""
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What one user or controller did to objects of a kind within a minute.
+
+    ``changes`` of so many ``objects``; ``examples`` are (namespace, name) of up to three.
+    """
+
+    minute: datetime
+    actor: str
+    kind: str
+    verb: str
+    changes: int
+    objects: int
+    examples: list[tuple[str, str]]
+
+
+def feed(
+    after: int, until: int, *, kinds: Collection[str], namespace: str, actor: str, limit: int
+) -> list[Changed]:
+    """Return what changed after one revision and up to another, the newest minute first.
+
+    Only of these kinds, in one namespace and by one actor where these are not empty. Queries once,
+    and reads the log between the two revisions.
+    """
+    codes = [KINDS[name].code for name in kinds]
+    rows = sql.fetch(_FEED, (after, until, codes, namespace, namespace, actor, actor, limit))
+    found = []
+    for minute, name, kind, verb, count, objects, examples in rows:
+        named = [(space, one) for space, one in examples]
+        found.append(Changed(minute, name, _BY_CODE[kind], _VERBS[verb], count, objects, named))
+    return found
