@@ -64,3 +64,12 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
             )
             person.groups.set(Group.objects.filter(name__in=wanted))
     return person
+
+
+def for_tokens(name: str) -> None:
+    """Make a person who has tokens and no password; one who is there stays as they are."""
+    with transaction.atomic():
+        person, made = User.objects.get_or_create(username=name)
+        if made:
+            person.set_unusable_password()
+            person.save(update_fields=["password"])

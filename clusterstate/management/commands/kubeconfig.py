@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.actions import objects
+from clusterstate.actions import objects, people
 from clusterstate.actions.people import tokens
 from clusterstate.local import credentials
 from clusterstate.local.lifetimes import lifetime
@@ -108,10 +107,7 @@ def _prepared(team: str, role: str, lives: timedelta | None) -> str:
                 objects.create(kind, namespace, wanted, now=now)
     except StatusError as error:
         raise CommandError(error.message) from error
-    person, is_new = User.objects.get_or_create(username=team)
-    if is_new:
-        person.set_unusable_password()
-        person.save()
+    people.for_tokens(team)
     secret = tokens.new_secret()
     expires_at = None if lives is None else now + lives
     tokens.create_token(
