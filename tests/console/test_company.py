@@ -187,7 +187,7 @@ def test_nobody_at_the_provider_becomes_part_of_the_cluster(
     settings.OIDC_PREFIX = ""
     robot = User.objects.create_user("ci", is_superuser=True)
     assert not robot.has_usable_password()
-    for name, why in (("system:kube-scheduler", "own"), ("ci", "made here, for tokens")):
+    for name, why in (("system:kube-scheduler", "own"), ("ci", "a local user for tokens")):
         provider.claims = {"sub": name}
         browser = Client()
         answer = arrive(provider, browser)
@@ -210,14 +210,14 @@ def test_nobody_at_the_provider_becomes_somebody_of_here(provider: Provider, set
     browser = Client()
     answer = arrive(provider, browser)
     assert answer.status_code == 403
-    assert "signs in with a password here" in text(answer)
+    assert "a local user, who signs in with a password" in text(answer)
     settings.OIDC_NAME_CLAIM = "email"
     provider.claims = {"email": "ann@acme.example", "email_verified": False}
     assert "not verified" in text(arrive(provider, browser))
     provider.claims = {"email": "ann@acme.example"}
     assert arrive(provider, browser).status_code == 302
     User.objects.filter(username="ann@acme.example").update(is_active=False)
-    assert "may not sign in any more" in text(arrive(provider, Client()))
+    assert "is deactivated here" in text(arrive(provider, Client()))
 
 
 def test_one_is_led_to_pages_of_this_server_alone(provider: Provider) -> None:

@@ -52,11 +52,11 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
             person.password = f"{_VOUCHED}{get_random_string(40)}"
             person.save(update_fields=["password"])
         elif person.has_usable_password():
-            raise NotAPerson(f"{name} is somebody who signs in with a password here")
+            raise NotAPerson(f"{name} is a local user, who signs in with a password")
         elif not person.password.startswith(_VOUCHED):
-            raise NotAPerson(f"{name} is somebody who was made here, for tokens")
+            raise NotAPerson(f"{name} is a local user for tokens, who cannot sign in")
         elif not person.is_active:
-            raise NotAPerson(f"{name} may not sign in any more")
+            raise NotAPerson(f"{name} is deactivated here")
         had = set(person.groups.values_list("name", flat=True))
         if had != set(wanted):
             Group.objects.bulk_create(
