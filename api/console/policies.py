@@ -65,6 +65,7 @@ def page(request: HttpRequest) -> HttpResponse:
         past = time_travel.of(request)
         with suppress(Expired):  # the rest of the page may be known all the same
             configuration = questions.stored_configuration(None if past is None else past.at)
+    is_now = time_travel.of(request) is None
     context = {
         "first": first,
         "others": others,
@@ -73,8 +74,8 @@ def page(request: HttpRequest) -> HttpResponse:
         "priorities": _priorities(request),
         "budgets": _budgets(request),
         "may_see_roles": layout.may(request, "list", "clusterroles", group=_RBAC),
-        "may_grant": layout.sees(request, Attributes("create", _RBAC, "rolebindings")),
-        "may_limit": layout.sees(request, Attributes("create", "", "resourcequotas")),
+        "may_grant": is_now and layout.sees(request, Attributes("create", _RBAC, "rolebindings")),
+        "may_limit": is_now and layout.sees(request, Attributes("create", "", "resourcequotas")),
         "roles": [one["metadata"]["name"] for one in _all(request, "ClusterRole")]
         if layout.may(request, "list", "clusterroles", group=_RBAC)
         else ["view", "edit", "admin"],

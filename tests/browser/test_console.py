@@ -492,7 +492,7 @@ def test_strangers_and_who_may_nothing_see_readable_pages(console: Browser) -> N
     console.driver.delete_all_cookies()
     found = looked_over(console, "sign-in", SIGN_IN)
     sign_in(console, "cora")
-    console.sees("Code of your app")
+    console.sees("Code from your authenticator app")
     found += looked_over(console, "sign-in-code", CODE)
     console.open(f"{SIGN_IN}?next=/console/nodes/")
     sign_in(console, "nils")

@@ -90,7 +90,7 @@ def test_codes_are_set_up_by_a_picture_and_a_first_code(at: Callable[[float], No
     row = OneTimeCodes.objects.get()
     assert secret not in row.secret
     page = text(browser.get(ACCOUNT))
-    assert "10 codes for emergencies left" in page
+    assert "10 codes left to recover access" in page
     assert "<li><code>" not in page
 
 
@@ -103,7 +103,7 @@ def test_after_the_password_a_code_is_asked_for_and_used_once(
     assert _password(browser, next="/console/pods/")["Location"] == CODE
     assert not _is_signed_in(browser)
     assert browser.get("/console/")["Location"].startswith(SIGN_IN)
-    assert "Code of your app for anna" in text(browser.get(CODE))
+    assert "Code from your authenticator app for anna" in text(browser.get(CODE))
     answer = browser.post(CODE, {"code": f" {_code(60)[:3]} {_code(60)[3:]} "})
     assert answer["Location"] == "/console/pods/"
     assert _is_signed_in(browser)

@@ -63,7 +63,7 @@ def test_somebody_of_the_company_signs_in_with_name_and_groups(
     assert browser.get("/console/").status_code == 403
     account = text(browser.get("/console/account"))
     assert "oidc:ops, oidc:web" in account
-    assert "account of the company" in account
+    assert "company account" in account
 
 
 def test_each_sign_in_brings_the_groups_up_to_date(provider: Provider, settings: Any) -> None:

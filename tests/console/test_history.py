@@ -146,6 +146,7 @@ def test_sign_ins_that_failed_are_told_with_the_name_that_was_tried(operator: Cl
     assert '<span class="bad">sign-in failed</span>' in page
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_changed_at_a_time_is_told_by_minute_and_user(
     operator: Client, nobody: Client, cluster: None
 ) -> None:

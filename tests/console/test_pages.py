@@ -32,7 +32,7 @@ PAGES = {
     "/console/decisions/": "No decisions match these filters",
     "/console/waiting/": "Insufficient cpu",
     "/console/evictions/": "No evictions are scheduled",
-    "/console/plans/": "No plan was made",
+    "/console/plans/": "No plans yet",
     "/console/what-if/": "The basket is empty",
     "/console/audit/": "No requests match these filters",
     "/console/policies/": "KubeSchedulerConfiguration",
@@ -221,6 +221,6 @@ def test_a_pods_page_shows_decisions_and_events_to_who_may_read_them(cluster: No
     assert "a word about it" not in text(answer)
     assert pia.get(f"{path}why").status_code == 403
     page = text(pia.get("/console/waiting/"))
-    assert "Only what the queue knows is shown" in page
+    assert "only the last scheduling messages are shown" in page
     assert "waitinggroups" in page
     assert "a word about it" in text(signed_in("olga", superuser=True).get(path))

@@ -79,7 +79,7 @@ def test_runtime_classes_show_their_nodes_and_budgets_who_may_leave(
     assert 'href="/console/nodes/">2</a>' in rows["plain"]
     assert "any node" in rows["plain"]
     assert '<td class="n">700</td><td>never</td>' in rows["urgent"]
-    assert "at least 80% there" in rows["default/tight"]
+    assert "min 80% available" in rows["default/tight"]
     names = list(rows)
     assert names.index("system-node-critical") < names.index("urgent"), "the highest first"
     assert nobody.get("/console/policies/").status_code == 200
@@ -183,7 +183,7 @@ def test_a_role_in_a_namespace_reaches_nothing_that_lies_in_none(
 
 def test_revisions_of_the_configuration_are_compared(operator: Client, nobody: Client) -> None:
     path = "/console/policies/revisions"
-    assert "the default configuration holds" in text(operator.get(path))
+    assert "the default is in force" in text(operator.get(path))
     for kind in ("MostAllocated", "LeastAllocated"):
         document, _ = scheduler_configuration.check(CONFIGURATION.replace("MostAllocated", kind))
         scheduler_configuration.store(document=document, by="anna", now=NOW)
@@ -270,7 +270,7 @@ def test_a_role_is_granted_from_the_page_of_policies(operator: Client) -> None:
     answer = operator.post(NEW, {"text": shown})
     assert answer["Location"] == "/console/objects/RoleBinding/team-a/team-a-edit/"
     may = Attributes("create", "apps", "deployments", namespace="team-a")
-    assert authorizer.decide(User("ann", groups=("team-a",)), may).allowed
+    assert authorizer.decide(User(name="ann", groups=("team-a",)), may).allowed
     assert "kind: ClusterRoleBinding" in typed(text(operator.get(NEW, asked)))
 
 
@@ -286,7 +286,9 @@ def test_a_quota_and_any_other_object_are_created_from_yaml(operator: Client) ->
     wrong = operator.post(NEW, {"text": "kind: ConfigMap\nmetadata: {name: x}\ndate: {a: b}"})
     assert (wrong.status_code, "unknown field" in text(wrong)) == (400, True)
     assert operator.post(NEW, {"text": "kind: Nothing"}).status_code == 400
-    ingress = operator.post(NEW, {"text": "kind: IngressClass\nmetadata: {name: x}\nspec: {}"})
+    ingress = operator.post(
+        NEW, {"text": "kind: IngressClass\nmetadata: {name: x}\nspec: {controller: a/b}"}
+    )
     assert "stored and not acted upon" in text(ingress)
 
 
