@@ -1,7 +1,7 @@
 """What is kept: the audit log, and the objects of every served kind."""
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.values.errors import (
     BadRequest,
     Conflict,
+    Expired,
     Forbidden,
     NotFound,
     StatusError,
@@ -107,7 +108,7 @@ def changes(request: HttpRequest) -> HttpResponse:
         log = max(log, layout.since(request, "pods", namespace=namespace))
         if not layout.may(request, "list", "secrets"):
             kinds = [one for one in kinds if one != "Secret"]
-    after, until = (max(revision_at(one, now=now), log) for one in (begins, ends))
+    after, until = (max(_revision_at(one, now), log) for one in (begins, ends))
     found = feed.feed(
         after, until, kinds=kinds, namespace=namespace, actor=query.get("user", "").strip(),
         limit=_MOST_CHANGED,
@@ -122,6 +123,14 @@ def changes(request: HttpRequest) -> HttpResponse:
         "may_audit": layout.may(request, "list", "events", group="audit.k8s.io"),
     }
     return layout.page(request, "changes.html", "Changes", context)
+
+
+def _revision_at(moment: datetime, now: datetime) -> int:
+    """Return the revision at a moment, 0 before everything that is kept."""
+    try:
+        return revision_at(moment, now=now)
+    except Expired:
+        return 0
 
 
 def _named(kind: Kind, namespace: str, name: str) -> tuple[str, str]:
