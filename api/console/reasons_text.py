@@ -88,7 +88,8 @@ def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list
     for key, cause in found.items():
         for place, reason in enumerate(cause.reasons):
             if "untolerated taint" in reason.text:
-                text = with_taints(reason.text, _untolerated(sets, tolerated[key]))
+                # Which they are now; the sentence counted nodes when the pod was tried.
+                text = with_taints(reason.text, dict.fromkeys(_untolerated(sets, tolerated[key])))
                 cause.reasons[place] = msgspec.structs.replace(reason, text=text)
     return sorted(found.values(), key=lambda one: -one.pods)
 
@@ -108,10 +109,13 @@ def _untolerated(
     return dict(found.most_common())
 
 
-def with_taints(text: str, taints: Mapping[str, int]) -> str:
-    """Return a reason with the taints that it is about, each with its number of nodes."""
+def with_taints(text: str, taints: Mapping[str, int | None]) -> str:
+    """Return a reason with the taints that it is about, and their numbers of nodes if known."""
     if not taints:
         return text
-    told = [f"{name} on {nodes:,}" for name, nodes in islice(taints.items(), _MOST_TAINTS)]
+    told = [
+        name if nodes is None else f"{name} on {nodes:,}"
+        for name, nodes in islice(taints.items(), _MOST_TAINTS)
+    ]
     more = [f"{len(taints) - _MOST_TAINTS} more"] if len(taints) > _MOST_TAINTS else []
     return f"{text}: {', '.join([*told, *more])}"

@@ -83,7 +83,7 @@ def test_waiting_pods_are_grouped_by_cause_and_the_taint_is_named(operator: Clie
     ]
     set_unschedulable(refusals, now=NOW)
     new_pod("c", cpu="1")
-    told = "node(s) had untolerated taint(s): dedicated=gpu:NoSchedule on 1<"
+    told = "node(s) had untolerated taint(s): dedicated=gpu:NoSchedule"
     for address in ("/console/fleet/beside", "/console/waiting/"):
         page = text(operator.get(address, HTTP_HX_REQUEST="true"))
         assert told in page
