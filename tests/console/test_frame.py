@@ -155,7 +155,7 @@ def test_the_navigation_has_only_what_the_person_may_see(nobody: Client, viewer:
 
 def test_who_works_in_some_namespaces_finds_what_they_may_see(operator: Client) -> None:
     """Navigation, lists and search show it, the first namespace at once, and name the others."""
-    for name, namespace in (("mine-1", "team-a"), ("mine-2", "team-b"), ("hidden", "default")):
+    for name, namespace in (("mine-1", "team-a"), ("mine-2", "team-b"), ("foreign-9", "default")):
         if namespace != "default":
             objects.create("Namespace", "", {"metadata": {"name": namespace}}, now=NOW)
         new_pod(name, namespace=namespace)
@@ -179,11 +179,11 @@ def test_who_works_in_some_namespaces_finds_what_they_may_see(operator: Client) 
     for page in ("waiting/", "objects/ConfigMap/", "changes/", "decisions/"):
         answer = tina.get(f"/console/{page}")
         assert answer.status_code == 200, page
-        assert "hidden" not in text(answer), page
+        assert "foreign-9" not in text(answer), page
     assert "1 pending pod" in text(tina.get("/console/waiting/"))
     found = tina.get("/console/find?q=mine").json()["items"]
     assert [one["text"] for one in found] == ["team-a/mine-1", "team-b/mine-2"]
-    assert tina.get("/console/find?q=hidden").json()["items"] == []
+    assert tina.get("/console/find?q=foreign").json()["items"] == []
     kinds = [one["text"] for one in tina.get("/console/find?q=configmap").json()["items"]]
     assert kinds == ["ConfigMap"]
     assert "/console/objects/ConfigMap/" in text(tina.get("/console/policies/"))
