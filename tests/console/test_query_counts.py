@@ -39,7 +39,7 @@ from tests.console.test_change import form_of
 from tests.controllers.support import set_taints, taint, tolerates
 
 KEPT = Path(__file__).with_name("query_counts.json")
-MOST = 40
+MOST = 60
 SLACK = 2
 """A page that has a plan made drops old ones now and then; ten objects more are ten asked for."""
 PAGES = {
