@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from clusterstate.actions import objects, people
 from clusterstate.actions.people import tokens
 from clusterstate.local import credentials
-from clusterstate.local.lifetimes import lifetime
+from clusterstate.management.commands.createtoken import lifetime
 from clusterstate.objects.values.errors import AlreadyExists, StatusError
 from clusterstate.processes import private_files
 from clusterstate.queries.objects import get_manifest
