@@ -6,7 +6,8 @@ request (``make_ready``) and closes when it ends (``hang_up``).
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -16,7 +17,8 @@ from django.db import DatabaseError, connection
 from django.http.response import HttpResponseBase
 
 from api import resources, routes
-from api.forms import failures
+from api.access import auth
+from api.forms import errors, failures, protobuf
 from api.server import audit, connections
 from api.server.audit_events import Entry
 from api.server.batches import KEY, Batch
@@ -27,6 +29,9 @@ from clusterstate import catalogue
 from clusterstate.admission.request import User
 from clusterstate.middleware import AUDIT_ID, SESSION_USER
 from clusterstate.objects.values.actor import APISERVER, acting
+from clusterstate.objects.wire.protobuf import encode_text
+from clusterstate.queries.pods import find_pods
+from clusterstate.telemetry import tracing
 
 logger = structlog.get_logger(__name__)
 
@@ -55,6 +60,64 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     entry: Entry
     user: User | None = None
+
+
+def _read_plainly(works: Sequence[Work]) -> dict[int, Answer]:
+    """Return what the view would answer to those who read a pod and ask for nothing else, by place.
+
+    That is half of the time of such a request. A failure is left to the view. Queries once.
+    """
+    wanted: dict[int, tuple[str, str]] = {}
+    forms: dict[int, str] = {}
+    for place, work in enumerate(works):
+        scope, user = work.scope, work.user
+        if user is None or scope["method"] != "GET" or scope["query_string"]:
+            continue
+        target = routes.of(scope).target
+        accepts = [value for name, value in scope["headers"] if name == b"accept"] or [b""]
+        form = _FORMS.get(accepts[0]) if len(accepts) == 1 else None
+        if form is None or target is None or not _is_pod(target) or tracing.is_on():
+            continue
+        with suppress(Exception):  # the view raises it again, and says what it is
+            if auth.MASTERS not in user.groups:
+                auth.require(user, auth.asked("GET", target, ""))
+            auth.require_own_pod(user, target.namespace, target.name)
+            wanted[place], forms[place] = (target.namespace, target.name), form
+    if not wanted:
+        return {}
+    try:
+        found = find_pods(list(wanted.values()))
+    except DatabaseError:
+        return {}
+    answers: dict[int, Answer] = {}
+    for (place, form), body in zip(forms.items(), found, strict=True):
+        if body is not None:
+            written = encode_text(body) if form == protobuf.MEDIA_TYPE else body
+            kind = b"content-type", form.encode()
+            length = b"content-length", b"%d" % len(written)
+            answers[place] = 200, [_NO_CACHE, kind, length], written
+    return answers
+
+
+def _is_pod(target: routes.Target) -> bool:
+    return target.kind.name == "Pod" and bool(target.name) and not target.subresource
+
+
+_FORMS: Final = {
+    **dict.fromkeys(
+        (b"", b"*/*", b"application/json", b"application/json, */*"), "application/json"
+    ),
+    **dict.fromkeys(
+        (
+            protobuf.MEDIA_TYPE.encode(),
+            f"{protobuf.MEDIA_TYPE},application/json".encode(),
+            f"{protobuf.MEDIA_TYPE}, application/json".encode(),
+        ),
+        protobuf.MEDIA_TYPE,
+    ),
+}
+"""What programs accept, and the form in which they get an object."""
+_NO_CACHE: Final = b"cache-control", errors.NO_CACHE.encode()
 
 
 class Runner:
@@ -92,9 +155,12 @@ class Runner:
     def together(self, works: Sequence[Work]) -> list[Answer]:
         """Run requests through Django on this thread as a batch."""
         connections.check()
+        read = _read_plainly(works)
         batch = Batch()
         responses: list[HttpResponseBase] = []
-        for work in works:
+        for place, work in enumerate(works):
+            if place in read:
+                continue
             try:
                 environ = environment_of(work.scope, work.body, work.user)
                 environ[KEY] = batch
@@ -106,7 +172,8 @@ class Runner:
         with acting(APISERVER):  # what each of them creates or deletes is its user's
             batch.execute()
         connections.release()
-        return [answer_of(response) for response in responses]
+        others = iter(responses)
+        return [read.get(n) or answer_of(next(others)) for n in range(len(works))]
 
     def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
         """Return Django's response, without the signals around a request.

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 
+import msgspec
 import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
@@ -13,6 +14,7 @@ from api.server import audit
 from api.server.lanes import Lane
 from api.server.sessions import Sessions
 from clusterstate.actions import objects
+from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from tests import roundtrips
@@ -37,6 +39,31 @@ def work(api, method, path, body=None, token=None):
     }  # fmt: skip
     raw = b"" if body is None else json.dumps(body).encode()
     return Work(scope, raw, audit.opened(scope))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "accept",
+    [None, b"*/*", b"application/json", b"application/json, */*", b"text/plain",
+     b"application/vnd.kubernetes.protobuf",
+     b"application/vnd.kubernetes.protobuf,application/json",
+     b"application/json;as=Table;v=v1;g=meta.k8s.io"],
+)  # fmt: skip
+@pytest.mark.parametrize("who", ["system:masters", "nobody"])
+@pytest.mark.parametrize("path", ["there", "not-there", "there?pretty=true", "there/status"])
+def test_a_pod_is_read_without_the_view_as_the_view_reads_it(api, runner, accept, who, path):
+    api.post(PODS, pod("there"))
+
+    def asked():
+        found = work(api, "GET", f"{PODS}/{path}")
+        headers = [one for one in found.scope["headers"] if one[0] != b"accept"]
+        found.scope["headers"] = headers + ([(b"accept", accept)] if accept else [])
+        return msgspec.structs.replace(found, user=User(name="u", groups=(who,)))
+
+    (quickly,), (plainly,) = runner.together([asked()]), runner.one_by_one([asked()])
+    assert quickly[0] == plainly[0]
+    assert sorted(quickly[1]) == sorted(plainly[1])
+    assert quickly[2] == plainly[2]
 
 
 def together(runner, *works):
