@@ -21,6 +21,7 @@ from clusterstate.objects.values.errors import (
     Invalid,
     StatusError,
 )
+from clusterstate.objects.values.labels import Selector, SelectorError, parse_selector
 from clusterstate.objects.values.meta import Manifest
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
@@ -48,10 +49,24 @@ _WORK_A_SECOND: Final = 0.5
 """Of what the solver counts, done in a second by a core that nobody else uses; it does less."""
 _PRICE_OF_NODE: Final = 1_000
 """Emptying a node is worth so many moves."""
+_UNITS: Final = 10_000
+"""The dearest node or move in the solver's whole numbers."""
+_LARGEST_PRICE: Final = 1e12
 _STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 """Whose pods belong to their node."""
 
 Solve = Callable[[Problem], Packed]
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """What nodes cost, the first selector that matches counts, and what one move costs."""
+
+    nodes: tuple[tuple[Selector, float], ...]
+    move: float
+
+    def of(self, labels: Mapping[str, str]) -> float:
+        """Return the price of a node with these labels, 0 where no selector matches."""
+        return next((price for selector, price in self.nodes if selector.matches(labels)), 0.0)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -60,6 +75,7 @@ class Question(msgspec.Struct, frozen=True):
     simulation: Simulation
     move: str
     seconds: float
+    prices: Prices | None = None
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -99,12 +115,15 @@ class Packing(msgspec.Struct, frozen=True):
     emptied: list[str]
     packed: Packed | None
     same_priority: bool
+    saves: tuple[float, float] | None = None
+    """The prices of the emptied nodes, and of the moves, where prices are given."""
 
 
 def read_packing(document: object) -> Question:
     """Return what a ``Packing`` document asks: a world and pods as in a ``Simulation``.
 
-    Beside these ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``) and ``spec.seconds``.
+    Beside these ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``), ``spec.seconds``, and for
+    nodes to empty ``spec.prices`` (``selector`` and ``price`` each) and ``spec.movePrice``.
 
     Raises:
         Invalid: with every wrong field.
@@ -116,11 +135,14 @@ def read_packing(document: object) -> Question:
         errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
     world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
     spec = document.get("spec")
+    prices: Prices | None = None
     move: Any = NEVER
     seconds: Any = DEFAULT_SECONDS
     if isinstance(spec, dict):
         move, seconds = spec.get("move", NEVER), spec.get("seconds", DEFAULT_SECONDS)
-        inner = {key: value for key, value in spec.items() if key not in ("move", "seconds")}
+        prices = _prices(spec, errors)
+        own = ("move", "seconds", "prices", "movePrice")
+        inner = {key: value for key, value in spec.items() if key not in own}
         for member in ("mode", "tieBreak", "explain", "preemption"):
             if member in inner:
                 del inner[member]
@@ -145,7 +167,39 @@ def read_packing(document: object) -> Question:
         errors += invalid.errors
     if errors or found is None:
         raise Invalid(KIND, "", errors, GROUP)
-    return Question(found, move, float(seconds))
+    return Question(found, move, float(seconds), prices)
+
+
+def _prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
+    """Return what nodes and moves cost, ``None`` where the document does not say it."""
+    given, move = spec.get("prices"), spec.get("movePrice", 0)
+    if given is None and "movePrice" not in spec:
+        return None
+    if not _is_price(move):
+        errors.append(FieldError(INVALID, "spec.movePrice", move, "must be at least 0"))
+        move = 0
+    if not isinstance(given, list):
+        errors.append(FieldError(TYPE_INVALID, "spec.prices", given, "must be a list"))
+        given = []
+    nodes = []
+    for number, entry in enumerate(given):
+        path = f"spec.prices[{number}]"
+        if not isinstance(entry, dict) or entry.keys() != {"selector", "price"}:
+            errors.append(FieldError(INVALID, path, None, "must have selector and price"))
+        elif not isinstance(entry["selector"], str) or not _is_price(entry["price"]):
+            errors.append(
+                FieldError(INVALID, path, None, "must be a text and a price of at least 0")
+            )
+        else:
+            try:
+                nodes.append((parse_selector(entry["selector"]), float(entry["price"])))
+            except SelectorError as error:
+                errors.append(FieldError(INVALID, f"{path}.selector", None, str(error)))
+    return Prices(tuple(nodes), float(move))
+
+
+def _is_price(given: object) -> bool:
+    return isinstance(given, int | float) and given is not True and 0 <= given <= _LARGEST_PRICE
 
 
 def run_packing(
@@ -193,6 +247,7 @@ def run_packing(
             pods,
             frameworks=frameworks,
             move=question.move,
+            prices=question.prices,
             seconds=question.seconds,
             seed=simulation.seed,
             go_on=base.go_on,
@@ -237,6 +292,8 @@ def described(found: Packing, title: Callable[[Hashable], str], pods: int) -> Ma
         ]
     if found.emptied:
         status["emptied"] = found.emptied
+    if found.saves is not None:
+        status["saves"], status["movesCost"] = (round(one, 6) for one in found.saves)
     return status
 
 
@@ -285,6 +342,7 @@ def pack(
     *,
     frameworks: Mapping[str, Framework],
     move: str = NEVER,
+    prices: Prices | None = None,
     seconds: float = DEFAULT_SECONDS,
     seed: int = 0,
     go_on: Callable[[], None] = lambda: None,
@@ -299,6 +357,7 @@ def pack(
         move: whether pods that run may move, and what for: so that more pods fit, or also to empty
             nodes. Those that a controller would make again may, unless they belong to their node or
             a disruption budget keeps them.
+        prices: of nodes that can be emptied and of moves; else each node is worth 1,000 moves.
         seconds: how long the solver may search.
         seed: of its search.
         go_on: raises when it takes too long.
@@ -317,7 +376,7 @@ def pack(
 
     pods = pods[:MOST_PODS]
     before = copy_snapshot(snapshot) if move != NEVER else None
-    packer = _Packer(snapshot, pods, frameworks, go_on, solve)
+    packer = _Packer(snapshot, pods, frameworks, go_on, solve, prices)
     try:
         found = packer.run(move=move)
         if before is not None and found.moves:
@@ -346,7 +405,9 @@ class _Packer:
         frameworks: Mapping[str, Framework],
         go_on: Callable[[], None],
         solve: Solve,
+        prices: Prices | None = None,
     ) -> None:
+        self._prices = prices
         self._snapshot = snapshot
         self._pods = pods
         self._frameworks = frameworks
@@ -390,6 +451,10 @@ class _Packer:
         rest = [pod for pod in self._pods if pod.key not in placed and pod.key not in held]
         placed |= held | self._schedule(rest)
         self._go_on()
+        emptied = [name for name in emptied if not self._has_others(name)]
+        saves = None
+        if self._prices is not None:
+            saves = sum(map(self._price_of, emptied), 0.0), len(moved) * self._prices.move
         return Packing(
             placed=placed,
             moves=moved,
@@ -400,7 +465,8 @@ class _Packer:
             ],
             alone=len(alone),
             held=len(held),
-            emptied=[name for name in emptied if not self._has_others(name)],
+            emptied=emptied,
+            saves=saves,
             packed=packed,
             same_priority=len({pod.info.priority for pod in self._pods}) <= 1,
         )
@@ -449,10 +515,24 @@ class _Packer:
 
     def _priced(self, found: Facts) -> Facts:
         """Return the problem with a price on every node that could be emptied."""
-        can_be_empty = [not self._has_others(name) for name in found.nodes]
-        prices = np.where(can_be_empty, _PRICE_OF_NODE, 0).astype(np.int64)
-        problem = msgspec.structs.replace(found.problem, prices=prices)
+        can_be_empty = np.array([not self._has_others(name) for name in found.nodes], np.bool_)
+        costs = found.problem.move_costs
+        prices = np.full(len(can_be_empty), _PRICE_OF_NODE, np.int64)
+        if self._prices is not None:
+            asked = np.array([self._price_of(name) for name in found.nodes], np.float64)
+            units = _UNITS / max(float(asked.max(initial=0.0)), self._prices.move, 1e-12)
+            prices = np.rint(asked * units).astype(np.int64)
+            costs = costs * max(round(self._prices.move * units), 1)
+        problem = msgspec.structs.replace(
+            found.problem, prices=np.where(can_be_empty, prices, 0), move_costs=costs
+        )
         return msgspec.structs.replace(found, problem=problem)
+
+    def _price_of(self, name: str) -> float:
+        row = self._snapshot.row_of(name)
+        if row is None or self._prices is None:
+            return 0.0
+        return self._prices.of(self._snapshot.node(row).metadata.labels)
 
     def _has_others(self, name: str) -> bool:
         """Return whether a node has pods that do not belong to it."""

@@ -308,3 +308,23 @@ def test_the_command_packs_what_kubectl_prints(tmp_path: Path) -> None:
     assert shown.stdout.startswith("3 of 3 pods fit (2 one by one): proved best.")
     answered = yaml.safe_load(command(str(file), "-o", "yaml").stdout)
     assert answered["status"]["placed"] == 3
+
+
+def test_nodes_are_emptied_where_that_saves_more_than_the_moves_cost() -> None:
+    nodes = [node(n, cpu="4").labelled(size=size) for n, size in enumerate(("s", "s", "l"))]
+    pods = [owned(make_pod(f"p{n}").asks(cpu="1").on(f"n{n}")) for n in range(3)]
+    prices = [{"selector": "size=l", "price": 5}, {"selector": "size=s", "price": 1}]
+    found = packed([*nodes, *pods], move="ToEmptyNodes", prices=prices, movePrice=2)
+    assert found["emptied"] == ["n2"]  # the others save 1 for a move of 2
+    assert (found["saves"], found["movesCost"]) == (5, 2)
+    found = packed([*nodes, *pods], move="ToEmptyNodes", prices=prices, movePrice=0.5)
+    assert len(found["emptied"]) == 2
+    assert "n2" in found["emptied"]
+    assert (found["saves"], found["movesCost"]) == (6, 1)
+    found = packed([*nodes, *pods], move="ToEmptyNodes", prices=prices, movePrice=9)
+    assert "emptied" not in found
+    wrong = document(prices=[{"selector": "a b", "price": -1}, 3], movePrice="x")
+    with pytest.raises(Invalid) as refused:
+        read_packing(wrong)
+    fields = {error.field for error in refused.value.errors}
+    assert fields == {"spec.prices[0]", "spec.prices[1]", "spec.movePrice"}
