@@ -149,10 +149,14 @@ class _Kinds:
         if resource is None:
             raise click.ClickException(f"{version} has no kind {manifest['kind']}")
         meta = manifest.get("metadata") or {}
+        if not meta.get("name"):
+            raise click.ClickException(f"{manifest['kind']}: metadata.name: Required value")
         scope = f"/namespaces/{meta.get('namespace') or namespace}"
-        path = f"{prefix}{scope if resource['namespaced'] else ''}/{resource['name']}"
+        path = (
+            f"{prefix}{scope if resource['namespaced'] else ''}/{resource['name']}/{meta['name']}"
+        )
         self._client.request(
-            "PATCH", f"{path}/{meta.get('name', '')}", body={"apiVersion": version, **manifest},
+            "PATCH", path, body={"apiVersion": version, **manifest},
             content_type="application/apply-patch+yaml", repeats=True, fieldManager="stowage",
             force=True,
         )  # fmt: skip
