@@ -27,7 +27,9 @@ KILLED = ("http", "scheduler", "http", "postgres", "redis")
 def test_no_pod_is_lost_or_made_twice_and_no_error_reaches_the_caller() -> None:
     with started() as service:
         for number in range(10):
-            service.request("POST", "/api/v1/nodes", node(f"n{number}", cpu="64", pods="2000"))
+            service.request(
+                "POST", "/api/v1/nodes", node(f"n{number}", cpu="64", memory="128Gi", pods="2000")
+            )
         done = threading.Event()
         killed: Counter[str] = Counter()
 

@@ -1,6 +1,7 @@
 """The wheel: built, installed and used where nothing of a checkout is near."""
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -12,8 +13,22 @@ from pathlib import Path
 import pytest
 
 from clusterstate import __version__
+from tests.live import free_ports, state_folder
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
+TEN_LINES = """
+from stowage.client import Client
+
+pods = [
+    {"metadata": {"name": f"p{n}"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+    for n in range(10)
+]
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "9"}
+with Client() as client:
+    client.create("/api/v1/nodes", {"metadata": {"name": "one"}, "status": {"capacity": CAPACITY}})
+    print(*sorted(placed.state for placed in client.place(pods, timeout=10)))
+"""
 
 Run = Callable[..., str]
 
@@ -78,6 +93,7 @@ def test_the_wheel_has_one_package_and_all_of_the_product(wheel: Path) -> None:
 def test_the_installed_command_tells_its_version_and_runs_the_service(installed: Run) -> None:
     assert installed("stowage", "--version") == f"Stowage {__version__}\n"
     assert "prepare" in installed("stowage", "manage", "help")
+    assert "Usage: kubectl stowage" in installed("kubectl-stowage", "--help")
 
 
 def test_the_state_of_an_installed_service_lies_in_the_home(installed: Run) -> None:
@@ -128,3 +144,52 @@ def test_a_plugin_of_another_package_finds_the_public_module(
         "import plugin; print(plugin.Status is v1.Status)\n"
     )
     assert installed("python", "-c", code, folder=tmp_path) == "True\n"
+
+
+@pytest.mark.long
+@pytest.mark.db
+@pytest.mark.slow
+@pytest.mark.real_clock
+@pytest.mark.timeout(900)
+def test_pip_installs_the_wheel_and_all_it_needs(wheel: Path, tmp_path: Path) -> None:
+    """From an empty home to pods that are placed: with what the package index has."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv/bin"
+    done = subprocess.run(
+        [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "Could not find a version" in done.stderr or "Connection" in done.stderr:
+        pytest.skip("the package index cannot be reached")
+    assert done.returncode == 0, done.stderr
+    http, https = free_ports(2)
+    with state_folder() as state:
+        home = state.parent / "home"
+        home.mkdir()
+        environment = {
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "STOWAGE_HTTP_PORT": str(http),
+            "STOWAGE_HTTPS_PORT": str(https),
+        }
+        log = state.parent / "log"
+        with log.open("wb") as output:
+            up = subprocess.Popen(
+                [programs / "stowage", "up"],
+                cwd=home, env=environment, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        try:
+            until(
+                lambda: up.poll() is not None or "Stowage is ready" in log.read_text(),
+                seconds=300, what="the service is ready",
+            )  # fmt: skip
+            assert up.poll() is None, log.read_text()
+            assert (home / ".stowage/kubeconfig").exists()
+            said = subprocess.run(
+                [programs / "python", "-c", TEN_LINES],
+                cwd=home, env=environment, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert said.stdout.split() == ["Placed"] * 9 + ["Waiting"], said.stderr
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.wait(60)
