@@ -81,8 +81,7 @@ SHOWN = {
     ],
     "docs/configure-the-scheduler.md": [
         r"^default +\S+$",
-        r"schedulerName: default-scheduler",
-        r"profiles",
+        r"^ +profiles\b.*",
         r"schedulerName: packing",
         r"^packed .* node-\d ",
         r"Warning: spec.schedulerName: no scheduler profile is called",
