@@ -75,7 +75,8 @@ class _Search:
 
     def run(self) -> Packed:
         problem = self._problem
-        if len(problem.free) and not problem.stays.any() and not problem.prices.any():
+        begun = problem.placed_value(self._x)
+        if len(problem.free) and begun < self._most and not problem.stays.any():
             for x in _greedy(problem, self._caps, self._until):
                 if self._rank(x) > self._rank(self._x):
                     self._x = x

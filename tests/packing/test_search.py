@@ -61,6 +61,15 @@ def test_one_pod_of_high_priority_goes_before_many_of_low_priority() -> None:
     assert found.complete
 
 
+def test_prices_of_nodes_leave_no_pod_out() -> None:
+    capacities, pods = worlds.exact(40, 8, 9)
+    problem = worlds.problem(capacities, pods, prices=[1000] * 40)
+    found = packed(problem, 0.1)
+    assert problem.is_valid(found.x)
+    assert found.value >= 0.97 * problem.counts.sum()
+    assert found.greedy >= 0.9 * problem.counts.sum()
+
+
 def test_weights_keep_the_order_of_priorities_as_far_as_numbers_reach() -> None:
     counts = [100] * 12
     weights = weights_of(list(range(12)), counts)
