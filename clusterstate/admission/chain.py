@@ -15,6 +15,7 @@ from clusterstate.admission.plugins import (
     match_label_keys,
     namespace_lifecycle,
     node_restriction,
+    persistent_volume_claim_resize,
     pod_resize,
     pod_toleration_restriction,
     priority,
@@ -189,6 +190,8 @@ def run_validating(request: Request) -> None:
     settings = request.context.settings
     if settings.limit_ranger and request.kind in ("Pod", "PersistentVolumeClaim"):
         limit_ranger.validate(request)
+    if request.kind == persistent_volume_claim_resize.KIND:
+        persistent_volume_claim_resize.validate(request)
     if request.kind == "Pod" and request.subresource == "resize":
         pod_resize.validate(request)
     elif request.kind == "Pod" and not request.subresource:

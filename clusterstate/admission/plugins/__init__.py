@@ -19,5 +19,6 @@ the plugins in Kubernetes' order::
     pod_resize                                 a resize stays below the size of the node
     device_access                              claims with adminAccess
     storage_object_in_use_protection           finalizers of volumes and claims
+    persistent_volume_claim_resize             claims that grow, where their class allows it
     certificate_requests                       who asks for a certificate
 """

@@ -27,7 +27,11 @@ from clusterstate.admission.validation.core.metadata import (
 )
 from clusterstate.admission.validation.core.resources import parse
 from clusterstate.admission.validation.core.scheduling import validate_node_selector
+from clusterstate.objects.rules.csi_migration import HOLLOW_PROVISIONER
+from clusterstate.objects.values import durations
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.values.quantity import Quantity, QuantityError
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _RECLAIM: Final = ("Delete", "Recycle", "Retain")
@@ -224,6 +228,8 @@ def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
         )
     errors = _provisioner(new.get("provisioner") or "", "provisioner")
     errors += _parameters(new.get("parameters") or {})
+    if new.get("provisioner") == HOLLOW_PROVISIONER:
+        errors += _hollow_parameters(new.get("parameters") or {})
     if (policy := new.get("reclaimPolicy")) and policy not in ("Delete", "Retain"):
         errors.append(not_supported("reclaimPolicy", policy, ("Delete", "Retain")))
     if (mode := new.get("volumeBindingMode")) is None:
@@ -237,6 +243,23 @@ def _provisioner(name: str, path: str) -> Errors:
     if not name:
         return [required(path)]
     return invalid_each(path, name, formats.qualified_name(name.lower()))
+
+
+def _hollow_parameters(parameters: Manifest) -> Errors:
+    """Check what the hollow provisioner reads, which no other part of Kubernetes does."""
+    errors: Errors = []
+    for name, text in parameters.items():
+        path = f"parameters[{name}]"
+        if name == "delay" and (durations.parse(text) is None or text.startswith("-")):
+            errors.append(invalid(path, text, "must be a duration such as 500ms or 1m30s"))
+        elif name == "failures" and text != "always" and natural(text) is None:
+            errors.append(invalid(path, text, 'must be a number from 0 on, or "always"'))
+        elif name in ("capacity", "maximumVolumeSize") or name.startswith("capacity."):
+            try:
+                Quantity.parse(text)
+            except QuantityError:
+                errors.append(invalid(path, text, "must be a quantity such as 10Ti"))
+    return errors
 
 
 def _parameters(parameters: Manifest) -> Errors:
