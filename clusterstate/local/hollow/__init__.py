@@ -9,6 +9,7 @@
     directories  what is in a node's directories that its pods mount
     probes       what the probes of a container find: when it is ready, when it is killed
     shell        what comes of a small shell script
+    devices      what devices nodes have, and the ResourceSlices that say so
     addresses    which address a node has, and which its pods have
     connection   HTTP/1.1 on kept connections, and watches
 

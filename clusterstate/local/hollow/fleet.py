@@ -22,9 +22,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate.local.hollow import addresses, commands, pods
+from clusterstate.local.hollow import addresses, commands, devices, pods
 from clusterstate.local.hollow.addresses import PodNetwork
 from clusterstate.local.hollow.connection import Answer, Connection
+from clusterstate.local.hollow.devices import Driver
 from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
@@ -76,10 +77,12 @@ class Fleet:
         leaving: dict[str, float] | None = None,
         events: bool = False,
         job_seconds: float | None = None,
+        drivers: Sequence[Driver] = (),
     ) -> None:
         """Make the agents; ``run`` lets them play.
 
         ``job_seconds``: after so long pods of Jobs end whose command would run for ever.
+        ``drivers``: whose devices the nodes have; each node publishes its slices.
 
         ``events``: they write an Event for each pod that starts, as kubelets do.
         ``leaving``: optional dict that receives, for each of the fleet's pods, uid -> time at which
@@ -119,6 +122,7 @@ class Fleet:
         self._leaving = leaving
         self._events = events
         self._job_seconds = job_seconds
+        self._drivers = drivers
         self._directories = {name: Directories() for name in self.names}
         self._began_to_stop: dict[str, float] = {}
         """When a pod that is there was first seen terminating, by the loop's time."""
@@ -185,7 +189,28 @@ class Fleet:
         if answer.status in (200, 201):
             self._uids[name] = answer.body["metadata"]["uid"]
         await self._take_lease(name)
+        await self._publish(number, name)
         await self._report(name)
+
+    async def _publish(self, number: int, name: str) -> None:
+        """Publish the slices of a node's drivers, or bring those that are there up to date.
+
+        Slices of a node go with it, as those of a driver's helper do.
+        """
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uids.get(name, "")}
+        for driver in self._drivers:
+            for one in devices.slices_of(driver, name) if driver.is_on(number) else ():
+                meta = one["metadata"]
+                if not driver.all_nodes:
+                    meta["ownerReferences"] = [owner]
+                answer = await self._ask("POST", devices.API, one)
+                if answer.status == _CONFLICT:
+                    path = f"{devices.API}/{meta['name']}"
+                    known = await self._ask("GET", path)
+                    if known.status == 200:
+                        answer = await self._ask("PUT", path, _next_version(one, known.body))
+                if answer.status not in (200, 201):
+                    raise RuntimeError(f"slice {meta['name']}: {answer.status} {answer.body}")
 
     async def _take_lease(self, name: str) -> None:
         """Make the lease of a node that is there; it goes with the node, as a kubelet's does."""
@@ -578,6 +603,13 @@ _NODE_INFO = {
 }
 """Programs skip or refuse nodes whose agent does not say its version."""
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def _next_version(wanted: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return a slice to write in place of one that is there, of the same generation of its pool."""
+    pool = {**wanted["spec"]["pool"], "generation": known["spec"]["pool"]["generation"]}
+    meta = {**wanted["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
+    return {**wanted, "metadata": meta, "spec": {**wanted["spec"], "pool": pool}}
 
 
 def _key(pod: dict[str, Any]) -> tuple[str, str]:

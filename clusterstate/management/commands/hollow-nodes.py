@@ -11,7 +11,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from clusterstate.local.hollow import devices
 from clusterstate.local.hollow.connection import Connection
+from clusterstate.local.hollow.devices import DevicesError, Driver
 from clusterstate.local.hollow.fleet import Fleet, parse_script
 
 
@@ -44,6 +46,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--events", action="store_true", help="write an Event for each pod that starts"
         )
+        parser.add_argument(
+            "--devices", metavar="FILE",
+            help="the devices of the nodes, as docs/devices.md says; their slices are published",
+        )  # fmt: skip
         parser.add_argument("--seed", type=int, default=1, help="chooses which nodes are lost")
         parser.add_argument(
             "--lose", action="append", default=[], metavar="COUNT@SECOND",
@@ -73,6 +79,7 @@ class Command(BaseCommand):
             script += [parse_script(text, lose=False) for text in options["regain"]]
         except ValueError as error:
             raise CommandError(str(error)) from error
+        drivers = self._drivers(options["devices"])
         server = options["server"]
         tls = None
         if server.startswith("https"):
@@ -95,6 +102,7 @@ class Command(BaseCommand):
             say=self._say,
             events=options["events"],
             job_seconds=options["job_seconds"],
+            drivers=drivers,
         )
         running = fleet.run(script, seconds=options["duration"], every=options["every"])
         with contextlib.suppress(KeyboardInterrupt):
@@ -102,6 +110,16 @@ class Command(BaseCommand):
                 asyncio.run(running)
             except (OSError, RuntimeError) as error:
                 raise CommandError(str(error)) from error
+
+    def _drivers(self, file: str | None) -> list[Driver]:
+        if file is None:
+            return []
+        try:
+            return devices.read(Path(file).read_text())
+        except OSError as error:
+            raise CommandError(f"--devices: {file} cannot be read ({error.strerror})") from error
+        except DevicesError as error:
+            raise CommandError(f"--devices: {file}: {error}") from error
 
     def _say(self, text: str) -> None:
         self.stdout.write(text)
