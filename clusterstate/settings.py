@@ -178,6 +178,8 @@ CONTROLLERS = environment.chosen(
         "attachdetach",
         "ephemeral-volume",
         "hollow-csi",
+        "resourceclaim",
+        "device-taint-eviction",
     ),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.

@@ -63,6 +63,7 @@ ROOTS: Final = (
     "io.k8s.api.networking.v1.NetworkPolicy",
     "io.k8s.api.networking.v1.ServiceCIDR",
     "io.k8s.api.resource.v1.DeviceClass",
+    "io.k8s.api.resource.v1.DeviceTaintRule",
     "io.k8s.api.resource.v1.ResourceClaim",
     "io.k8s.api.resource.v1.ResourceClaimTemplate",
     "io.k8s.api.resource.v1.ResourceSlice",

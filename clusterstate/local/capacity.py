@@ -37,7 +37,7 @@ _BESIDE_LOOPS: Final = 3
 _TASKS_OF_WORKER: Final = 15
 """Threads for tasks that the worker process has more than others."""
 _LOOPS_OF_WORKER: Final = 3
-_CONTROLLERS: Final = 16
+_CONTROLLERS: Final = 17
 _DUTIES: Final = 2 + 4 + 12
 """Landings and trimming, webhooks, binding cycles."""
 _ADVISOR: Final = 4

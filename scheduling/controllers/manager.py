@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from django.conf import settings
 
 from clusterstate.actions.cluster import namespaces
 from clusterstate.actions.loops import aside
@@ -34,6 +35,7 @@ from scheduling.controllers import (
 )
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.endpoints import follower as endpoints
+from scheduling.controllers.evictions import devices as device_taints
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc, resource_claims
 from scheduling.controllers.volumes import follower as volumes
@@ -63,6 +65,12 @@ def _finish_namespaces(now: datetime) -> None:
         which=lambda name: Which("Namespace", name=name),
         now=now,
     )
+
+
+def _is_on_and_due(setting: str, name: str, seen: PendingWork, now: datetime) -> bool:
+    """Return whether a controller works here (``STOWAGE_CONTROLLERS``) and has something to do."""
+    is_due = seen.is_behind(name) or by_namespace.is_due(name, seen, now)
+    return is_due and setting in settings.CONTROLLERS
 
 
 CONTROLLERS: Final[dict[str, Controller]] = {
@@ -103,11 +111,15 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     ),
     resource_claims.NAME: Controller(
         resource_claims.follow,
-        lambda seen, now: (
-            seen.is_behind(resource_claims.NAME)
-            or by_namespace.is_due(resource_claims.NAME, seen, now)
-        ),
+        partial(_is_on_and_due, "resourceclaim", resource_claims.NAME),
         actor.controller("resource-claim-controller"),
+    ),
+    device_taints.NAME: Controller(
+        device_taints.follow,
+        lambda seen, now: (
+            seen.is_behind(device_taints.NAME) or by_namespace.is_due(device_taints.NAME, seen, now)
+        ),
+        actor.controller("device-taint-eviction-controller"),
     ),
     quotas.NAME: Controller(
         quotas.settle,

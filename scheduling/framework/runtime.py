@@ -225,6 +225,11 @@ class Framework(FilterPoint):
         )
 
     @cached_property
+    def gives_devices(self) -> bool:
+        """Whether pods get devices for their claims."""
+        return any(plugin.name == "DynamicResources" for plugin in self.reserve_plugins)
+
+    @cached_property
     def finds_one(self) -> bool:
         """Whether the first node that fits is taken: nothing scores, and no extender filters.
 

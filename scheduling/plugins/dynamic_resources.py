@@ -9,7 +9,7 @@ the binding. Devices with binding conditions are not allocated: nothing here wai
 Rules: pkg/scheduler/framework/plugins/dynamicresources, v1.36.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -51,24 +51,26 @@ class Answers:
         self.reason = np.zeros(capacity, np.int32)
         self.scores = np.zeros(capacity, np.int64)
         self.known = np.zeros(capacity, np.bool_)
-        self._bare: Verdict | None = None
+        self._bare: dict[tuple[bool, ...], Verdict] = {}
+        self._offered = np.zeros((capacity, 0), np.bool_)
         self._position = self._nodes = -1
 
     def judge(self, attempt: Attempt, snapshot: NodeTable, rows: Rows) -> Verdict | None:
         """See to it that rows are known; return the error that ended the attempt, if one did."""
-        self._follow(snapshot)
+        self._follow(snapshot, () if attempt.special is None else tuple(attempt.resources))
         devices = snapshot.devices
         for row in rows[~self.known[rows]].tolist():
             node = snapshot.node(row)
             name = node.metadata.name
             bare = not devices.has_slices(name)
-            verdict = self._bare if bare else None
+            offers = tuple(self._offered[row].tolist())
+            verdict = self._bare.get(offers) if bare else None
             if verdict is None:
                 verdict = devices.judge(attempt, node)
             if verdict.code == ERROR:
                 return verdict  # its text may name the claim
             if bare:
-                self._bare = verdict
+                self._bare[offers] = verdict
             self.known[row] = True
             self.codes[row] = _CODES[verdict.code]
             self.scores[row] = attempt.score(name)
@@ -79,9 +81,16 @@ class Answers:
                 self.reason[row] = self.reasons.index(reason)
         return None
 
-    def _follow(self, snapshot: NodeTable) -> None:
-        """Forget what nodes answered whose devices, names or labels are not what they were."""
+    def _follow(self, snapshot: NodeTable, extended: Sequence[str]) -> None:
+        """Forget what nodes answered whose devices, names or labels are not what they were.
+
+        ``extended``: resources of which it matters whether a node offers some itself.
+        """
+        columns = [snapshot.resource(name) for name in extended]
+        offered = snapshot.allocatable[:, columns] > 0
         devices = snapshot.devices
+        for key in devices.label_keys():
+            snapshot.label_column(key)  # from then on a change of the label counts
         touched = devices.touched_since(self._position) if self._position >= 0 else None
         moved = snapshot.changed_since(self._nodes) if self._nodes >= 0 else None
         if touched is None or moved is None or len(self.known) != snapshot.capacity:
@@ -91,6 +100,8 @@ class Answers:
             self.known[[row for name in touched if (row := snapshot.row_of(name)) is not None]] = (
                 False
             )
+            self.known[(offered != self._offered).any(axis=1)] = False
+        self._offered = offered
         self._position, self._nodes = devices.position, snapshot.node_version
 
 

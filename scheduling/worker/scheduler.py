@@ -528,6 +528,7 @@ class Scheduler:
         states = [new_state(pod, options, number) for number, pod in enumerate(pods, draw)]
         reservations.names(states)
         framework.prepare([pod.info for pod in pods], snapshot)
+        snapshot.gives_devices = framework.gives_devices
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         for number, (pod, state) in enumerate(zip(pods, states, strict=True), draw):

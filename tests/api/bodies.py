@@ -114,6 +114,12 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "PriorityClass": {"value": 7},
     "ReplicaSet": {"spec": WORKLOAD},
     "ReplicationController": {"spec": {"selector": {"a": "b"}, "template": TEMPLATE}},
+    "DeviceTaintRule": {
+        "spec": {
+            "deviceSelector": {"driver": "gpu.example.org"},
+            "taint": {"key": "example.org/broken", "effect": "NoExecute"},
+        }
+    },
     "ResourceClaim": {"spec": DEVICES},
     "ResourceClaimTemplate": {"spec": {"spec": DEVICES}},
     "ResourceSlice": {

@@ -86,6 +86,7 @@ COLUMNS = {
     "ResourceClaim": "Name,name|State|Age",
     "ResourceClaimTemplate": "Name,name|Age",
     "ResourceQuota": "Name,name|Request|Limit|Age",
+    "DeviceTaintRule": "Name,name|Age",
     "ResourceSlice": "Name,name|Node|Driver|Pool|Age",
     "Role": NOT_PRINTED,
     "RoleBinding": BINDING,

@@ -18,6 +18,7 @@ from scheduling.controllers import (
 )
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.endpoints import follower as endpoints
+from scheduling.controllers.evictions import devices as device_taints
 from scheduling.controllers.pods import podgc, resource_claims
 from scheduling.controllers.volumes import follower as volumes
 from scheduling.controllers.workloads import follower as workloads
@@ -69,8 +70,8 @@ def test_nobody_looks_when_nothing_happened():
     make_pod("p", "n")
     followers = [
         statuses.NAME, runtime_classes.NAME, workloads.NAME, endpoints.NAME,
-        namespace_defaults.NAME, cluster_roles.NAME, resource_claims.NAME, garbage.NAME,
-        volumes.NAME,
+        namespace_defaults.NAME, cluster_roles.NAME, resource_claims.NAME, device_taints.NAME,
+        garbage.NAME, volumes.NAME,
     ]  # fmt: skip
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []

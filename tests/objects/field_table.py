@@ -68,6 +68,9 @@ DeviceRequest: exactly firstAvailable name
 DeviceSelector: cel
 DeviceSubRequest: allocationMode capacity count deviceClassName name selectors tolerations
 DeviceTaint: effect key value
+DeviceTaintRule: apiVersion kind metadata spec status
+DeviceTaintRuleSpec: deviceSelector taint
+DeviceTaintSelector: device driver pool
 DeviceToleration: effect key operator value
 ExactDeviceRequest: adminAccess allocationMode capacity count deviceClassName selectors tolerations
 ResourceClaim: apiVersion kind metadata spec status
@@ -343,6 +346,7 @@ WindowsSecurityContextOptions: gmsaCredentialSpec gmsaCredentialSpecName hostPro
 """
 _REPORTED: Final = """\
 CSINode: status
+DeviceTaintRuleStatus: conditions
 AllocatedDeviceStatus: conditions data device driver networkData pool shareID
 AllocationResult: allocationTimestamp devices nodeSelector
 AttachedVolume: devicePath name

@@ -55,6 +55,29 @@ def claiming_pod(number: int) -> Manifest:
     return pod(number, resourceClaims=claims)
 
 
+def _many_by_selector(nodes: int) -> list[Manifest]:
+    """Return 80 devices a node, 40,000 on 500 nodes, that differ in their attributes."""
+    slices = [resource_slice(number, 80) for number in range(nodes)]
+    for one in slices:
+        for at, device in enumerate(one["spec"]["devices"]):
+            device["attributes"] = {"index": {"int": at}, "model": {"string": f"m{at % 4}"}}
+    for one in list(slices):
+        rest = {**one, "spec": {**one["spec"], "devices": one["spec"]["devices"][64:]}}
+        rest["metadata"] = {"name": f"{one['metadata']['name']}-more"}
+        one["spec"]["devices"] = one["spec"]["devices"][:64]
+        slices.append(rest)
+    for one in slices:
+        one["spec"]["pool"] = {**one["spec"]["pool"], "resourceSliceCount": 2}
+    return [device_class(), *slices]
+
+
+def _selected() -> Manifest:
+    expression = (
+        f"device.attributes[{DRIVER!r}].model == 'm3' && device.attributes[{DRIVER!r}].index > 40"
+    )
+    return template(selectors=[{"cel": {"expression": expression}}])
+
+
 def _objects(nodes: int) -> list[Manifest]:
     return [device_class(), *(resource_slice(number, 10) for number in range(nodes))]
 
@@ -73,5 +96,11 @@ CLAIMS: tuple[Workload, ...] = (
         node=node, pod=claiming_pod, init_pod=claiming_pod, init=lambda nodes: 5 * nodes,
         measured=lambda nodes: min(5 * nodes, 2_500), classes=2_500, warms=False, leave=1.0,
         objects=_objects, template_of_claims=template(),
+    ),
+    Workload(
+        name="DevicesBySelector",
+        about="80 devices a node, claims by CEL selectors that most devices do not match",
+        node=node, pod=claiming_pod, measured=lambda nodes: min(5 * nodes, 2_500), classes=2_500,
+        warms=False, objects=_many_by_selector, template_of_claims=_selected(),
     ),
 )  # fmt: skip

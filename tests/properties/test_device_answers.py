@@ -22,12 +22,17 @@ def device_class(name: str, expression: str) -> Manifest:
     return {"metadata": {"name": name}, "spec": {"selectors": selectors}}
 
 
-def slice_of(pool: str, node: str | None, count: int, *, slices: int = 1, at: int = 0) -> Manifest:
+def slice_of(
+    pool: str, node: str | None, count: int, *, slices: int = 1, at: int = 0, zone: str = ""
+) -> Manifest:
     devices = [
         {"name": f"d{at}-{number}", "attributes": {"big": {"bool": number % 2 == 0}}}
         for number in range(count)
     ]
-    where = {"allNodes": True} if node is None else {"nodeName": node}
+    where: Manifest = {"allNodes": True} if node is None else {"nodeName": node}
+    if zone:
+        wanted = {"key": "zone", "operator": "In", "values": [zone]}
+        where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}}
     of_pool = {"name": pool, "generation": 1, "resourceSliceCount": slices}
     return {
         "metadata": {"name": f"{pool}-{node}-{at}"},
@@ -71,7 +76,8 @@ steps = st.one_of(
     st.tuples(st.just("forget"), st.integers(0, 4), st.just(0)),
     st.tuples(st.just("node"), st.sampled_from(NODES), st.sampled_from(("a", "b"))),
     st.tuples(st.just("class"), st.sampled_from(("true", "device.attributes['" + DRIVER + "'].big")), st.just(0)),  # noqa: E501
-    st.tuples(st.just("ask"), st.sampled_from(("all", "some")), st.integers(1, 2)),
+    st.tuples(st.just("offer"), st.sampled_from(NODES), st.integers(0, 2)),
+    st.tuples(st.just("zone"), st.sampled_from(("a", "b")), st.integers(0, 3)),
 )  # fmt: skip
 
 
@@ -85,10 +91,22 @@ def test_answers_that_are_kept_are_those_of_a_new_look(
     table = snapshot.devices
     for name in ("all", "some"):
         table.set("DeviceClass", device_class(name, "true"))
-    asked = 0
-    for kind, one, other in [*some, ("ask", "all", 1), ("ask", "some", 2)]:
+    served = device_class("served", "true")
+    served["spec"]["extendedResourceName"] = "e.io/g"
+    table.set("DeviceClass", served)
+    asking = []
+    for number, (of_class, count) in enumerate([("all", 1), ("all", 2), ("some", 1)]):
+        table.set("ResourceClaim", claim_of(f"new{number}", of_class, count, []))
+        claims = [{"name": "x", "resourceClaimName": f"new{number}"}]
+        pod = make_pod(f"p{number}").with_("spec", "resourceClaims", value=claims)
+        asking.append(snapshot.intern(from_pod(pod.build())))
+        extended = make_pod(f"e{number}").asks_also({"e.io/g": str(number + 1)})
+        asking.append(snapshot.intern(from_pod(extended.build())))
+    for kind, one, other in [("none", "", ""), *some]:
         if kind == "slice":
             table.set("ResourceSlice", slice_of(str(one or "net"), one, other))  # type: ignore[arg-type]
+        elif kind == "zone":
+            table.set("ResourceSlice", slice_of("zone", None, other, zone=str(one)))  # type: ignore[arg-type]
         elif kind == "two":  # half of a pool on this node, and half on the first
             table.set("ResourceSlice", slice_of("wide", one, other, slices=2, at=1))  # type: ignore[arg-type]
         elif kind == "unslice":
@@ -103,21 +121,19 @@ def test_answers_that_are_kept_are_those_of_a_new_look(
             table.forget(one)  # type: ignore[arg-type]
         elif kind == "node":
             snapshot.set_node(node_of(str(one), str(other)))
+        elif kind == "offer":
+            node = make_node(str(one)).labelled(zone="a").offers_also({"e.io/g": str(other)})
+            snapshot.set_node(node.build())
         elif kind == "class":
             table.set("DeviceClass", device_class("some", str(one)))
-        else:
-            asked += 1
-            table.set("ResourceClaim", claim_of(f"new{asked}", str(one), other, []))  # type: ignore[arg-type]
-            pod = make_pod(f"p{asked}")
-            claims = [{"name": "x", "resourceClaimName": f"new{asked}"}]
-            pod = pod.with_("spec", "resourceClaims", value=claims)
-            info = snapshot.intern(from_pod(pod.build()))
-            kept = answers(snapshot, info)
-            table.memo.clear()
-            assert answers(snapshot, info) == kept
-            fresh = DeviceWorld.copy(table).allocated()
-            held = table.allocated()
-            assert (held.devices, held.shares) == (fresh.devices, fresh.shares)
+        kept = [answers(snapshot, info) for info in asking]
+        memo = dict(table.memo)
+        table.memo.clear()
+        assert [answers(snapshot, info) for info in asking] == kept
+        table.memo.clear()
+        table.memo.update(memo)
+        fresh, held = DeviceWorld.copy(table).allocated(), table.allocated()
+        assert (held.devices, held.shares) == (fresh.devices, fresh.shares)
 
 
 def answers(snapshot: Snapshot, info: object) -> list[tuple[int, tuple[str, ...]]]:

@@ -16,6 +16,7 @@ from clusterstate.change_log import changes
 from clusterstate.objects.dra.attempt import ALLOCATED_HERE
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
+from scheduling.controllers.evictions import devices as device_taints
 from scheduling.controllers.pods import resource_claims
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -291,3 +292,105 @@ def test_claims_of_templates_live_as_long_as_their_pods():
     assert not left["metadata"]["name"].startswith(first)
     schedule(NOW)
     assert set(nodes_of().values()) == {"n2"}
+
+
+# --- taints of devices ----------------------------------------------------------------------------
+
+
+def taint_rule(name: str, effect: str, **selector: str) -> None:
+    taint = {"key": "e.io/broken", "value": "yes", "effect": effect}
+    make("DeviceTaintRule", "", name, spec={"deviceSelector": selector, "taint": taint})
+
+
+def tolerating(name: str, seconds: int | None) -> None:
+    toleration: dict[str, Any] = {"key": "e.io/broken", "operator": "Exists"}
+    if seconds is not None:
+        toleration["tolerationSeconds"] = seconds
+    exactly = {
+        "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+        "tolerations": [toleration],
+    }  # fmt: skip
+    make(
+        "ResourceClaim", "default", name,
+        spec={"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    )  # fmt: skip
+
+
+def leaving() -> set[str]:
+    return {name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")}
+
+
+def test_pods_leave_devices_with_taints_when_their_tolerations_end():
+    """A restart in between loses nothing: when they leave follows from what is stored."""
+    offer("n1", "a", "b")
+    offer("n2", "c")
+    for name, seconds in (("soon", 30), ("never", None)):
+        tolerating(name, seconds)
+    claim("none")
+    create_pods([claiming(f"p-{one}", one) for one in ("soon", "never", "none")], now=NOW)
+    schedule(NOW)
+    assert all(nodes_of().values())
+    device_taints.follow(NOW)
+    assert leaving() == set()
+    taint_rule("r", "NoExecute", driver="gpu.example.com")
+    device_taints.follow(after(1))
+    assert leaving() == {"p-none"}
+    (condition,) = [
+        one for one in stored("Pod")["p-none"]["status"]["conditions"]
+        if one["type"] == "DisruptionTarget"
+    ]  # fmt: skip
+    assert condition["reason"] == "DeletionByDeviceTaintManager"
+    device_taints.follow(after(29))
+    assert leaving() == {"p-none"}
+    device_taints.follow(after(30))
+    assert leaving() == {"p-none", "p-soon"}
+    device_taints.follow(after(9999))
+    assert leaving() == {"p-none", "p-soon"}
+
+
+def test_a_rule_that_goes_in_time_keeps_the_pod():
+    offer("n1", "a")
+    tolerating("c", 30)
+    create_pods([claiming("p", "c")], now=NOW)
+    schedule(NOW)
+    taint_rule("r", "NoExecute", device="a")
+    device_taints.follow(after(1))
+    objects.delete("DeviceTaintRule", "", "r", now=after(2))
+    device_taints.follow(after(40))
+    assert leaving() == set()
+
+
+def test_a_slice_whose_taint_says_no_time_is_tainted_from_then_on():
+    offer("n1", "a")
+    claim("c")
+    create_pods([claiming("p", "c")], now=NOW)
+    schedule(NOW)
+
+    def tainted(old: dict[str, Any]) -> dict[str, Any]:
+        device = {"name": "a", "taints": [{"key": "k", "effect": "NoExecute"}]}
+        return {**old, "spec": {**old["spec"], "devices": [device]}}
+
+    objects.update("ResourceSlice", "", "slice-n1", tainted, now=after(5))
+    (device,) = stored("ResourceSlice")["slice-n1"]["spec"]["devices"]
+    assert device["taints"][0]["timeAdded"] == after(5).strftime("%Y-%m-%dT%H:%M:%SZ")
+    device_taints.follow(after(5))
+    assert leaving() == {"p"}
+
+
+def test_nobody_gets_a_device_that_a_rule_taints_until_the_rule_goes():
+    offer("n1", "a")
+    claim("c")
+    taint_rule("r", "NoSchedule", pool="n1")
+    create_pods([claiming("p", "c")], now=NOW)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+
+    def cycle(seconds: float) -> dict[str, str]:
+        now = after(seconds).timestamp()
+        scheduler.cycle(now)
+        scheduler.binder.finish_batch(now)
+        return nodes_of()
+
+    assert cycle(0) == {"p": ""}
+    objects.delete("DeviceTaintRule", "", "r", now=after(30))
+    assert cycle(60) == {"p": "n1"}

@@ -310,6 +310,7 @@ class Writer:
             self.permit(kind, admitted.manifest, old, user, subresource)
             new = self.settle(admitted.manifest, old, now)
             kind.strategy.canonicalize(new, old)
+            kind.strategy.stamp(new, object_meta.stamp(now))
             if manager is not None:
                 new = managed_fields.updated(kind, old, new, manager, now)
             text, slots = document.encode(kind.name, new)

@@ -114,6 +114,7 @@ def prepare(
     if "spec" not in result and _has_spec(kind.wire_type):
         result["spec"] = {}
     kind.strategy.prepare_for_create(result)
+    kind.strategy.stamp(result, stamp(now))
     return result, generated
 
 

@@ -25,6 +25,7 @@ from clusterstate.objects.dra.slices import DeviceId, DeviceView, NodeView, Slic
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
 
+_MOST_KEPT: Final = 65_536
 MOST_RESULTS: Final = 32
 """Devices that one claim can have (resource/v1 ``AllocationResultsMaxSize``)."""
 
@@ -53,10 +54,61 @@ class _TooMany(Exception):
     """More devices than a claim can have: what came before in it cannot help."""
 
 
+Candidate = tuple[DeviceView, SliceView, Pool]
+
+
+class Candidates:
+    """Devices in the order of their pools that no selector of a request rules out.
+
+    They are looked for as far as somebody asks. One of which a selector cannot tell is among them:
+    whoever comes to it is told so.
+    """
+
+    __slots__ = ("_found", "_rest")
+
+    def __init__(self, pools: Sequence[Pool], expressions: Sequence[str], *, lists: bool) -> None:
+        self._found: list[Candidate] = []
+        self._rest = (
+            (device, one, pool)
+            for pool in pools
+            if not (pool.incomplete or pool.invalid)
+            for one in pool.slices
+            for device in one.devices
+            if all(_may_match(device, expression, lists=lists) for expression in expressions)
+        )
+
+    def at(self, index: int) -> Candidate | None:
+        """Return the candidate at a place, ``None`` behind the last."""
+        found = self._found
+        while index >= len(found):
+            more = next(self._rest, None)
+            if more is None:
+                return None
+            found.append(more)
+        return found[index]
+
+
+def _may_match(device: DeviceView, expression: str, *, lists: bool) -> bool:
+    try:
+        return device.matches(expression, lists=lists)
+    except (CompileError, EvaluationError):
+        return True
+
+
 class _Request:
     """One request or subrequest of a claim that devices are looked for."""
 
-    __slots__ = ("admin", "all", "choice", "count", "everything", "name", "parent", "spec")
+    __slots__ = (
+        "admin",
+        "all",
+        "candidates",
+        "choice",
+        "count",
+        "everything",
+        "name",
+        "parent",
+        "spec",
+    )
 
     def __init__(self, name: str, spec: Manifest, parent: str) -> None:
         self.name = name
@@ -65,7 +117,8 @@ class _Request:
         self.admin = bool(spec.get("adminAccess"))
         self.all = spec.get("allocationMode") == "All"
         self.count = 0
-        self.everything: list[tuple[DeviceView, SliceView, Pool]] = []
+        self.everything: list[Candidate] = []
+        self.candidates: Candidates | None = None
         self.choice = 0  # kept with the first subrequest: which one was picked
 
     @property
@@ -165,6 +218,9 @@ class Allocator:
         # Counters matter wherever their pool does.
         self._anywhere = [s for s in slices if s.place.node_name is None or s.counter_sets]
         self._on_node: dict[str, list[SliceView]] = {}
+        self._by_labels = any(s.place.node_name is None and not s.is_everywhere for s in slices)
+        self._pools: dict[str, list[Pool]] = {}
+        self._candidates: dict[tuple[str, tuple[str, ...]], Candidates] = {}
         for one in slices:
             if one.place.node_name is not None and not one.counter_sets:
                 self._on_node.setdefault(one.place.node_name, []).append(one)
@@ -182,9 +238,7 @@ class Allocator:
         Raises:
             AllocationError: a claim cannot be handled; ``FailedOnNode`` concerns this node alone.
         """
-        usable = [*self._on_node.get(node.name, ()), *self._anywhere]
-        partitionable = self.features.partitionable_devices
-        pools = gather_pools(usable, self.slices, node, partitionable=partitionable)
+        pools = self._pools_of(node)
         search = _Search(self, node, claims, pools, check)
         try:
             done = search.run()
@@ -195,6 +249,38 @@ class Allocator:
         if any(pool.invalid for pool in pools):
             raise FailedOnNode("invalid resource pools were encountered")
         return None
+
+    def _pools_of(self, node: NodeView) -> list[Pool]:
+        """Return the pools of a node, remembered where its labels do not matter.
+
+        All nodes without slices of their own share those that every node sees.
+        """
+        key = node.name if node.name in self._on_node else ""
+        pools = None if self._by_labels else self._pools.get(key)
+        if pools is None:
+            usable = [*self._on_node.get(node.name, ()), *self._anywhere]
+            partitionable = self.features.partitionable_devices
+            pools = gather_pools(usable, self.slices, node, partitionable=partitionable)
+            if not self._by_labels:
+                self._pools[key] = pools
+        return pools
+
+    def candidates(self, node: NodeView, pools: Sequence[Pool], request: _Request) -> Candidates:
+        """Return the devices that a request may get on a node, remembered with the pools."""
+        of_class = (self.classes[request.spec["deviceClassName"]].get("spec") or {}).get(
+            "selectors"
+        )
+        selectors = (*(of_class or ()), *(request.spec.get("selectors") or ()))
+        expressions = tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
+        key = (node.name if node.name in self._on_node else "", expressions)
+        found = None if self._by_labels else self._candidates.get(key)
+        if found is None:
+            found = Candidates(pools, expressions, lists=self.features.list_attributes)
+            if not self._by_labels:
+                if len(self._candidates) >= _MOST_KEPT:
+                    self._candidates.clear()
+                self._candidates[key] = found
+        return found
 
 
 class _Search:
@@ -351,22 +437,20 @@ class _Search:
             if not self._take(claim, wanted, device, one, pool, must=True):
                 return False
             return self._or_give_back(claim, request, option, taken, 0)
-        at = 0
-        for pool in self.pools:
-            if pool.incomplete or pool.invalid:
-                continue
-            for one in pool.slices:
-                for device in one.devices:
-                    at += 1
-                    if (
-                        at > start
-                        and not self._is_in_use(claim, wanted, device)
-                        and self._is_suitable(self.claims[claim], wanted, device, one)
-                        and self._has_capacity(wanted, device)
-                        and self._take(claim, wanted, device, one, pool, must=False)
-                        and self._or_give_back(claim, request, option, taken, at)
-                    ):
-                        return True
+        if wanted.candidates is None:
+            wanted.candidates = self.allocator.candidates(self.node, self.pools, wanted)
+        at = max(start, 0)
+        while (candidate := wanted.candidates.at(at)) is not None:
+            at += 1
+            device, one, pool = candidate
+            if (
+                not self._is_in_use(claim, wanted, device)
+                and self._is_suitable(self.claims[claim], wanted, device, one)
+                and self._has_capacity(wanted, device)
+                and self._take(claim, wanted, device, one, pool, must=False)
+                and self._or_give_back(claim, request, option, taken, at)
+            ):
+                return True
         return False
 
     def _or_give_back(self, claim: int, request: int, option: int, taken: int, at: int) -> bool:

@@ -137,11 +137,20 @@ class Attempt:
     def signature(self) -> bytes | None:
         """Return what the answers of nodes depend on beside devices and nodes.
 
-        ``None`` where it is more: claims that are allocated, extended resources.
+        ``None`` where it is more: claims that are allocated, of an earlier attempt as well.
         """
-        if not self.is_plain:
+        special = self.special
+        if any(map(_allocation, self.claims)) or (special is not None and requests_of(special)):
             return None
-        return _encode([claim["spec"] for claim in self.claims])
+        specs = [claim["spec"] for claim in self.claims]
+        if special is None:
+            return _encode(specs)
+        spec = self.pod["spec"]
+        asked = [
+            (one.get("restartPolicy"), (one.get("resources") or {}).get("requests"))
+            for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        ]
+        return _encode([specs, self.resources, len(spec.get("initContainers") or ()), asked])
 
     @property
     def is_plain(self) -> bool:

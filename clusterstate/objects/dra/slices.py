@@ -49,6 +49,12 @@ class Place:
             self._matcher = NodeSelectorMatcher(selector, empty_term="none")
 
     @property
+    def label_keys(self) -> set[str]:
+        """The labels of nodes that decide."""
+        terms = (self.selector or {}).get("nodeSelectorTerms") or ()
+        return {one["key"] for term in terms for one in term.get("matchExpressions") or ()}
+
+    @property
     def stated(self) -> bool:
         """Whether anything of it is set."""
         return bool(self.node_name or self.all_nodes or self._matcher)
@@ -115,7 +121,7 @@ class SliceView:
 
     __slots__ = (
         "by_device", "count", "counter_sets", "devices", "driver", "generation", "has_conditions",
-        "manifest", "name", "place", "pool",
+        "is_everywhere", "label_keys", "manifest", "name", "place", "pool",
     )  # fmt: skip
 
     def __init__(self, manifest: Manifest) -> None:
@@ -133,6 +139,12 @@ class SliceView:
         self.devices = [
             DeviceView(self.driver, self.pool, each) for each in spec.get("devices") or ()
         ]
+        self.is_everywhere = bool(self.counter_sets) or (
+            self.place.all_nodes and not self.by_device
+        )
+        """Whether all nodes see it alike."""
+        places = (self.place, *(d.place for d in self.devices if self.by_device))
+        self.label_keys = frozenset(key for place in places for key in place.label_keys)
         self.has_conditions = any(d.manifest.get("bindingConditions") for d in self.devices)
 
 

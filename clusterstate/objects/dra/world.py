@@ -26,10 +26,11 @@ from clusterstate.objects.dra.slices import (
     NodeView,
     SliceView,
 )
+from clusterstate.objects.dra.slicetracker import patched_slice, rule_applies
 from clusterstate.objects.values.meta import Manifest
 
 Key = tuple[str, str]
-KINDS = ("DeviceClass", "ResourceClaim", "ResourceSlice")
+KINDS = ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice")
 _NONE: Manifest = {}
 _NO_SLICES: dict[str, SliceView] = {}
 _KEPT_CHANGES: Final = 16_384
@@ -52,6 +53,9 @@ class DeviceWorld:
         self.claims: dict[Key, Manifest] = {}
         self.classes: dict[str, Manifest] = {}
         self.slices: dict[str, SliceView] = {}
+        """By name, with the taints of rules."""
+        self._slices: dict[str, Manifest] = {}
+        self.rules: dict[str, Manifest] = {}
         self.pod_groups = {_key(one): one for one in pod_groups}
         self.in_flight: dict[str, Manifest] = {}
         self.version = 0
@@ -64,6 +68,7 @@ class DeviceWorld:
         self._keys: dict[str, Key] = {}
         self._of_pods: dict[str, Manifest] = {}
         self._pools: dict[PoolId, dict[str, SliceView]] = {}
+        self._label_keys: frozenset[str] | None = None
         self._touched: list[str | None] = []
         self._touched_before = 0
         self._on_nodes: set[str | None] | None = None
@@ -83,9 +88,16 @@ class DeviceWorld:
             return self._set_claim(manifest)
         if kind == "ResourceSlice":
             before = self.slices.get(name)
-            self.slices[name] = view = SliceView(manifest)
+            old = self._slices.get(name)
+            self._slices[name] = manifest
+            self.slices[name] = view = SliceView(patched_slice(manifest, self._in_order()))
             self._slices_changed(before, view)
-            return None if before is None else before.manifest
+            return old
+        if kind == "DeviceTaintRule":
+            old = self.rules.get(name)
+            self.rules[name] = manifest
+            self._taint([one for one in (old, manifest) if one is not None])
+            return old
         self._allocators.clear()
         self._touch([None])
         old = self.classes.get(name)
@@ -109,7 +121,11 @@ class DeviceWorld:
         if kind == "ResourceSlice":
             view = self.slices.pop(name, None)
             self._slices_changed(view, None)
-            return None if view is None else view.manifest
+            return self._slices.pop(name, None)
+        if kind == "DeviceTaintRule":
+            rule = self.rules.pop(name, None)
+            self._taint([] if rule is None else [rule])
+            return rule
         self._allocators.clear()
         self._touch([None])
         self._by_resource = None
@@ -177,7 +193,7 @@ class DeviceWorld:
     def _slices_changed(self, old: SliceView | None, new: SliceView | None) -> None:
         """Note that a slice came, changed or went: what its pool's slices say depends on it."""
         self._allocators.clear()
-        self._on_nodes = None
+        self._on_nodes = self._label_keys = None
         for view, comes in ((old, False), (new, True)):
             if view is None:
                 continue
@@ -187,6 +203,18 @@ class DeviceWorld:
                 pool[view.name] = view
             else:
                 pool.pop(view.name, None)
+
+    def _in_order(self) -> list[Manifest]:
+        return [self.rules[name] for name in sorted(self.rules)]
+
+    def _taint(self, changed: list[Manifest]) -> None:
+        """Give the devices that rules mean, or meant before, the taints that they have now."""
+        rules = self._in_order()
+        for name, view in list(self.slices.items()):
+            ids = [device.id for device in view.devices]
+            if any(rule_applies(rule, *one) for rule in changed for one in ids):
+                self.slices[name] = new = SliceView(patched_slice(self._slices[name], rules))
+                self._slices_changed(view, new)
 
     def _nodes_of(self, claim: Manifest) -> Iterable[str | None]:
         """Return the nodes that see the devices that a claim holds, ``None`` for any node."""
@@ -255,7 +283,8 @@ class DeviceWorld:
         """Return an equal table; neither sees what happens to the other afterwards."""
         made = DeviceWorld()
         for name in (
-            "claims", "classes", "slices", "pod_groups", "in_flight", "_keys", "_of_pods",
+            "claims", "classes", "slices", "pod_groups", "in_flight", "_keys", "_of_pods", "rules",
+            "_slices",
         ):  # fmt: skip
             setattr(made, name, dict(getattr(self, name)))
         made._pools = {pool: dict(views) for pool, views in self._pools.items()}
@@ -271,11 +300,22 @@ class DeviceWorld:
         return not (self.claims or self.classes or self.slices)
 
     def has_slices(self, node: str) -> bool:
-        """Whether slices are for a node, by its name or perhaps by its labels."""
+        """Whether slices are for a node in particular, by its name or perhaps by its labels.
+
+        All nodes for which there are none see the same devices: those of all nodes.
+        """
         if self._on_nodes is None:
-            views = self.slices.values()
-            self._on_nodes = {None if one.counter_sets else one.place.node_name for one in views}
+            self._on_nodes = {
+                one.place.node_name for one in self.slices.values() if not one.is_everywhere
+            }
         return None in self._on_nodes or node in self._on_nodes
+
+    def label_keys(self) -> frozenset[str]:
+        """Return the labels of nodes by which slices say who sees them."""
+        if self._label_keys is None:
+            views = self.slices.values()
+            self._label_keys = frozenset(key for view in views for key in view.label_keys)
+        return self._label_keys
 
     def class_of(self, resource: str) -> Manifest | None:
         """Return the class that serves an extended resource."""

@@ -11,10 +11,12 @@ from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.strategies import (
     CertificateStrategy,
     DeviceClaimStrategy,
+    DeviceTaintRuleStrategy,
     EndpointSliceStrategy,
     JobStrategy,
     ServiceCidrStrategy,
     StatusAloneStrategy,
+    TaintedSliceStrategy,
 )
 from clusterstate.objects.values.addresses import NETWORK
 
@@ -295,6 +297,18 @@ STORED_KINDS: Final = (
         returns_deleted=True,
     ),
     Kind(
+        name="DeviceTaintRule",
+        plural="devicetaintrules",
+        code=95,
+        wire_type=wire_types.DeviceTaintRule,
+        group="resource.k8s.io",
+        namespaced=False,
+        strategy=DeviceTaintRuleStrategy(),
+        subresources=("status",),
+        counts_generation=True,
+        returns_deleted=True,
+    ),
+    Kind(
         name="ResourceClaim",
         plural="resourceclaims",
         code=41,
@@ -319,6 +333,7 @@ STORED_KINDS: Final = (
         wire_type=wire_types.ResourceSlice,
         group="resource.k8s.io",
         namespaced=False,
+        strategy=TaintedSliceStrategy(),
         counts_generation=True,
         returns_deleted=True,
         selectable={"spec.nodeName": "", "spec.driver": ""},

@@ -34,6 +34,9 @@ class Strategy:
         ``metadata`` and the mapping itself are its own, what is below them is not.
         """
 
+    def stamp(self, new: Manifest, now: str) -> None:
+        """Note in ``new``, in place, since when something stands there that says no time."""
+
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Bring an admitted update into its stored form, in place.
 
@@ -422,6 +425,41 @@ class DeviceClaimStrategy(StatusAloneStrategy):
             new["status"] = {**status, "devices": told}
             if not told:
                 del new["status"]["devices"]
+
+
+class TaintedSliceStrategy(Strategy):
+    """Taints of devices count from when they were written (``SetDefaults_DeviceTaint``)."""
+
+    def stamp(self, new: Manifest, now: str) -> None:
+        """Put the time into taints without one."""
+        spec = new.get("spec") or {}
+        found = [device.get("taints") for device in spec.get("devices") or ()]
+        if not any(_is_timeless(taint) for taints in found for taint in taints or ()):
+            return
+        made = [
+            {**device, "taints": [_since(one, now) for one in device["taints"]]}
+            if device.get("taints") else device
+            for device in spec["devices"]
+        ]  # fmt: skip
+        new["spec"] = {**spec, "devices": made}
+
+
+class DeviceTaintRuleStrategy(StatusAloneStrategy):
+    """The taint of a rule counts from when it was written (``SetDefaults_DeviceTaint``)."""
+
+    def stamp(self, new: Manifest, now: str) -> None:
+        """Put the time into a taint without one."""
+        spec = new.get("spec") or {}
+        if spec.get("taint") and _is_timeless(spec["taint"]):
+            new["spec"] = {**spec, "taint": _since(spec["taint"], now)}
+
+
+def _is_timeless(taint: Manifest) -> bool:
+    return not taint.get("timeAdded")
+
+
+def _since(taint: Manifest, now: str) -> Manifest:
+    return {**taint, "timeAdded": now} if _is_timeless(taint) else taint
 
 
 class ServiceStrategy(Strategy):

@@ -2631,6 +2631,36 @@ class DeviceClass(Struct, omit_defaults=True, gc=False):
     spec: DeviceClassSpec | None = None
 
 
+class DeviceTaintSelector(Struct, omit_defaults=True, gc=False):
+    device: str | None = None
+    driver: str | None = None
+    pool: str | None = None
+
+
+class DeviceTaint(Struct, omit_defaults=True, gc=False):
+    effect: str | None = None
+    key: str | None = None
+    timeAdded: Time | None = None
+    value: str | None = None
+
+
+class DeviceTaintRuleSpec(Struct, omit_defaults=True, gc=False):
+    deviceSelector: DeviceTaintSelector | None = None
+    taint: DeviceTaint | None = None
+
+
+class DeviceTaintRuleStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+
+
+class DeviceTaintRule(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: DeviceTaintRuleSpec | None = None
+    status: DeviceTaintRuleStatus | None = None
+
+
 class DeviceClaimConfiguration(Struct, omit_defaults=True, gc=False):
     opaque: OpaqueDeviceConfiguration | None = None
     requests: list[str] | None = None
@@ -2829,13 +2859,6 @@ class NodeAllocatableOverhead(Struct, omit_defaults=True, gc=False):
 class NodeAllocatableResource(Struct, omit_defaults=True, gc=False):
     mapping: NodeAllocatableMapping | None = None
     overhead: NodeAllocatableOverhead | None = None
-
-
-class DeviceTaint(Struct, omit_defaults=True, gc=False):
-    effect: str | None = None
-    key: str | None = None
-    timeAdded: Time | None = None
-    value: str | None = None
 
 
 class Device(Struct, omit_defaults=True, gc=False):
@@ -3459,6 +3482,9 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     "DeploymentStatus": {
         "conditions": ("type", "merge"),
     },
+    "DeviceTaintRuleStatus": {
+        "conditions": ("type", "merge"),
+    },
     "EphemeralContainer": {
         "env": ("name", "merge"),
         "ports": ("containerPort", "merge"),
@@ -3596,6 +3622,9 @@ LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "DeviceRequestAllocationResult": {
         "skipNodeOperations": (),
+    },
+    "DeviceTaintRuleStatus": {
+        "conditions": ("type",),
     },
     "Endpoint": {
         "addresses": (),
@@ -3911,7 +3940,8 @@ PACKAGES: dict[str, str] = {
         "DeviceClaim DeviceClaimConfiguration DeviceClass DeviceClassConfiguration "
         "DeviceClassSpec DeviceConstraint DeviceCounterConsumption DeviceDerivedAttribute "
         "DeviceRequest DeviceRequestAllocationResult DeviceSelector DeviceSubRequest "
-        "DeviceTaint DeviceToleration ExactDeviceRequest NetworkDeviceData "
+        "DeviceTaint DeviceTaintRule DeviceTaintRuleSpec DeviceTaintRuleStatus "
+        "DeviceTaintSelector DeviceToleration ExactDeviceRequest NetworkDeviceData "
         "NodeAllocatableMapping NodeAllocatableOverhead NodeAllocatableResource "
         "OpaqueDeviceConfiguration ResourceClaim ResourceClaimConsumerReference "
         "ResourceClaimSpec ResourceClaimStatus ResourceClaimTemplate ResourceClaimTemplateSpec "

@@ -18,6 +18,7 @@ import msgspec
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
 from clusterstate.queries.objects.namespaces import changed_namespaces
 from clusterstate.queries.pods.stays import BOUND_AT
 from clusterstate.queries.pods.terminating import WITH_AGENT
@@ -49,6 +50,16 @@ def namespaces_with(kinds: Sequence[str]) -> list[str]:
     """Return the namespaces with objects of any of these kinds. Queries once."""
     parts = [f"SELECT t.namespace FROM {KINDS[kind].rows} t" for kind in kinds]
     return [row[0] for row in sql.fetch(" UNION ".join(parts))] if parts else []
+
+
+def objects_saying(kind: str, text: str) -> list[bytes]:
+    """Return the objects of a kind whose JSON has a text in it, as JSON. Queries once."""
+    rows = sql.fetch(
+        f"SELECT d.text, t.revision FROM {KINDS[kind].rows} t"
+        " JOIN document d ON d.id = t.document_id WHERE strpos(d.text, %s) > 0 ORDER BY t.name",
+        (text,),
+    )
+    return [document.compose(*row) for row in rows]
 
 
 def namespaces_of_pods_of(kind: str, cursor: int | None, mark: int) -> set[str]:

@@ -7,6 +7,7 @@
     brake         holds evictions back that would empty too much of a zone or namespace
     firing        judges what is due once more, and evicts it: condition, deletion, event
     workers       fires on several connections when much is due at once
+    devices       pods whose devices have NoExecute taints: a controller of its own
     timekeeper    the loop of the timers worker, which calls all of these
 
     kubectl taint -> commit -> timers: pods on the node -> judgement: deadlines -> rows

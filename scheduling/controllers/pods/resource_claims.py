@@ -7,7 +7,7 @@ nothing. Pods that the scheduler binds are in their claims' status already; one 
 bound is added here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -49,22 +49,38 @@ def follow(now: datetime) -> int:
 def sync(namespace: str, now: datetime) -> None:
     """Bring the claims of a namespace up to date."""
     pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
-    claims = _claims(namespace)
+    by_name = {claim["metadata"]["name"]: claim for claim in _claims(namespace)}
+    by_owner: dict[str, list[Manifest]] = {}
+    for claim in by_name.values():
+        for owner in claim["metadata"].get("ownerReferences") or ():
+            by_owner.setdefault(owner.get("uid", ""), []).append(claim)
     for pod_id, pod in pods.items():
         which = aside.pod(pod_id)
+        claims = [by_name[name] for name in _names(pod) if name in by_name]
+        claims += by_owner.get(pod["metadata"]["uid"], ())
         work = partial(_sync_pod, pod_id, pod, claims, now)
         aside.one(NAME, which, work, now=now, instead=lambda: None)
-    by_name = {pod["metadata"]["name"]: pod for pod in pods.values()}
+    known = {pod["metadata"]["name"]: pod for pod in pods.values()}
 
     def pod_named(name: str) -> Manifest | None:
-        if name not in by_name and (found := find_pod(namespace, name)) is not None:
-            by_name[name] = decode_object(found)
-        return by_name.get(name)
+        if name not in known and (found := find_pod(namespace, name)) is not None:
+            known[name] = decode_object(found)
+        return known.get(name)
 
     for claim in _claims(namespace):
         which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
         work = partial(_sync_claim, claim, pod_named, now)
         aside.one(NAME, which, work, now=now, instead=lambda: None)
+
+
+def _names(pod: Manifest) -> Iterator[str]:
+    """Yield the names of claims that a pod's spec and status say."""
+    for entry in pod["spec"].get("resourceClaims") or ():
+        if entry.get("resourceClaimName"):
+            yield entry["resourceClaimName"]
+    for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
+        if entry.get("resourceClaimName"):
+            yield entry["resourceClaimName"]
 
 
 def _claims(namespace: str) -> list[Manifest]:
@@ -89,19 +105,19 @@ def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime)
         events.record_many([problem], now=now)
         return
     if outcome.statuses is not None:
-        claims += _make(pod_id, namespace, outcome, now)
+        _make(pod_id, namespace, outcome, now)
     for claim in outcome.update:
         _add_user(claim, pod["metadata"]["uid"], now)
 
 
-def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> list[Manifest]:
-    """Make claims, and write the names of all of a pod's in its status; return those made."""
-    statuses, made = list(outcome.statuses or ()), []
+def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> None:
+    """Make claims, and write the names of all of a pod's in its status."""
+    statuses = list(outcome.statuses or ())
     with transaction.atomic():
         for entry, claim in outcome.create:
             stored = objects.create(_CLAIM, namespace, claim, now=now)
-            made.append(msgspec.json.decode(stored.manifest))
-            statuses.append({"name": entry, "resourceClaimName": made[-1]["metadata"]["name"]})
+            name = msgspec.json.decode(stored.manifest)["metadata"]["name"]
+            statuses.append({"name": entry, "resourceClaimName": name})
 
         def named(old: Manifest) -> Manifest:
             status = {**(old.get("status") or {}), "resourceClaimStatuses": statuses}
@@ -109,8 +125,6 @@ def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> list[
 
         if rewrite_pod(pod_id, named, now=now) is None:
             transaction.set_rollback(True)  # the pod is gone
-            return []
-    return made
 
 
 def _add_user(claim: Manifest, uid: str, now: datetime) -> None:

@@ -203,6 +203,7 @@ def schedule_batch(
     """
     decisions = Decisions()
     waiting = list(pods)
+    snapshot.gives_devices = framework.gives_devices
     if framework.preparing:
         framework.prepare([pod.info for pod in waiting], snapshot)
     while len(decisions) < len(waiting):

@@ -26,6 +26,8 @@ class LookedUp(PodCounters):
         super().__init__(capacity)
         self.volumes = VolumeTable()
         self.devices = DeviceTable()
+        self.gives_devices = True
+        """Whether pods that are assumed now get devices: their profile has DynamicResources."""
 
     def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
         """Add or replace an object of a kind that plugins look up; return what it replaced."""
@@ -69,7 +71,7 @@ class LookedUp(PodCounters):
         super().assume(key, info, row)
         if info.claims:
             self._take_volumes(key, info, row)
-        if concerns(info, self.devices):
+        if self.gives_devices and concerns(info, self.devices):
             self.devices.take(key, info, self.node(row))
 
     def confirm(

@@ -121,6 +121,8 @@ class SingleChanges(WarmState):
     def _apply_device(self, change: Change, now: float) -> None:
         if change.verb == changes.DELETED:
             self._remove_other(change)
+            if change.kind == "DeviceTaintRule" and len(self.queue):
+                self._wake(self._slices_tainted(), now)
         elif change.text is not None:
             event = self._set_device(change.kind, change.text.replace(SLOT, ""))
             if len(self.queue):

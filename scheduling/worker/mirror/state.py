@@ -295,8 +295,16 @@ class WarmState(Waking):
         new = msgspec.json.decode(manifest)
         old = self.snapshot.devices.set(kind, new)
         action = Action.ADD if old is None else Action.UPDATE
+        if kind == "DeviceTaintRule":
+            return self._slices_tainted()
         return ClusterEvent(
             resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
+        )
+
+    def _slices_tainted(self) -> ClusterEvent:
+        """Return what it means that a rule came, changed or went: slices say something else."""
+        return ClusterEvent(
+            resource=Resource.RESOURCE_SLICE, action=Action.UPDATE, devices=self.snapshot.devices
         )
 
     def _set_other(
