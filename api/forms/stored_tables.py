@@ -474,6 +474,7 @@ def _volume_attachment(item: Manifest, now: datetime) -> Cells:
 
 
 @PRINTERS.of("DeviceClass", NAME, AGE)
+@PRINTERS.of("DeviceTaintRule", NAME, AGE)
 @PRINTERS.of("ResourceClaimTemplate", NAME, AGE)
 def _named(item: Manifest, now: datetime) -> Cells:
     return []
