@@ -51,6 +51,8 @@ HISTORY_SECONDS = environment.integer(
 DECISION_SECONDS = environment.integer(
     "STOWAGE_DECISION_SECONDS", 24 * 3600, at_least=60, at_most=30 * 24 * 3600
 )
+# Which share of the decisions is made again from rows while the machine is idle; 0: none.
+CHECKED_DECISIONS = environment.number("STOWAGE_AUDIT_DECISIONS", 0.01, at_least=0, at_most=1)
 # How long the past can be read after the change log has forgotten it; 0: not at all.
 PAST_HOURS = environment.integer("STOWAGE_PAST_HOURS", 168, at_least=0, at_most=10 * 365 * 24)
 # Where webhooks may send to: host names, addresses, networks, or "public"; without any: nowhere.

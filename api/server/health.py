@@ -41,6 +41,7 @@ from api.server.health_texts import Part
 from clusterstate.access.rules import Attributes
 from clusterstate.database import schema
 from clusterstate.health import aside, progress
+from clusterstate.queries.scheduler import decision_checks
 from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)
@@ -212,6 +213,19 @@ def _configuration() -> Iterator[Part]:
     yield Part("configuration", use.told, needed=not use.is_usable)
 
 
+def _decisions() -> Iterator[Part]:
+    """Return whether checked decisions came out the same once more (`queries.decision_checks`).
+
+    Queries once.
+    """
+    try:
+        problem = decision_checks.problem(patience=_STATEMENT_SECONDS)
+    except Error:
+        connection.close()
+        return  # the database's own part says so
+    yield Part("decisions", problem, needed=False)
+
+
 def _redis() -> Iterator[Part]:
     """Return whether Redis answers; without it waits are longer and nothing else."""
     problem = ""
@@ -248,6 +262,7 @@ CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
     _needed,
     _followers,
     _configuration,
+    _decisions,
     _disk,
     _redis,
     _advisor,

@@ -24,6 +24,7 @@ from clusterstate.objects.values.errors import StatusError
 from clusterstate.queries.evictions.eviction_timers import LATENESS_BOUNDS, timer_totals
 from clusterstate.queries.loops import metrics as queries
 from clusterstate.queries.pods.queue import oldest_untried, pending_counts, refused_counts
+from clusterstate.queries.scheduler import decision_checks
 from clusterstate.telemetry.metrics import apiserver
 from clusterstate.telemetry.metrics.families import Counter, Histogram
 from scheduling.answers import advisor
@@ -223,6 +224,15 @@ def _configuration() -> Iterator[str]:
     )
 
 
+def _decision_checks() -> Iterator[str]:
+    yield exposition.gauge(
+        "stowage_decision_checks",
+        "Decisions that were made again from the database, by what came of it.",
+        {(result,): count for result, count in decision_checks.counts().items()},
+        ["result"],
+    )
+
+
 _QUEUES = ("active", "backoff", "gated", "unschedulable")
 
 
@@ -322,7 +332,16 @@ def text() -> str:
     """
     actions.add()
     parts = [exposition.totals(queries.totals()), exposition.gauges(queries.gauges())]
-    for ask in (_timers, _followers, _queue, _loops, _configuration, _headroom, _disk):
+    for ask in (
+        _timers,
+        _followers,
+        _queue,
+        _loops,
+        _configuration,
+        _decision_checks,
+        _headroom,
+        _disk,
+    ):
         parts += ask()
     return "".join(parts)
 

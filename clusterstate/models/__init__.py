@@ -51,6 +51,7 @@ from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
     ConfigurationUse,
     Decision,
+    DecisionCheck,
     DecisionTable,
     Scheduler,
     SchedulerConfiguration,
@@ -116,6 +117,7 @@ __all__ = [
     "ControllerCursor",
     "DaemonSet",
     "Decision",
+    "DecisionCheck",
     "DecisionSeal",
     "DecisionTable",
     "DeferredResize",

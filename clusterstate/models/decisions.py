@@ -14,7 +14,9 @@ class Decision(models.Model):
     could not be placed; both are packed by `scheduling.engine.reference.record`. ``seed`` and
     ``draw`` name the dice. ``start``: where in the node order the search began.
     ``profile_revision``: the stored configuration, 0 for the default one. A ``stale`` decision came
-    too late to be bound. ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th;
+    too late to be bound: the scheduler counted its pod on the node until
+    it took the decision back, just before it made the decision with the number ``taken_back``.
+    ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th;
     rows from before there were numbers have 0 in all three, and are ordered by their ids.
     """
 
@@ -45,6 +47,7 @@ class Decision(models.Model):
     scheduler = models.SmallIntegerField(db_default=0)
     epoch = models.BigIntegerField(db_default=0)
     number = models.BigIntegerField(db_default=0)
+    taken_back = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "decision"
@@ -120,3 +123,31 @@ class ConfigurationUse(models.Model):
 
     def __str__(self) -> str:
         return f"configuration {self.revision} in use"
+
+
+class DecisionCheck(models.Model):
+    """A decision that was made again from rows (`scheduling.processes.decision_checks`).
+
+    ``result`` is ``same``, ``differs`` or ``impossible``. ``details`` says in what the decisions
+    differ, or why the decision could not be made again.
+    """
+
+    decision_id = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    namespace = name_field()
+    name = name_field()
+    result = models.TextField()
+    details = models.JSONField()
+
+    class Meta:
+        db_table = "decision_check"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(result__in=["same", "differs", "impossible"]),
+                name="decision_check_result_known",
+            ),
+        ]
+        indexes = [models.Index(fields=["result", "at"], name="decision_check_result")]
+
+    def __str__(self) -> str:
+        return f"decision {self.pk}: {self.result}"

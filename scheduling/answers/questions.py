@@ -32,7 +32,7 @@ from clusterstate.queries import past
 from clusterstate.queries.objects import decode_object, get_manifest, not_found
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, find_pods
-from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler import decision_checks, decisions
 from scheduling import simulation
 from scheduling.answers import replay
 from scheduling.answers.live import LiveBase, World, empty_base
@@ -270,10 +270,12 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
 
 
 def configuration_status() -> Manifest:
-    """Return the ``status`` of the configuration: whether the scheduler can use it. Queries twice.
+    """Return the ``status`` of the configuration: whether the scheduler can use it.
 
     ``inForce`` is the revision by which pods are decided. The condition ``Usable`` is False while a
-    profile holds its pods, and while another revision is in force.
+    profile holds its pods, and while another revision is in force. ``DecisionsVerified`` is False
+    while a kept decision came out differently when it was made again. Queries five
+    times.
     """
     use, wanted = progress.configuration_use(), decisions.configuration_revision()
     if use is None:
@@ -285,7 +287,25 @@ def configuration_status() -> Manifest:
     elif use.revision != wanted:
         condition |= {"status": "Unknown", "reason": "NotSeenYet"}
     condition["lastTransitionTime"] = format_time(use.at)
-    return {"inForce": str(use.revision), "conditions": [condition]}
+    return {"inForce": str(use.revision), "conditions": [condition, *_verified()]}
+
+
+def _verified() -> list[Manifest]:
+    """Return the condition about checked decisions, none before the first. Queries three times."""
+    problem = decision_checks.problem()
+    at = decision_checks.latest("differs" if problem else "same")
+    if at is None:
+        return []
+    same = f"{decision_checks.counts()['same']} checked decisions came out the same"
+    return [
+        {
+            "type": "DecisionsVerified",
+            "status": "False" if problem else "True",
+            "reason": "DecisionsDiffer" if problem else "DecisionsAgree",
+            "message": problem or same,
+            "lastTransitionTime": format_time(at),
+        }
+    ]
 
 
 def configurations(*, limit: int) -> list[decisions.StoredConfiguration]:

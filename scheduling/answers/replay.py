@@ -128,8 +128,7 @@ def explain(record: Record) -> Manifest:
         Expired: neither reaches back so far.
     """
     found = describe(record)
-    if record.feasible and record.outcome not in ("scheduled", "stale"):
-        # A plugin refused it after a node was chosen; the record says all that there is to say.
+    if refused_later(record):  # the record says all that there is to say
         return found | {"source": "recorded", "verified": True, "differences": []}
     try:
         replayed = make_again(record)
@@ -152,6 +151,14 @@ def explain(record: Record) -> Manifest:
         "verified": not replayed.differences,
         "differences": list(replayed.differences),
     }
+
+
+def refused_later(record: Record) -> bool:
+    """Return whether a plugin refused the pod after a node was chosen (Reserve, Permit, PreBind).
+
+    A replay ends with the choice of a node, so it would not come to that.
+    """
+    return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 
 
 def make_again(record: Record, *, full: bool = True) -> Replayed:
@@ -237,16 +244,20 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             snapshot.set_controller(msgspec.json.decode(item, type=kind))
     for item in list_at("PodDisruptionBudget", revision):
         snapshot.set_budget(msgspec.json.decode(item, type=PodDisruptionBudget))
-    class_ids = sorted({placement.class_id for placement in placements} | {record.class_id})
+    placed = decisions.placed_before(record)
+    there = {placement.pod_id for placement in placements}
+    # A pod that is deleted before it is bound counts until the bind is refused.
+    lost = {key: one for key, one in placed.items() if one.came_back and key not in there}
+    class_ids = {placement.class_id for placement in placements} | {record.class_id}
+    class_ids |= {one.class_id for one in lost.values()}
     infos: dict[int, PodInfo] = {}
-    for row in load_classes(class_ids):
+    for row in load_classes(sorted(class_ids)):
         with suppress(TooManyResources):
             infos[row.id] = snapshot.intern(
                 from_stored_class(row.id, row.spec, snapshot.compatibility)
             )
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
-    placed = decisions.placed_before(record)
     for placement in placements:
         if placement.class_id not in infos and snapshot.row_of(placement.node_name) is not None:
             snapshot.remove_node(placement.node_name)  # what is free there is not known
@@ -259,7 +270,9 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
                     placement.pod_id, infos[placement.class_id], placement.nominated_node_name
                 )
             continue
-        node_name = placement.node_name or placed.get(placement.pod_id, "")
+        node_name = placement.node_name
+        if not node_name and placement.pod_id in placed:
+            node_name = placed[placement.pod_id].node_name
         if not node_name:
             if placement.nominated_node_name:
                 snapshot.nominate(
@@ -275,7 +288,26 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             terminating=placement.terminating,
             preempted=placement.preempted,
         )
+    for pod_id, one in lost.items():
+        if one.class_id in infos:
+            snapshot.add_pod(pod_id, infos[one.class_id], one.node_name)
+    _nominate(record, snapshot, infos)
     return snapshot, infos
+
+
+def _nominate(record: Record, snapshot: Snapshot, infos: dict[int, PodInfo]) -> None:
+    """Note the nominations that pods refused just before the decision had got. Queries once.
+
+    As ``engine.reference.cycle.assume_or_nominate`` noted them then.
+    """
+    for refused in decisions.refused_before(record):
+        body, info = unpack(refused.body), infos.get(refused.class_id)
+        if not body.nominated_node or info is None or snapshot.pod(refused.pod_id) is not None:
+            continue
+        if body.victims:
+            for key in snapshot.nominated_below(body.nominated_node, info.priority):
+                snapshot.unnominate(key)
+        snapshot.nominate(refused.pod_id, info, body.nominated_node)
 
 
 def as_table(found: Manifest) -> str:

@@ -24,7 +24,7 @@ from django.conf import settings
 from clusterstate.actions import brakes, past, plans, webhooks
 from clusterstate.actions.loops import progress
 from clusterstate.actions.past import audit_log, history, housekeeping
-from clusterstate.actions.scheduler import decisions, seals
+from clusterstate.actions.scheduler import decision_checks, decisions, seals
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.health import heartbeats
@@ -315,6 +315,7 @@ _DROPPED: Final[Sequence[Callable[..., object]]] = (
     history.trim,
     past.trim,
     decisions.trim,
+    decision_checks.trim,
     housekeeping.drop_old_access,
     plans.trim,
     brakes.trim,

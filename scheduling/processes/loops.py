@@ -8,6 +8,7 @@
                         ``duties.carry_out_plans``
                         ``duties.pack_and_seal``
     advisor             ``advising.run``       answer questions about the cluster
+                        ``decision_checks.run``  make decisions again, and compare
 
 Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
 need none of its messages, so that nothing stands still while Redis is away, frozen or empty. A task
@@ -60,6 +61,12 @@ def _advising() -> Work:
     return lambda loop: advising.run(stopping=loop.stopping, pause=loop.pause)
 
 
+def _checking() -> Work:
+    from scheduling.processes import decision_checks  # with NumPy and the engine
+
+    return lambda loop: decision_checks.run(stopping=loop.stopping, pause=loop.pause)
+
+
 def _controlling() -> Work:
     from scheduling.processes import duties  # with every controller
 
@@ -90,7 +97,8 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {
 returns the loop's work."""
 
 BESIDE: Final[Mapping[str, Sequence[tuple[str, Callable[[], Work]]]]] = {
-    "worker": (("operations", _carrying_out), ("past", _packing_and_sealing))
+    "worker": (("operations", _carrying_out), ("past", _packing_and_sealing)),
+    "advisor": (("decision-checks", _checking),),
 }
 """Further loops of a process, beside the one in ``LOOPS``."""
 

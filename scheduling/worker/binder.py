@@ -568,8 +568,11 @@ class Binder:
         """Write decision records, moves in the queue and events, the oldest of each first.
 
         With ``most``, at most so many of one kind: records if there are any, else moves, else
-        events.
+        events. A batch that is being bound is finished first: a decision that comes back is
+        recorded as such.
         """
+        if len(self.recorder):
+            self.finish_batch(now)
         if most is None or len(self.recorder):
             self.recorder.record(most)
             if most is not None:

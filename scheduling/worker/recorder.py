@@ -53,7 +53,7 @@ class Recorder:
         self._number = 1
         self._noted: list[_Noted] = []
         self._count = 0
-        self._stale: set[_Identity] = set()
+        self._taken_back: dict[_Identity, int] = {}
         # Placed pods of the last two batches: one is being bound while the next is decided.
         self._last: list[Decision | Run] = []
         self._before: list[Decision | Run] = []
@@ -120,7 +120,11 @@ class Recorder:
         return table
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
-        """Note that decisions of the last batches came too late to be bound."""
+        """Note that decisions of the last batches came too late to be bound.
+
+        The next decision is the first one that is made without their pods.
+        """
+        following = self._number + self._count
         last, before = (
             {identity[0]: identity for part in parts for identity in _identities(part)}
             for parts in (self._last, self._before)
@@ -128,7 +132,7 @@ class Recorder:
         for pod_id in pod_ids:
             identity = before.get(pod_id) or last.get(pod_id)
             if identity is not None:
-                self._stale.add(identity)
+                self._taken_back[identity] = following
 
     def record(self, most: int | None = None) -> int:
         """Write down what waits, or about ``most`` of the oldest; return how many rows.
@@ -144,9 +148,9 @@ class Recorder:
             count += len(entry[2].keys) if isinstance(entry[2], Run) else 1
         self._noted = self._noted[len(noted) :]
         self._count -= count
-        stale = self._stale
+        taken_back = self._taken_back
         if not self._noted:
-            self._stale = set()
+            self._taken_back = {}
         if noted and not self._epoch:
             self._epoch = begin_epoch(self._scheduler)
         written = 0
@@ -156,12 +160,12 @@ class Recorder:
                 written += record_many(several, self._turn(len(several)))
                 several = []
                 written += record_columns(
-                    _columns(one, moment, revision, stale), self._turn(len(one.keys))
+                    _columns(one, moment, revision, taken_back), self._turn(len(one.keys))
                 )
                 continue
             if isinstance(one, Decision):
-                late = bool(stale) and (one.key, one.seed, one.draw) in stale
-                one = _made(one, moment, revision, stale=late)  # noqa: PLW2901
+                number = taken_back.get((cast(int, one.key), one.seed, one.draw))
+                one = _made(one, moment, revision, taken_back=number)  # noqa: PLW2901
             several.append(one)
             if len(several) >= _AT_ONCE:
                 written += record_many(several, self._turn(len(several)))
@@ -184,13 +188,17 @@ def _identities(part: Decision | Run) -> Iterator[_Identity]:
         yield cast(int, key), part.seed, part.draw + number
 
 
-def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Identity]) -> MadeMany:
+def _columns(
+    run: Run, moment: datetime, profile_revision: int, taken_back: dict[_Identity, int]
+) -> MadeMany:
     count, nodes = len(run.keys), run.node_count
     figures = run.figures
     class_ids = {id(info): class_id_of(info.digest) for info in run.infos}
     outcomes: Sequence[str] = [SCHEDULED] * count
-    if stale:
-        outcomes = [STALE if one in stale else SCHEDULED for one in _identities(run)]
+    numbers: Sequence[int | None] = [None] * count
+    if taken_back:
+        numbers = [taken_back.get(one) for one in _identities(run)]
+        outcomes = [SCHEDULED if number is None else STALE for number in numbers]
     margins: Sequence[int | None] = figures[:, 3].tolist()
     if min(cast("list[int]", margins)) < 0:
         margins = [None if margin is None or margin < 0 else margin for margin in margins]
@@ -214,6 +222,7 @@ def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Iden
         feasible=figures[:, 5],
         message=[""] * count,
         body=run.bodies(),
+        taken_back=numbers,
         table=[None] * count,
     )
 
@@ -223,7 +232,7 @@ def _made(
     moment: datetime,
     profile_revision: int,
     *,
-    stale: bool = False,
+    taken_back: int | None = None,
     table: bytes | None = None,
     body: bytes | None = None,
 ) -> Made:
@@ -238,7 +247,7 @@ def _made(
         seed=decision.seed,
         draw=decision.draw,
         start=(decision.next_start - decision.evaluated) % nodes if nodes else 0,
-        outcome=STALE if stale else decision.outcome,
+        outcome=decision.outcome if taken_back is None else STALE,
         node_name=decision.node_name,
         total=decision.total,
         margin=decision.margin,
@@ -248,5 +257,6 @@ def _made(
         feasible=decision.feasible,
         message=decision.message,
         body=pack(decision) if body is None else body,
+        taken_back=taken_back,
         table=table,
     )

@@ -8,6 +8,7 @@ from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.change_log import changes
 from clusterstate.objects.values.errors import Expired
+from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
@@ -39,6 +40,46 @@ def test_the_same_decision_comes_out(record: Record) -> None:
     assert made.differences == ()
     assert made.decision.total == record.total
     assert made.decision.feasible == record.feasible == 2
+
+
+def test_a_pod_that_was_placed_before_and_deleted_at_once_counts(db: None) -> None:
+    """Nobody bound it, and it is gone when the decisions are written down (R34)."""
+    bootstrap.add_missing(now=NOW)
+    make_node("a")
+    make_node("b")
+    worker = Worker()
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    pods = [pod_manifest(name, containers=[container]) for name in ("first", "second")]
+    create_pods(pods, now=NOW)
+    worker.decide()
+    objects.delete("Pod", "default", "first", {"gracePeriodSeconds": 0}, now=NOW)
+    worker.binder.recorder.record()
+    worker.binder.close()
+    (record,) = decisions.of_pod("default", "second", limit=10)
+    assert record.ties == 1
+    assert replay.make_again(record).differences == ()
+
+
+def test_a_decision_that_was_taken_back_counts_until_then(db: None) -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("a")
+    make_node("b")
+    worker = Worker()
+    create_pods([pod_manifest("first"), pod_manifest("second")], now=NOW)
+    worker.decide()
+    first = find_pod_id("default", "first")
+    assert first is not None
+    worker.binder.recorder.came_back([first])
+    worker.binder.recorder.record()
+    (stale,) = decisions.of_pod("default", "first", limit=10)
+    (record,) = decisions.of_pod("default", "second", limit=10)
+    worker.binder.close()
+    assert (stale.outcome, stale.taken_back) == ("stale", record.number + 1)
+    (placed,) = decisions.placed_before(record).items()
+    assert (placed[0], placed[1].node_name, placed[1].came_back) == (first, stale.node_name, True)
+    assert replay.make_again(record).differences == ()
+    later = msgspec.structs.replace(record, id=record.id + 9, number=record.number + 1, pod_id=0)
+    assert first not in decisions.placed_before(later)
 
 
 def test_what_happened_since_then_does_not_matter(record: Record) -> None:

@@ -46,6 +46,7 @@ TABLES = {
     "controller_cursor": "one row for each controller",
     "daemon_set": OBJECTS,
     "decision": "DECISION_SECONDS, by partitions: decisions.trim",
+    "decision_check": "DECISION_SECONDS: decision_checks.trim",
     "decision_seal": "goes with its decisions: decisions.trim",
     "decision_table": "goes when it was not used for DECISION_SECONDS: decisions.trim",
     "deployment": OBJECTS,

@@ -12,6 +12,7 @@ from clusterstate.actions.scheduler import decisions as actions
 from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.database import sql
+from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
 from scheduling.engine.reference.record import LARGEST_BODY, unpack, unpack_table
@@ -130,7 +131,7 @@ def test_old_partitions_are_dropped():
     actions.make_partitions([NOW])
 
 
-def test_decisions_whose_pods_are_gone_are_left_out_by_one_statement():
+def test_decisions_about_pods_that_nothing_knows_are_left_out_by_one_statement():
     """Also where all of a batch are gone: no partition is made, and nothing is asked again."""
     create(make_node("a"), make_pod("p"))
     made = a_decision(find_pod_id("default", "p"))
@@ -141,6 +142,24 @@ def test_decisions_whose_pods_are_gone_are_left_out_by_one_statement():
         assert actions.record_many([gone, gone], turn) == 0
     assert count.number == 1
     assert actions.record_many([gone, made], turn) == 1
+
+
+def test_a_decision_is_recorded_although_its_pod_is_gone_by_then():
+    create(make_node("a"), make_pod("p"), make_pod("q"))
+    revision = sql.fetch_one("SELECT max(revision) FROM change")[0]
+    made = [
+        msgspec.structs.replace(
+            a_decision(find_pod_id("default", name)), snapshot_revision=revision
+        )
+        for name in ("p", "q")
+    ]
+    uid = find_object("Pod", "default", "p")
+    objects.delete("Pod", "default", "p", {"gracePeriodSeconds": 0}, now=NOW)
+    assert find_pod_id("default", "p") is None
+    assert actions.record_many(made, decisions.Turn(0, 9, 1)) == 2
+    (found,) = decisions.of_pod("default", "p", limit=10)
+    assert found.pod_uid == decode_object(uid)["metadata"]["uid"]
+    assert (found.number, decisions.of_pod("default", "q", limit=1)[0].number) == (1, 2)
 
 
 def test_a_partition_that_is_not_there_is_made_and_the_decisions_are_recorded():
@@ -195,14 +214,15 @@ def test_only_what_the_same_scheduler_had_in_mind_is_known_before_a_decision():
     made("other", "b", 1, 4, 9)
     made("after", "b", 0, 2, 2)
     made("mine", "a", 0, 2, 1)
-    (mine,) = decisions.of_pod("default", "mine", limit=1)
-    assert decisions.placed_before(mine) == {ids["before"]: "a"}
+
+    def known_before():
+        (mine,) = decisions.of_pod("default", "mine", limit=1)
+        return {key: one.node_name for key, one in decisions.placed_before(mine).items()}
+
+    assert known_before() == {ids["before"]: "a"}
     # Rows from before there were numbers are told apart by their ids.
     sql.run("UPDATE decision SET scheduler = 0, epoch = 0, number = 0")
-    (mine,) = decisions.of_pod("default", "mine", limit=1)
-    assert decisions.placed_before(mine) == {
-        ids["before"]: "a", ids["other"]: "b", ids["after"]: "b",
-    }  # fmt: skip
+    assert known_before() == {ids["before"]: "a", ids["other"]: "b", ids["after"]: "b"}
 
 
 def test_who_ended_for_another_pod_is_known_as_it_was():

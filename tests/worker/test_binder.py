@@ -11,6 +11,7 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
+from clusterstate.queries.scheduler import decisions
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest
 from tests.rows import load_pending
@@ -343,3 +344,18 @@ def test_who_made_room_once_waits_until_the_room_is_there(worker: Worker, restar
         if restarted:
             used.binder.close()
     assert ending() == [victim]
+
+
+def test_a_decision_whose_bind_is_under_way_is_recorded_when_its_end_is_known(
+    worker: Worker,
+) -> None:
+    """So many pods are bound on a thread; one of them is gone by then."""
+    names = [f"p{number}" for number in range(40)]
+    create(*names, cpu="1m")
+    placed = [Binding(cast(int, key), node) for key, node in worker.decide().placed()]
+    objects.delete("Pod", "default", "p7", {"gracePeriodSeconds": 0}, now=NOW)
+    worker.binder.submit(placed, SECONDS)
+    assert worker.binder.is_binding
+    worker.binder.write_records(SECONDS)
+    outcomes = {name: decisions.of_pod("default", name, limit=9)[0].outcome for name in names}
+    assert outcomes == {name: "stale" if name == "p7" else "scheduled" for name in names}

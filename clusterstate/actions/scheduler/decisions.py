@@ -1,8 +1,8 @@
 """Decisions: recorded in bulk after the fact, dropped by partitions when they are old.
 
 A decision is a report, like an event: no code waits for it, no other row refers to it. A batch is
-one statement with binary arrays; the pod's identity is filled in from its row, so a pod that is
-gone by then leaves no decision.
+one statement with binary arrays; the pod's identity is filled in from its row, or from the change
+log where the pod is gone by then: later decisions were made while it was counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,23 +42,39 @@ class Made(Decided, frozen=True, gc=False):
 _RECORD = """
     WITH absent AS MATERIALIZED (
         SELECT FROM unnest(%s) AS partition(name) WHERE to_regclass(partition.name) IS NULL),
-    news AS MATERIALIZED (
+    made AS MATERIALIZED (
         SELECT i.*, p.uid, p.namespace, p.name
-        FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                    %s)
              WITH ORDINALITY
              AS i(pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw,
                   start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
-                  message, body, table_digest, place)
-        JOIN pod p ON p.id = i.pod_id
-        WHERE NOT EXISTS (SELECT FROM absent)
-        ORDER BY i.place),
+                  message, body, taken_back, table_digest, place)
+        LEFT JOIN pod p ON p.id = i.pod_id
+        WHERE NOT EXISTS (SELECT FROM absent)),
+    gone AS MATERIALIZED (
+        SELECT DISTINCT ON (c.object_id) c.object_id, c.namespace, c.name,
+            (replace(d.text, chr(1), '')::json #>> '{metadata,uid}')::uuid AS uid
+        FROM change c JOIN document d ON d.id = c.document_id
+        WHERE EXISTS (SELECT FROM made WHERE uid IS NULL)
+            AND c.revision > (SELECT min(snapshot_revision) FROM made WHERE uid IS NULL)
+            AND c.kind = 1 AND c.verb = 3
+            AND c.object_id IN (SELECT pod_id FROM made WHERE uid IS NULL)),
+    news AS MATERIALIZED (
+        SELECT m.*, coalesce(m.uid, g.uid) AS known_uid,
+            coalesce(m.namespace, g.namespace) AS known_namespace,
+            coalesce(m.name, g.name) AS known_name
+        FROM made m LEFT JOIN gone g ON g.object_id = m.pod_id AND m.uid IS NULL
+        WHERE m.uid IS NOT NULL OR g.uid IS NOT NULL
+        ORDER BY m.place),
     written AS (
     INSERT INTO decision (pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed,
         draw, start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
-        message, body, table_digest, pod_uid, namespace, name, scheduler, epoch, number)
+        message, body, taken_back, table_digest, pod_uid, namespace, name, scheduler, epoch, number)
     SELECT pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw, start,
         outcome, node_name, total, margin, ties, node_count, evaluated, feasible, message, body,
-        table_digest, uid, namespace, name, %s::smallint, %s::bigint, %s::bigint + place - 1
+        taken_back, table_digest, known_uid, known_namespace, known_name,
+        %s::smallint, %s::bigint, %s::bigint + place - 1
     FROM news RETURNING 1)
     SELECT (SELECT count(*) FROM written), EXISTS (SELECT FROM absent)
 """
@@ -98,6 +114,7 @@ class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
     feasible: Integers
     message: Sequence[str]
     body: Sequence[bytes]
+    taken_back: Sequence[int | None]
     table: Sequence[bytes | None]
 
 
@@ -133,9 +150,10 @@ def record_many(decisions: Sequence[Made], first: Turn) -> int:
 def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    ``first`` is the turn of the first; the others have the numbers after it. A decision whose pod
-    is gone is not recorded. Queries once, once more where a decision has a table, and again after
-    it made a partition that was not there; whatever the size of the batch.
+    ``first`` is the turn of the first; the others have the numbers after it. A decision about a pod
+    that neither is there nor in the change log is not recorded. Queries once, once more where a
+    decision has a table, and again after it made a partition that was not there; whatever the size
+    of the batch.
     """
     if not many.pod_id:
         return 0
@@ -184,6 +202,7 @@ def record_columns(many: MadeMany, first: Turn) -> int:
             sql.Int4s(many.feasible),
             sql.Texts(many.message),
             sql.Byteas(many.body),
+            sql.Int8s(many.taken_back),
             sql.Byteas(digests),
             first.scheduler,
             first.epoch,

@@ -4,6 +4,7 @@
 
     decisions, decision_search    decisions of a pod; a search across pods
     seals                         the chain of digests over decisions
+    decision_checks               decisions that were made again: which is next, what differed
     canaries                      configurations on trial
     reservations                  pods that have a node and are not bound yet
     plans, planning               plans and how far they are; what a plan reads of nodes and pods

@@ -20,12 +20,18 @@ _LATEST = timedelta(minutes=20)
 Permit plugins may hold a pod for 15 minutes."""
 
 
+_UNWRITTEN = timedelta(seconds=5)
+"""How long before a decision others may have been made whose nominations were being written."""
 _MOST_BEFORE = 50_000
 """More decisions than the scheduler ever has between deciding and binding."""
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
-    """What was decided about a pod, as the table ``decision`` has it; ``body`` is packed."""
+    """What was decided about a pod, as the table ``decision`` has it; ``body`` is packed.
+
+    ``taken_back``: of a stale decision, the number of the first decision that was made after the
+    scheduler had taken this one back.
+    """
 
     pod_id: int
     at: datetime
@@ -46,6 +52,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     feasible: int
     message: str
     body: bytes
+    taken_back: int | None = None
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -56,7 +63,7 @@ class Turn(msgspec.Struct, frozen=True):
     number: int
 
 
-class Record(Decided, frozen=True, gc=False):
+class Record(Decided, frozen=True, gc=False, kw_only=True):
     """A decision as stored, with what the pod was called.
 
     ``body`` and the table of ``table_digest`` are packed (`scheduling.engine.reference.record`).
@@ -96,7 +103,7 @@ class StoredConfiguration(msgspec.Struct, frozen=True):
     by: str
 
 
-_COLUMNS = ", ".join(
+COLUMNS = ", ".join(
     f"{name}::text" if name == "pod_uid" else name for name in Record.__struct_fields__
 )
 
@@ -114,7 +121,7 @@ def of_pod(
     Queries once.
     """
     return _records(
-        f"SELECT {_COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
+        f"SELECT {COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
         " AND (%s::timestamptz IS NULL OR at >= %s::timestamptz)"
         " AND (%s::timestamptz IS NULL OR at <= %s::timestamptz) ORDER BY id DESC LIMIT %s",
         (namespace, name, since, since, until, until, limit),
@@ -123,12 +130,17 @@ def of_pod(
 
 def find(decision_id: int) -> Record | None:
     """Return a decision, or ``None``. Queries once."""
-    found = _records(f"SELECT {_COLUMNS} FROM decision WHERE id = %s::bigint", (decision_id,))
+    found = _records(f"SELECT {COLUMNS} FROM decision WHERE id = %s::bigint", (decision_id,))
     return found[0] if found else None
 
 
 def _records(statement: str, parameters: Sequence[Any]) -> list[Record]:
-    return [Record(*row) for row in sql.fetch(statement, parameters)]
+    return [as_record(row) for row in sql.fetch(statement, parameters)]
+
+
+def as_record(row: Sequence[Any]) -> Record:
+    """Return a row of the columns ``COLUMNS`` as a record."""
+    return Record(**dict(zip(Record.__struct_fields__, row, strict=True)))
 
 
 def table(digest: bytes) -> bytes | None:
@@ -137,17 +149,28 @@ def table(digest: bytes) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def placed_before(record: Record) -> dict[int, str]:
+class Placed(msgspec.Struct, frozen=True):
+    """Where a pod was put; ``came_back``: it was never bound there."""
+
+    class_id: int
+    node_name: str
+    came_back: bool
+
+
+def placed_before(record: Record) -> dict[int, Placed]:
     """Return where pods were put shortly before a decision, by pod id. Queries once.
 
     By the same scheduler: another one's decision is not known to this one before the pod is bound.
     Not all of them were bound when the decision was made: the scheduler counts a pod from when it
-    has decided. One that began anew still counts pods that were reserved before, so epochs follow
-    each other here.
+    has decided, and until it takes a decision back that came too late. One that began anew still
+    counts pods that were reserved before, so epochs follow each other here.
     """
     rows = sql.fetch(
         """
-        SELECT DISTINCT ON (pod_id) pod_id, outcome, node_name FROM decision
+        SELECT DISTINCT ON (pod_id) pod_id, class_id, node_name, outcome = 'stale',
+            outcome = 'scheduled'
+            OR outcome = 'stale' AND epoch = %s::bigint AND taken_back > %s::bigint
+        FROM decision
         WHERE id < %s::bigint AND id > %s::bigint
           AND at > %s::timestamptz AND at <= %s::timestamptz
           AND pod_id <> %s::bigint AND scheduler = %s::smallint
@@ -155,6 +178,8 @@ def placed_before(record: Record) -> dict[int, str]:
         ORDER BY pod_id, epoch DESC, number DESC, id DESC
         """,
         (
+            record.epoch,
+            record.number,
             record.id,
             record.id - _MOST_BEFORE,
             record.at - _LATEST,
@@ -166,7 +191,49 @@ def placed_before(record: Record) -> dict[int, str]:
             record.id,
         ),
     )
-    return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
+    return {pod_id: Placed(*placed) for pod_id, *placed, is_counted in rows if is_counted}
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A pod for which no node was found; ``body`` is packed."""
+
+    pod_id: int
+    class_id: int
+    body: bytes
+
+
+def refused_before(record: Record) -> list[Refused]:
+    """Return what was refused shortly before a decision and is not in its snapshot, in order.
+
+    A refused pod may have been nominated to a node. Pods that are decided next respect that at
+    once, and the change log tells of it a moment later. Queries once.
+    """
+    rows = sql.fetch(
+        """
+        SELECT d.pod_id, d.class_id, d.body FROM decision d
+        WHERE d.id < %s::bigint AND d.id > %s::bigint
+          AND d.at > %s::timestamptz AND d.at <= %s::timestamptz
+          AND d.pod_id <> %s::bigint AND d.scheduler = %s::smallint AND d.epoch = %s::bigint
+          AND d.number < %s::bigint AND d.outcome = 'unschedulable'
+          AND NOT EXISTS (
+            SELECT FROM change c
+            WHERE c.revision > d.snapshot_revision AND c.revision <= %s::bigint
+              AND c.kind = 1 AND c.object_id = d.pod_id)
+        ORDER BY d.number
+        """,
+        (
+            record.id,
+            record.id - _MOST_BEFORE,
+            record.at - _UNWRITTEN,
+            record.at,
+            record.pod_id,
+            record.scheduler,
+            record.epoch,
+            record.number,
+            record.snapshot_revision,
+        ),
+    )
+    return [Refused(*row) for row in rows]
 
 
 _PLACEMENTS = f"""

@@ -16,7 +16,8 @@ _COLUMNS: Final = (
     "class_id", "snapshot_revision", "profile", "profile_revision", "seed", "draw", "start",
     "outcome", "node_name", "total", "coalesce(margin::text, 'n')", "ties", "node_count",
     "evaluated", "feasible", "message", "encode(sha256(body), 'hex')",
-    "coalesce(encode(table_digest, 'hex'), 'n')", "scheduler", "epoch", "number",
+    "coalesce(encode(table_digest, 'hex'), 'n')", "scheduler", "epoch",
+    "number || coalesce(chr(31) || taken_back, '')",  # rows from before this column have none
 )  # fmt: skip
 _SEPARATED: Final = " || chr(31) || ".join(_COLUMNS)
 ROWS: Final = f"""

@@ -1,0 +1,103 @@
+"""Making decisions again from rows alone, for ever, on a machine that has nothing else to do.
+
+The scheduler decides from what it keeps in memory. If that ever drifted from the database, its
+decisions would go wrong without an error. So an advisor takes a sample of the live decisions
+(setting CHECKED_DECISIONS), rebuilds the cluster from rows as it was (``answers.replay``) and
+decides once more. A decision that comes out differently shows in ``/readyz``, in the metric
+``stowage_decision_checks``, in the status of the configuration and in the console.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import structlog
+from django.conf import settings
+
+from clusterstate.actions.scheduler import decision_checks as actions
+from clusterstate.health import heartbeats
+from clusterstate.objects.values.errors import Expired
+from clusterstate.processes import priority, steady_clock
+from clusterstate.queries.pods.queue import pending_counts
+from clusterstate.queries.scheduler import decision_checks
+from clusterstate.queries.scheduler.decision_checks import Result
+from clusterstate.queries.scheduler.decisions import Record
+from scheduling.answers import replay
+
+logger = structlog.get_logger(__name__)
+
+NAME: Final = "decision-checks"
+"""The loop's name in heartbeats."""
+_PAUSE_SECONDS: Final = 15.0
+_REST: Final = 50.0
+"""The pause after a check, as a multiple of the time that the check took: two percent of a core."""
+_CHECK_SECONDS: Final = 600.0
+_IDLE_LOAD: Final = 0.5
+"""A machine with less work than this for each processor is idle."""
+
+
+def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None:
+    """Check one decision after the other until the process is asked to stop.
+
+    Raises:
+        django.db.Error: the database failed.
+    """
+    priority.give_way()
+    while not stopping():
+        took = 0.0
+        if settings.CHECKED_DECISIONS and is_idle():
+            heartbeats.beat(NAME, _CHECK_SECONDS)
+            began = time.monotonic()
+            check_next(now=steady_clock.now())
+            took = time.monotonic() - began
+        rest = max(_PAUSE_SECONDS, _REST * took)
+        heartbeats.beat(NAME, rest + _CHECK_SECONDS)
+        pause(rest)
+
+
+def is_idle() -> bool:
+    """Return whether the machine has little to do and no pod waits to be tried. Queries once."""
+    if os.getloadavg()[0] > _IDLE_LOAD * (os.cpu_count() or 1):
+        return False
+    return pending_counts().get("active", 0) == 0
+
+
+def check_next(*, now: datetime) -> Result | None:
+    """Check the latest decision of the sample; return the result, ``None`` if all are checked.
+
+    Queries some twenty times, and writes one row.
+    """
+    record = decision_checks.next_one(settings.CHECKED_DECISIONS, now=now)
+    if record is None:
+        return None
+    result, details = check(record)
+    actions.note(record, result, details, now=now)
+    if result == "differs":
+        logger.error(
+            "decision_differs",
+            decision=record.id,
+            namespace=record.namespace,
+            pod=record.name,
+            differences=details,
+        )
+    return result
+
+
+def check(record: Record) -> tuple[Result, list[str]]:
+    """Return what comes of making a decision again, and in what it differs or why it cannot be.
+
+    A profile with extenders is not asked: its extenders would take the question for a live one.
+    """
+    if replay.refused_later(record):
+        return "impossible", ["a plugin refused the pod after its node was chosen"]
+    try:
+        if replay.framework_of(record).extenders:
+            return "impossible", ["the profile has extenders, which are not asked again"]
+        made = replay.make_again(record)
+    except Expired as error:
+        return "impossible", [str(error)]
+    if made.info.volumes or made.info.claims:
+        return "impossible", ["volumes and claims of that moment are not rebuilt"]
+    return ("differs", list(made.differences)) if made.differences else ("same", [])
