@@ -21,6 +21,8 @@ from typing import Any, Final
 Schema = dict[str, Any]
 
 VERSION: Final = "v1.37.0"
+OLDER: Final = {"io.k8s.api.scheduling.v1alpha2.": "v1.36.0"}
+"""Packages that are served and that the version above no longer has: their last version."""
 TARGET: Final = Path(__file__).parents[1] / "clusterstate/objects/registry/wire_types.py"
 TEXTS: Final = Path(__file__).parents[1] / "api/description/texts.json"
 ROOTS: Final = (
@@ -41,6 +43,12 @@ ROOTS: Final = (
     "io.k8s.api.core.v1.PersistentVolumeClaim",
     "io.k8s.api.node.v1.RuntimeClass",
     "io.k8s.api.scheduling.v1.PriorityClass",
+    "io.k8s.api.scheduling.v1beta1.PodGroup",
+    "io.k8s.api.scheduling.v1beta1.Workload",
+    "io.k8s.api.scheduling.v1alpha3.PodGroup",
+    "io.k8s.api.scheduling.v1alpha3.Workload",
+    "io.k8s.api.scheduling.v1alpha2.PodGroup",
+    "io.k8s.api.scheduling.v1alpha2.Workload",
     "io.k8s.api.policy.v1.PodDisruptionBudget",
     "io.k8s.api.policy.v1.Eviction",
     "io.k8s.api.coordination.v1.Lease",
@@ -158,8 +166,20 @@ def definitions() -> dict[str, Schema]:
     assert spec is not None, "kubernetes-validate is a development dependency"
     assert spec.submodule_search_locations is not None
     folder = Path(spec.submodule_search_locations[0])
-    path = folder / f"kubernetes-json-schema/{VERSION}-local/_definitions.json"
-    found: dict[str, Schema] = json.loads(path.read_text())["$defs"]
+
+    def of(version: str) -> dict[str, Schema]:
+        path = folder / f"kubernetes-json-schema/{version}-local/_definitions.json"
+        read = json.loads(path.read_text())
+        return read["$defs"] if "$defs" in read else read["definitions"]
+
+    found = of(VERSION)
+    for package, version in OLDER.items():
+        found |= {name: one for name, one in of(version).items() if name.startswith(package)}
+    for version in ("v1beta1", "v1alpha3"):
+        # A template may have templates. They are refused at the first level already, and everything
+        # that goes through types would have to be prepared for a circle.
+        template = found[f"io.k8s.api.scheduling.{version}.CompositePodGroupTemplate"]
+        template["properties"].pop("compositePodGroupTemplates")
     for name, properties in ADDITIONS.items():
         found[f"io.k8s.api.core.v1.{name}"]["properties"].update(properties)
     return found

@@ -1,7 +1,8 @@
 """Paths under which objects have another form than the one in which they are stored.
 
 Events of ``events.k8s.io`` are the core group's under other names of fields; autoscalers of
-``autoscaling/v1`` know less than those of ``autoscaling/v2``. There is one store of each. What
+``autoscaling/v1`` know less than those of ``autoscaling/v2``; PodGroups and Workloads have older
+versions. There is one store of each. What
 comes in is changed before a view sees it, and what goes out is changed after it, so that selectors,
 patches and watches work alike in both forms.
 """
@@ -16,7 +17,7 @@ from api import routes
 from api.forms import parsers, replies, wire
 from api.forms.negotiation import PARTIAL, TABLE
 from api.requests import Request
-from clusterstate.objects.registry import first_autoscalers
+from clusterstate.objects.registry import first_autoscalers, older_pod_groups
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import event_names, event_rules
@@ -104,10 +105,37 @@ AUTOSCALERS: Final = Form(
 )
 
 
+def _group_form(name: str, version: str) -> Form:
+    """Return the form of PodGroups or Workloads in an older version."""
+
+    def stored(value: Any) -> Any:
+        if isinstance(value, dict) and "items" not in value:
+            value = wire.typed(value, name, older_pod_groups.api_version(version))
+        return older_pod_groups.stored(value, version)
+
+    return Form(
+        KINDS[name],
+        older_pod_groups.api_version(version),
+        stored,
+        lambda manifest: older_pod_groups.shown(manifest, version),
+        kept=older_pod_groups.kept if version == "v1alpha2" else lambda new, old: new,
+        patches_shown=True,
+    )
+
+
+_GROUPS: Final = {
+    (name, version): _group_form(name, version)
+    for name in ("PodGroup", "Workload")
+    for version in older_pod_groups.VERSIONS[1:]
+}
+
+
 def of(target: routes.Target, version: str) -> Form | None:
     """Return the form in which a path of this version has its objects; ``None``: as stored."""
     if target.kind.group == event_names.GROUP:
         return EVENTS
     if target.kind is AUTOSCALERS.kind and version == first_autoscalers.VERSION:
         return AUTOSCALERS
+    if target.kind.group == older_pod_groups.GROUP:
+        return _GROUPS.get((target.kind.name, version))
     return None

@@ -28,6 +28,7 @@ from api.forms.cells import (
     name_of,
     parse_time,
 )
+from clusterstate.objects.registry.older_pod_groups import SCHEDULED
 from clusterstate.objects.rules.default_classes import is_default
 from clusterstate.objects.values.meta import Manifest
 
@@ -498,6 +499,35 @@ def _resource_slice(item: Manifest, now: datetime) -> Cells:
     pool = (spec.get("pool") or {}).get("name", "")
     node = spec.get("nodeName") or UNSET
     return [node, spec.get("driver", ""), pool]
+
+
+# Groups of pods -------------------------------------------------------------------------------
+
+
+def _policy(spec: Manifest) -> str:
+    gang = (spec.get("schedulingPolicy") or {}).get("gang")
+    return "Basic" if gang is None else "Gang"
+
+
+@PRINTERS.of("PodGroup", NAME, "Policy, Min-Count:integer, Scheduled, Workload", AGE)
+def _pod_group(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    states = [one.get("status") for one in conditions if one.get("type") == SCHEDULED]
+    workload = (spec.get("workloadRef") or {}).get("workloadName")
+    return [
+        _policy(spec), gang.get("minCount", 0), (states or ["Unknown"])[0],
+        workload or NONE,
+    ]  # fmt: skip
+
+
+@PRINTERS.of("Workload", NAME, "Controller, Pod-Groups:integer", AGE)
+def _workload(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    owner = spec.get("controllerRef") or {}
+    name = f"{owner['kind']}/{owner.get('name')}" if owner.get("kind") else NONE
+    return [name, len(spec.get("podGroupTemplates") or ())]
 
 
 @PRINTERS.of(

@@ -69,6 +69,7 @@ _VIEW: Final = (
         _READ, "resource.k8s.io",
         "resourceclaims resourceclaims/status resourceclaimtemplates",
     ),
+    on(_READ, "scheduling.k8s.io", "podgroups podgroups/status workloads"),
 )  # fmt: skip
 _EDIT: Final = (
     on(_READ, "", f"{_POD_TRAFFIC} secrets services/proxy"),
@@ -88,6 +89,7 @@ _EDIT: Final = (
     on(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
     on(_READ_WRITE, "coordination.k8s.io", "leases"),
     on(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+    on(_WRITE, "scheduling.k8s.io", "podgroups workloads"),
 )  # fmt: skip
 _ADMIN: Final = (
     on("create", "authorization.k8s.io", "localsubjectaccessreviews"),
@@ -127,6 +129,8 @@ _SCHEDULER: Final = (
     on(_READ, "resource.k8s.io", "deviceclasses resourceslices"),
     on("get list patch update watch", "resource.k8s.io", "resourceclaims"),
     on("patch update", "resource.k8s.io", "resourceclaims/status"),
+    on(_READ, "scheduling.k8s.io", "podgroups"),
+    on("patch update", "scheduling.k8s.io", "podgroups/status"),
     *_ASKING,
 )
 _CONTROLLER_MANAGER: Final = (

@@ -177,6 +177,8 @@ def run_mutating(request: Request) -> None:
         default_classes.admit(request)
     elif kind in device_access.KINDS and not request.subresource:
         device_access.admit(request)
+    elif kind in priority.GROUPS and settings.priority:
+        priority.admit(request)
     if kind in storage_object_in_use_protection.KINDS and not request.subresource:
         storage_object_in_use_protection.admit(request)
     if kind in node_restriction.OTHER_KINDS and settings.node_restriction:

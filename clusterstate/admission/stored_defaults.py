@@ -222,6 +222,10 @@ def _resource_claim_template(template: Manifest) -> None:
     _devices((template.get("spec") or {}).get("spec") or {})
 
 
+def _pod_group(group: Manifest) -> None:
+    _set(group.setdefault("spec", {}), disruptionMode={"single": {}})
+
+
 def by_kind(pod_spec: Fill) -> dict[str, Fill]:
     """Return what fills in objects of each kind; ``pod_spec`` fills in the spec of a pod."""
     return {
@@ -238,6 +242,7 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "PersistentVolume": _persistent_volume,
         "PersistentVolumeClaim": persistent_volume_claim,
         "PriorityLevelConfiguration": _priority_level,
+        "PodGroup": _pod_group,
         "PodTemplate": lambda manifest: _pod_template_spec(manifest, pod_spec),
         "ResourceClaim": _resource_claim,
         "ResourceClaimTemplate": _resource_claim_template,

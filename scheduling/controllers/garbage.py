@@ -13,8 +13,9 @@ freed, or gone where they block it.
 Objects that own each other in a circle would wait for each other for ever: the one whose dependent
 waits already blocks its owners no longer.
 
-A claim or a volume has a finalizer that keeps it while it is used (``ownership.PROTECTIONS``). The
-collector takes the finalizer from one that is being deleted, as soon as nothing uses it.
+A claim, a volume or a group of pods has a finalizer that keeps it while it is used
+(``ownership.PROTECTIONS``). The collector takes the finalizer from one that is being deleted, as
+soon as nothing uses it.
 
 The graph in memory only serves to find dependents. Each process builds its own from the rows when
 it starts. Before it acts it reads the rows again, with the uid as precondition, so that acting
@@ -50,7 +51,7 @@ from clusterstate.processes import memory
 from clusterstate.queries.loops.controllers import PendingWork
 from clusterstate.queries.objects import decode_object, dependents, find_object
 from clusterstate.queries.objects.dependents import Dependent, Key
-from clusterstate.queries.pods import claim_users, pod_manifests, present
+from clusterstate.queries.pods import claim_users, member_of, pod_manifests, present
 
 logger = structlog.get_logger(__name__)
 
@@ -434,13 +435,17 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
 
 
 def _is_used(graph: _Graph, key: Key, manifest: Manifest) -> bool:
-    """Return whether a pod uses a claim, or a claim has a volume.
+    """Return whether a pod uses a claim or is of a group, or a claim has a volume.
 
-    Rules: pkg/controller/volume/pvcprotection and pvprotection, v1.36.
+    Rules: pkg/controller/volume/pvcprotection and pvprotection, and
+    pkg/controller/scheduling/podgroup, v1.36. A finished pod is in its group no longer, so a group
+    asks for its members each time.
     """
     kind, namespace, name = key
     if kind == "PersistentVolume":
         return (manifest.get("status") or {}).get("phase") == "Bound"
+    if kind == "PodGroup":
+        return member_of(namespace, name) is not None
     if key in graph.users:
         return True
     if namespace not in graph.claims:

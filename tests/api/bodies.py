@@ -110,6 +110,7 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "PersistentVolumeClaim": {"spec": CLAIM},
     "Pod": pod("new"),
     "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
+    "PodGroup": {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
     "PodTemplate": {"template": TEMPLATE},
     "PriorityClass": {"value": 7},
     "ReplicaSet": {"spec": WORKLOAD},
@@ -147,6 +148,11 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
         }
     },
     "VolumeAttributesClass": {"driverName": "csi.example.org", "parameters": {"iops": "9"}},
+    "Workload": {
+        "spec": {
+            "podGroupTemplates": [{"name": "all", "schedulingPolicy": {"gang": {"minCount": 2}}}]
+        }
+    },
 }  # fmt: skip
 _CONDITIONS: Final = {"conditions": [{"type": "X", "status": "True"}]}
 _STATUSES: Final[dict[str, dict[str, Any]]] = {
@@ -164,6 +170,17 @@ _STATUSES: Final[dict[str, dict[str, Any]]] = {
     "Ingress": {"loadBalancer": {"ingress": [{"ip": "10.1.2.3"}]}},
     "Namespace": {"phase": "Active", **_CONDITIONS},
     "PersistentVolume": {"phase": "Available", "message": "seen"},
+    "PodGroup": {
+        "conditions": [
+            {
+                "type": "PodGroupInitiallyScheduled",
+                "status": "True",
+                "reason": "Scheduled",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    },
     "ResourceClaim": {
         "allocation": {
             "devices": {

@@ -83,6 +83,7 @@ COLUMNS = {
     "ReplicationController": (
         f"Name,name|Desired:integer|Current:integer|Ready:integer|Age|{TEMPLATE}"
     ),
+    "PodGroup": "Name,name|Policy|Min-Count:integer|Scheduled|Workload|Age",
     "ResourceClaim": "Name,name|State|Age",
     "ResourceClaimTemplate": "Name,name|Age",
     "ResourceQuota": "Name,name|Request|Limit|Age",
@@ -101,6 +102,7 @@ COLUMNS = {
     ),
     "VolumeAttachment": "Name,name|Attacher,name|PV|Node|Attached:boolean|Age",
     "VolumeAttributesClass": "Name,name|DriverName|Age",
+    "Workload": "Name,name|Controller|Pod-Groups:integer|Age",
 }  # fmt: skip
 """Of each kind: ``AddHandlers``, pkg/printers/internalversion/printers.go, v1.36.
 

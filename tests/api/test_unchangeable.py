@@ -42,6 +42,10 @@ FIXED = [
     ("PersistentVolumeClaim", {"spec": {"volumeMode": "Block"}}, "spec"),
     ("Pod", {"spec": {"nodeSelector": {"a": "b"}}}, "spec"),
     ("Pod", {"spec": {"terminationGracePeriodSeconds": 1}}, "spec"),
+    ("PodGroup", {"spec": {"disruptionMode": {"single": None, "all": {}}}}, "spec.disruptionMode"),
+    ("PodGroup", {"spec": {"schedulingPolicy": {"gang": None, "basic": {}}}},
+     "spec.schedulingPolicy.basic"),
+    ("PodGroup", {"spec": {"priorityClassName": "other"}}, "spec.priorityClassName"),
     ("PriorityClass", {"value": 8}, "value"),
     ("PriorityClass", {"preemptionPolicy": "Never"}, "preemptionPolicy"),
     ("ResourceClaim", {"spec": {"devices": {"requests": [REQUEST]}}}, "spec"),
@@ -60,6 +64,10 @@ FIXED = [
     ("VolumeAttachment", {"spec": {"nodeName": "other"}}, "spec"),
     ("VolumeAttributesClass", {"parameters": {"iops": "8"}}, "parameters"),
     ("VolumeAttributesClass", {"driverName": "csi.example.com"}, "driverName"),
+    ("Workload", {"spec": {"controllerRef": {"kind": "Job", "name": "j"}}}, "spec.controllerRef"),
+    ("Workload", {"spec": {"podGroupTemplates": [
+        {"name": "other", "schedulingPolicy": {"basic": {}}}
+    ]}}, "spec.podGroupTemplates[0]"),
 ]  # fmt: skip
 FREE = {
     "ClusterRole", "ConfigMap", "CronJob", "DeviceClass", "Endpoints", "Event", "FlowSchema",

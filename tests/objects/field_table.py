@@ -24,6 +24,30 @@ table is read by type and field, since a pod's spec is the same in a pod and in 
 from typing import Final
 
 _ACTS: Final = """\
+PodGroup: apiVersion kind metadata spec
+GangSchedulingPolicy: minCount
+PodGroupSchedulingConstraints: topology
+PodGroupSchedulingPolicy: basic gang
+TopologyConstraint: key
+PodGroupSpec: disruptionMode priority priorityClassName schedulingConstraints
+  schedulingPolicy preemptionPolicy
+DisruptionMode: all single
+SchedulingV1Alpha3PodGroup: apiVersion kind metadata spec
+SchedulingV1Alpha3GangSchedulingPolicy: minCount
+SchedulingV1Alpha3PodGroupSchedulingConstraints: topology
+SchedulingV1Alpha3PodGroupSchedulingPolicy: basic gang
+SchedulingV1Alpha3TopologyConstraint: key
+SchedulingV1Alpha3PodGroupSpec: disruptionMode priority priorityClassName schedulingConstraints
+  schedulingPolicy preemptionPolicy
+SchedulingV1Alpha3DisruptionMode: all single
+SchedulingV1Alpha2PodGroup: apiVersion kind metadata spec
+SchedulingV1Alpha2GangSchedulingPolicy: minCount
+SchedulingV1Alpha2PodGroupSchedulingConstraints: topology
+SchedulingV1Alpha2PodGroupSchedulingPolicy: basic gang
+SchedulingV1Alpha2TopologyConstraint: key
+SchedulingV1Alpha2PodGroupSpec: disruptionMode priority priorityClassName schedulingConstraints
+  schedulingPolicy
+PodSchedulingGroup: podGroupName
 CSIDriver: apiVersion kind metadata spec
 CSIDriverSpec: attachRequired preventPodSchedulingIfMissing storageCapacity
 CSINode: apiVersion kind metadata spec
@@ -159,7 +183,8 @@ PodDisruptionBudgetSpec: maxUnavailable minAvailable selector unhealthyPodEvicti
 PodSchedulingGate: name
 PodSpec: activeDeadlineSeconds affinity containers hostNetwork hostname initContainers nodeName
   nodeSelector overhead preemptionPolicy priority priorityClassName resourceClaims resources
-  restartPolicy runtimeClassName schedulerName schedulingGates serviceAccount serviceAccountName
+  restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup serviceAccount
+  serviceAccountName
   subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes
 PodTemplate: apiVersion kind metadata template
 PodTemplateSpec: metadata spec
@@ -204,6 +229,13 @@ TopologySpreadConstraint: labelSelector matchLabelKeys maxSkew minDomains nodeAf
 WeightedPodAffinityTerm: podAffinityTerm weight
 """
 _AGENTS: Final = """\
+PodGroupSpec: workloadRef
+WorkloadReference: templateName workloadName
+SchedulingV1Alpha3PodGroupSpec: workloadRef
+SchedulingV1Alpha3WorkloadReference: templateName workloadName
+SchedulingV1Alpha2PodGroupSpec: podGroupTemplateRef
+PodGroupTemplateReference: workload
+WorkloadPodGroupTemplateReference: podGroupTemplateName workloadName
 AzureFilePersistentVolumeSource: readOnly secretName secretNamespace shareName
 CSIDriverSpec: fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount requiresRepublish
   seLinuxMount serviceAccountTokenInSecrets tokenRequests volumeLifecycleModes
@@ -345,6 +377,15 @@ VsphereVirtualDiskVolumeSource: fsType storagePolicyID storagePolicyName volumeP
 WindowsSecurityContextOptions: gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName
 """
 _REPORTED: Final = """\
+PodGroup: status
+PodGroupStatus: conditions resourceClaimStatuses
+PodGroupResourceClaimStatus: name resourceClaimName
+SchedulingV1Alpha3PodGroup: status
+SchedulingV1Alpha3PodGroupStatus: conditions resourceClaimStatuses
+SchedulingV1Alpha3PodGroupResourceClaimStatus: name resourceClaimName
+SchedulingV1Alpha2PodGroup: status
+SchedulingV1Alpha2PodGroupStatus: conditions resourceClaimStatuses
+SchedulingV1Alpha2PodGroupResourceClaimStatus: name resourceClaimName
 CSINode: status
 DeviceTaintRuleStatus: conditions
 AllocatedDeviceStatus: conditions data device driver networkData pool shareID
@@ -466,11 +507,15 @@ VolumeMountStatus: mountPath name readOnly recursiveReadOnly volumeStatus
 VolumeStatus: image
 """
 _WHOLE: Final = """\
+SchedulingV1Alpha3PodGroupSpec: resourceClaims
+SchedulingV1Alpha2PodGroupSpec: resourceClaims
 AutoscalingV1HorizontalPodAutoscalerSpec: targetCPUUtilizationPercentage
 HorizontalPodAutoscalerSpec: behavior metrics
 NodeConfigSource: configMap
 """
 _REFUSED: Final = """\
+PodGroupSpec: parentCompositePodGroupName
+SchedulingV1Alpha3PodGroupSpec: parentCompositePodGroupName
 EphemeralContainer: args command env envFrom image imagePullPolicy lifecycle livenessProbe name
   ports readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext
   startupProbe stdin stdinOnce targetContainerName terminationMessagePath terminationMessagePolicy

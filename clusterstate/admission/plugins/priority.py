@@ -1,4 +1,4 @@
-"""Priority: a pod's integer priority comes from its PriorityClass and from nowhere else.
+"""Priority: the integer priority of a pod or a PodGroup comes from its PriorityClass alone.
 
 Rule: plugin/pkg/admission/priority/admission.go, v1.36.
 """
@@ -7,6 +7,8 @@ from clusterstate.admission.request import CREATE, UPDATE, Context, Request
 from clusterstate.objects.values.errors import BadRequest
 
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+GROUPS = frozenset({"PodGroup"})
+"""Kinds besides pods whose priority is resolved in the same way."""
 
 
 def admit(request: Request) -> None:
@@ -18,7 +20,7 @@ def admit(request: Request) -> None:
     Raises:
         Forbidden: the class does not exist, or the pod states another value than the class.
     """
-    if not request.is_pod():
+    if not request.is_pod() and (request.kind not in GROUPS or request.subresource):
         return
     spec = request.manifest.setdefault("spec", {})
     if request.operation == UPDATE:
@@ -42,8 +44,9 @@ def admit(request: Request) -> None:
     stated = spec.get("priority")
     if stated is not None and stated != value:
         raise request.forbidden(
-            f"the integer value of priority ({stated}) must not be provided in pod spec; "
-            f"priority admission controller computed {value} from the given PriorityClass name"
+            f"the integer value of priority ({stated}) must not be provided in {_named(request)} "
+            f"spec; priority admission controller computed {value} from the given PriorityClass "
+            "name"
         )
     spec["priority"] = value
     if policy is None:
@@ -51,11 +54,15 @@ def admit(request: Request) -> None:
     stated_policy = spec.get("preemptionPolicy")
     if stated_policy is not None and stated_policy != policy:
         raise request.forbidden(
-            f"the string value of PreemptionPolicy ({stated_policy}) must not be provided in pod "
-            f"spec; priority admission controller computed {policy} from the given PriorityClass "
-            "name"
+            f"the string value of PreemptionPolicy ({stated_policy}) must not be provided in "
+            f"{_named(request)} spec; priority admission controller computed {policy} from the "
+            "given PriorityClass name"
         )
     spec["preemptionPolicy"] = policy
+
+
+def _named(request: Request) -> str:
+    return "pod group" if request.kind in GROUPS else "pod"
 
 
 def default_priority(context: Context) -> tuple[str, int, str | None]:

@@ -36,7 +36,7 @@ from clusterstate.admission.validation.core.resources import validate_resource_r
 from clusterstate.admission.validation.core.scheduling import validate_tolerations
 from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.admission.validation.policy import access, certificates, flow_control
-from clusterstate.admission.validation.workloads import configuration, jobs, networking
+from clusterstate.admission.validation.workloads import configuration, jobs, networking, pod_groups
 from clusterstate.admission.validation.workloads.services import (
     validate_service,
     validate_service_status,
@@ -46,7 +46,6 @@ from clusterstate.objects.values import int_or_percent
 from clusterstate.objects.values.int_or_percent import is_zero
 from clusterstate.objects.values.meta import Manifest
 
-HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -101,14 +100,22 @@ def _priority_class(new: Manifest, old: Manifest | None) -> Errors:
     errors = []
     if name.startswith("system-"):
         known = SYSTEM_PRIORITIES.get(name)
-        if known is None or known != value:
+        problem = ""
+        if known is None:
+            problem = f"{name} is not a known system priority class"
+        elif known != value:
+            problem = f"value of {name} PriorityClass must be {known}"
+        elif new.get("globalDefault"):
+            problem = f"globalDefault of {name} PriorityClass must be false"
+        if problem:
             detail = (
                 "priority class names with 'system-' prefix are reserved for system use only. "
-                "error: only the known system priority classes may have it"
+                f"error: {problem}"
             )
             errors.append(forbidden("metadata.name", detail))
-    elif value > HIGHEST_USER_PRIORITY:
-        detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+    elif value > pod_groups.HIGHEST_USER_PRIORITY:
+        highest = pod_groups.HIGHEST_USER_PRIORITY
+        detail = f"maximum allowed value of a user defined priority is {highest}"
         errors.append(forbidden("value", detail))
     if policy is not None:
         errors += one_of(policy, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
@@ -474,6 +481,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **flow_control.RULES,
     **jobs.RULES,
     **networking.RULES,
+    **pod_groups.RULES,
     **storage.RULES,
     "CertificateSigningRequest": certificates.validate_request,
     "ClusterRole": lambda new, old: access.validate_cluster_role(new),
@@ -496,6 +504,7 @@ _RULES: Final[dict[str, _Rule]] = {
 }
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
+    "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,
     "Service": validate_service_status,
 }

@@ -13,5 +13,6 @@
     quantity_places        where amounts stand in the objects of each kind
     silent_fields          fields that are stored and have no effect, with the warning for each
     first_autoscalers      HorizontalPodAutoscalers of autoscaling/v1
+    older_pod_groups       PodGroups and Workloads of scheduling.k8s.io/v1alpha3 and v1alpha2
     devices                how the devices of a ResourceClaim's status are told apart
 """

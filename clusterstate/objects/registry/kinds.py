@@ -6,6 +6,7 @@ ever posted to a subresource (``Binding``, ``Eviction``, ``Scale``) are not list
 types but no collection of their own.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Final
 
@@ -380,3 +381,9 @@ VIEWS["autoscaling", "v1", "horizontalpodautoscalers"] = msgspec.structs.replace
     version="v1",
     wire_type=wire_types.AutoscalingV1HorizontalPodAutoscaler,
 )
+for _name, _version in itertools.product(("PodGroup", "Workload"), ("v1alpha3", "v1alpha2")):
+    VIEWS["scheduling.k8s.io", _version, KINDS[_name].plural] = msgspec.structs.replace(
+        KINDS[_name],
+        version=_version,
+        wire_type=getattr(wire_types, f"Scheduling{_version.title()}{_name}"),
+    )

@@ -41,8 +41,12 @@ _TOKENS: Final = (
 
 _OFF: Final = "devices are allocated as where this feature of Kubernetes is off, as by default"
 
+_CLAIMS_OF_GROUPS: Final = Silent(
+    "the claims of a group are not made or reserved for it; those of its pods are"
+)
+
 SILENT: Final[dict[tuple[str, str], Silent]] = {
-    ("PodSpec", "schedulingGroup"): Silent("pods are placed one by one and not as a group"),
+    ("PodGroupSpec", "resourceClaims"): _CLAIMS_OF_GROUPS,
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("Device", "bindingConditions"): Silent(

@@ -6,7 +6,7 @@ may expect that something happens with an object, and nothing here does it, ``no
 
 from typing import Final
 
-from clusterstate.objects.registry import wire_types
+from clusterstate.objects.registry import older_pod_groups, wire_types
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.strategies import (
     CertificateStrategy,
@@ -337,6 +337,31 @@ STORED_KINDS: Final = (
         counts_generation=True,
         returns_deleted=True,
         selectable={"spec.nodeName": "", "spec.driver": ""},
+    ),
+    # Groups of pods.
+    Kind(
+        name="PodGroup",
+        plural="podgroups",
+        code=90,
+        wire_type=wire_types.PodGroup,
+        group="scheduling.k8s.io",
+        version="v1beta1",
+        versions=older_pod_groups.VERSIONS,
+        short_names=("pg",),
+        subresources=("status",),
+        counts_generation=True,
+        strategy=StatusAloneStrategy(),
+    ),
+    Kind(
+        name="Workload",
+        plural="workloads",
+        code=91,
+        wire_type=wire_types.Workload,
+        group="scheduling.k8s.io",
+        version="v1beta1",
+        versions=older_pod_groups.VERSIONS,
+        counts_generation=True,
+        not_done="no controller here makes PodGroups of its templates; who made it does",
     ),
     # Certificates.
     Kind(

@@ -1700,6 +1700,390 @@ class PriorityClass(Struct, omit_defaults=True, gc=False):
     value: Int32 | None = None
 
 
+class AllDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SingleDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class DisruptionMode(Struct, omit_defaults=True, gc=False):
+    all: AllDisruptionMode | None = None
+    single: SingleDisruptionMode | None = None
+
+
+class PodGroupResourceClaim(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+    resourceClaimTemplateName: str | None = None
+
+
+class TopologyConstraint(Struct, omit_defaults=True, gc=False):
+    key: str | None = None
+
+
+class PodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[TopologyConstraint] | None = None
+
+
+class BasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class GangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minCount: Int32 | None = None
+
+
+class PodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: BasicSchedulingPolicy | None = None
+    gang: GangSchedulingPolicy | None = None
+
+
+class WorkloadReference(Struct, omit_defaults=True, gc=False):
+    templateName: str | None = None
+    workloadName: str | None = None
+
+
+class PodGroupSpec(Struct, omit_defaults=True, gc=False):
+    disruptionMode: DisruptionMode | None = None
+    parentCompositePodGroupName: str | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[PodGroupResourceClaim] | None = None
+    schedulingConstraints: PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: PodGroupSchedulingPolicy | None = None
+    workloadRef: WorkloadReference | None = None
+
+
+class PodGroupResourceClaimStatus(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+
+
+class PodGroupStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+    resourceClaimStatuses: list[PodGroupResourceClaimStatus] | None = None
+
+
+class PodGroup(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: PodGroupSpec | None = None
+    status: PodGroupStatus | None = None
+
+
+class AllCompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SingleCompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class CompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    all: AllCompositeDisruptionMode | None = None
+    single: SingleCompositeDisruptionMode | None = None
+
+
+class PodGroupTemplate(Struct, omit_defaults=True, gc=False):
+    disruptionMode: DisruptionMode | None = None
+    name: str | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[PodGroupResourceClaim] | None = None
+    schedulingConstraints: PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: PodGroupSchedulingPolicy | None = None
+
+
+class CompositePodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[TopologyConstraint] | None = None
+
+
+class CompositeBasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class CompositeGangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minGroupCount: Int32 | None = None
+
+
+class CompositePodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: CompositeBasicSchedulingPolicy | None = None
+    gang: CompositeGangSchedulingPolicy | None = None
+
+
+class CompositePodGroupTemplate(Struct, omit_defaults=True, gc=False):
+    disruptionMode: CompositeDisruptionMode | None = None
+    name: str | None = None
+    podGroupTemplates: list[PodGroupTemplate] | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    schedulingConstraints: CompositePodGroupSchedulingConstraints | None = None
+    schedulingPolicy: CompositePodGroupSchedulingPolicy | None = None
+
+
+class SchedulingV1Beta1TypedLocalObjectReference(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class WorkloadSpec(Struct, omit_defaults=True, gc=False):
+    compositePodGroupTemplates: list[CompositePodGroupTemplate] | None = None
+    controllerRef: SchedulingV1Beta1TypedLocalObjectReference | None = None
+    podGroupTemplates: list[PodGroupTemplate] | None = None
+
+
+class Workload(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: WorkloadSpec | None = None
+
+
+class SchedulingV1Alpha3AllDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3SingleDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3DisruptionMode(Struct, omit_defaults=True, gc=False):
+    all: SchedulingV1Alpha3AllDisruptionMode | None = None
+    single: SchedulingV1Alpha3SingleDisruptionMode | None = None
+
+
+class SchedulingV1Alpha3PodGroupResourceClaim(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+    resourceClaimTemplateName: str | None = None
+
+
+class SchedulingV1Alpha3TopologyConstraint(Struct, omit_defaults=True, gc=False):
+    key: str | None = None
+
+
+class SchedulingV1Alpha3PodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[SchedulingV1Alpha3TopologyConstraint] | None = None
+
+
+class SchedulingV1Alpha3BasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3GangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minCount: Int32 | None = None
+
+
+class SchedulingV1Alpha3PodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: SchedulingV1Alpha3BasicSchedulingPolicy | None = None
+    gang: SchedulingV1Alpha3GangSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha3WorkloadReference(Struct, omit_defaults=True, gc=False):
+    templateName: str | None = None
+    workloadName: str | None = None
+
+
+class SchedulingV1Alpha3PodGroupSpec(Struct, omit_defaults=True, gc=False):
+    disruptionMode: SchedulingV1Alpha3DisruptionMode | None = None
+    parentCompositePodGroupName: str | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[SchedulingV1Alpha3PodGroupResourceClaim] | None = None
+    schedulingConstraints: SchedulingV1Alpha3PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: SchedulingV1Alpha3PodGroupSchedulingPolicy | None = None
+    workloadRef: SchedulingV1Alpha3WorkloadReference | None = None
+
+
+class SchedulingV1Alpha3PodGroupResourceClaimStatus(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+
+
+class SchedulingV1Alpha3PodGroupStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+    resourceClaimStatuses: list[SchedulingV1Alpha3PodGroupResourceClaimStatus] | None = None
+
+
+class SchedulingV1Alpha3PodGroup(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SchedulingV1Alpha3PodGroupSpec | None = None
+    status: SchedulingV1Alpha3PodGroupStatus | None = None
+
+
+class SchedulingV1Alpha3AllCompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3SingleCompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3CompositeDisruptionMode(Struct, omit_defaults=True, gc=False):
+    all: SchedulingV1Alpha3AllCompositeDisruptionMode | None = None
+    single: SchedulingV1Alpha3SingleCompositeDisruptionMode | None = None
+
+
+class SchedulingV1Alpha3PodGroupTemplate(Struct, omit_defaults=True, gc=False):
+    disruptionMode: SchedulingV1Alpha3DisruptionMode | None = None
+    name: str | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[SchedulingV1Alpha3PodGroupResourceClaim] | None = None
+    schedulingConstraints: SchedulingV1Alpha3PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: SchedulingV1Alpha3PodGroupSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha3CompositePodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[SchedulingV1Alpha3TopologyConstraint] | None = None
+
+
+class SchedulingV1Alpha3CompositeBasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha3CompositeGangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minGroupCount: Int32 | None = None
+
+
+class SchedulingV1Alpha3CompositePodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: SchedulingV1Alpha3CompositeBasicSchedulingPolicy | None = None
+    gang: SchedulingV1Alpha3CompositeGangSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha3CompositePodGroupTemplate(Struct, omit_defaults=True, gc=False):
+    disruptionMode: SchedulingV1Alpha3CompositeDisruptionMode | None = None
+    name: str | None = None
+    podGroupTemplates: list[SchedulingV1Alpha3PodGroupTemplate] | None = None
+    preemptionPolicy: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    schedulingConstraints: SchedulingV1Alpha3CompositePodGroupSchedulingConstraints | None = None
+    schedulingPolicy: SchedulingV1Alpha3CompositePodGroupSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha3TypedLocalObjectReference(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class SchedulingV1Alpha3WorkloadSpec(Struct, omit_defaults=True, gc=False):
+    compositePodGroupTemplates: list[SchedulingV1Alpha3CompositePodGroupTemplate] | None = None
+    controllerRef: SchedulingV1Alpha3TypedLocalObjectReference | None = None
+    podGroupTemplates: list[SchedulingV1Alpha3PodGroupTemplate] | None = None
+
+
+class SchedulingV1Alpha3Workload(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SchedulingV1Alpha3WorkloadSpec | None = None
+
+
+class WorkloadPodGroupTemplateReference(Struct, omit_defaults=True, gc=False):
+    podGroupTemplateName: str | None = None
+    workloadName: str | None = None
+
+
+class PodGroupTemplateReference(Struct, omit_defaults=True, gc=False):
+    workload: WorkloadPodGroupTemplateReference | None = None
+
+
+class SchedulingV1Alpha2PodGroupResourceClaim(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+    resourceClaimTemplateName: str | None = None
+
+
+class SchedulingV1Alpha2TopologyConstraint(Struct, omit_defaults=True, gc=False):
+    key: str | None = None
+
+
+class SchedulingV1Alpha2PodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[SchedulingV1Alpha2TopologyConstraint] | None = None
+
+
+class SchedulingV1Alpha2BasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class SchedulingV1Alpha2GangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minCount: Int32 | None = None
+
+
+class SchedulingV1Alpha2PodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: SchedulingV1Alpha2BasicSchedulingPolicy | None = None
+    gang: SchedulingV1Alpha2GangSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha2PodGroupSpec(Struct, omit_defaults=True, gc=False):
+    disruptionMode: str | None = None
+    podGroupTemplateRef: PodGroupTemplateReference | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[SchedulingV1Alpha2PodGroupResourceClaim] | None = None
+    schedulingConstraints: SchedulingV1Alpha2PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: SchedulingV1Alpha2PodGroupSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha2PodGroupResourceClaimStatus(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+
+
+class SchedulingV1Alpha2PodGroupStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+    resourceClaimStatuses: list[SchedulingV1Alpha2PodGroupResourceClaimStatus] | None = None
+
+
+class SchedulingV1Alpha2PodGroup(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SchedulingV1Alpha2PodGroupSpec | None = None
+    status: SchedulingV1Alpha2PodGroupStatus | None = None
+
+
+class SchedulingV1Alpha2TypedLocalObjectReference(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class SchedulingV1Alpha2PodGroupTemplate(Struct, omit_defaults=True, gc=False):
+    disruptionMode: str | None = None
+    name: str | None = None
+    priority: Int32 | None = None
+    priorityClassName: str | None = None
+    resourceClaims: list[SchedulingV1Alpha2PodGroupResourceClaim] | None = None
+    schedulingConstraints: SchedulingV1Alpha2PodGroupSchedulingConstraints | None = None
+    schedulingPolicy: SchedulingV1Alpha2PodGroupSchedulingPolicy | None = None
+
+
+class SchedulingV1Alpha2WorkloadSpec(Struct, omit_defaults=True, gc=False):
+    controllerRef: SchedulingV1Alpha2TypedLocalObjectReference | None = None
+    podGroupTemplates: list[SchedulingV1Alpha2PodGroupTemplate] | None = None
+
+
+class SchedulingV1Alpha2Workload(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SchedulingV1Alpha2WorkloadSpec | None = None
+
+
 class PodDisruptionBudgetSpec(Struct, omit_defaults=True, gc=False):
     maxUnavailable: IntOrString | None = None
     minAvailable: IntOrString | None = None
@@ -2005,12 +2389,8 @@ class WorkloadPodGroupResourceClaim(Struct, omit_defaults=True, gc=False):
     resourceClaimTemplateName: str | None = None
 
 
-class TopologyConstraint(Struct, omit_defaults=True, gc=False):
-    key: str | None = None
-
-
 class WorkloadPodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
-    topology: list[TopologyConstraint] | None = None
+    topology: list[SchedulingV1Alpha3TopologyConstraint] | None = None
 
 
 class WorkloadPodGroupBasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
@@ -3530,6 +3910,16 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     "PodDisruptionBudgetStatus": {
         "conditions": ("type", "merge"),
     },
+    "PodGroupSpec": {
+        "resourceClaims": ("name", "merge,retainKeys"),
+    },
+    "PodGroupStatus": {
+        "conditions": ("type", "merge"),
+        "resourceClaimStatuses": ("name", "merge,retainKeys"),
+    },
+    "PodGroupTemplate": {
+        "resourceClaims": ("name", "merge,retainKeys"),
+    },
     "PodSpec": {
         "containers": ("name", "merge"),
         "ephemeralContainers": ("name", "merge"),
@@ -3563,6 +3953,26 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     },
     "ResourceClaimStatus": {
         "reservedFor": ("uid", "merge"),
+    },
+    "SchedulingV1Alpha2PodGroupSpec": {
+        "resourceClaims": ("name", "merge,retainKeys"),
+    },
+    "SchedulingV1Alpha2PodGroupStatus": {
+        "conditions": ("type", "merge"),
+        "resourceClaimStatuses": ("name", "merge,retainKeys"),
+    },
+    "SchedulingV1Alpha2PodGroupTemplate": {
+        "resourceClaims": ("name", "merge,retainKeys"),
+    },
+    "SchedulingV1Alpha3PodGroupSpec": {
+        "resourceClaims": ("name", "merge,retainKeys"),
+    },
+    "SchedulingV1Alpha3PodGroupStatus": {
+        "conditions": ("type", "merge"),
+        "resourceClaimStatuses": ("name", "merge,retainKeys"),
+    },
+    "SchedulingV1Alpha3PodGroupTemplate": {
+        "resourceClaims": ("name", "merge,retainKeys"),
     },
     "ServiceAccount": {
         "secrets": ("name", "merge"),
@@ -3600,6 +4010,9 @@ LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "CertificateSigningRequestStatus": {
         "conditions": ("type",),
+    },
+    "CompositePodGroupTemplate": {
+        "podGroupTemplates": ("name",),
     },
     "Container": {
         "env": ("name",),
@@ -3679,6 +4092,16 @@ LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     "PodFailurePolicyOnExitCodesRequirement": {
         "values": (),
     },
+    "PodGroupSpec": {
+        "resourceClaims": ("name",),
+    },
+    "PodGroupStatus": {
+        "conditions": ("type",),
+        "resourceClaimStatuses": ("name",),
+    },
+    "PodGroupTemplate": {
+        "resourceClaims": ("name",),
+    },
     "PodSpec": {
         "containers": ("name",),
         "ephemeralContainers": ("name",),
@@ -3729,6 +4152,36 @@ LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     "ResourceStatus": {
         "resources": ("resourceID",),
     },
+    "SchedulingV1Alpha2PodGroupSpec": {
+        "resourceClaims": ("name",),
+    },
+    "SchedulingV1Alpha2PodGroupStatus": {
+        "conditions": ("type",),
+        "resourceClaimStatuses": ("name",),
+    },
+    "SchedulingV1Alpha2PodGroupTemplate": {
+        "resourceClaims": ("name",),
+    },
+    "SchedulingV1Alpha2WorkloadSpec": {
+        "podGroupTemplates": ("name",),
+    },
+    "SchedulingV1Alpha3CompositePodGroupTemplate": {
+        "podGroupTemplates": ("name",),
+    },
+    "SchedulingV1Alpha3PodGroupSpec": {
+        "resourceClaims": ("name",),
+    },
+    "SchedulingV1Alpha3PodGroupStatus": {
+        "conditions": ("type",),
+        "resourceClaimStatuses": ("name",),
+    },
+    "SchedulingV1Alpha3PodGroupTemplate": {
+        "resourceClaims": ("name",),
+    },
+    "SchedulingV1Alpha3WorkloadSpec": {
+        "compositePodGroupTemplates": ("name",),
+        "podGroupTemplates": ("name",),
+    },
     "ServiceAccount": {
         "secrets": ("name",),
     },
@@ -3753,6 +4206,10 @@ LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "VolumeMount": {
         "bindMountOptions": (),
+    },
+    "WorkloadSpec": {
+        "compositePodGroupTemplates": ("name",),
+        "podGroupTemplates": ("name",),
     },
 }
 
@@ -3950,12 +4407,65 @@ PACKAGES: dict[str, str] = {
     "io.k8s.api.scheduling.v1": (
         "PriorityClass "
     ),
+    "io.k8s.api.scheduling.v1alpha2": (
+        "SchedulingV1Alpha2BasicSchedulingPolicy=BasicSchedulingPolicy "
+        "SchedulingV1Alpha2GangSchedulingPolicy=GangSchedulingPolicy "
+        "SchedulingV1Alpha2PodGroup=PodGroup "
+        "SchedulingV1Alpha2PodGroupResourceClaim=PodGroupResourceClaim "
+        "SchedulingV1Alpha2PodGroupResourceClaimStatus=PodGroupResourceClaimStatus "
+        "SchedulingV1Alpha2PodGroupSchedulingConstraints=PodGroupSchedulingConstraints "
+        "SchedulingV1Alpha2PodGroupSchedulingPolicy=PodGroupSchedulingPolicy "
+        "SchedulingV1Alpha2PodGroupSpec=PodGroupSpec "
+        "SchedulingV1Alpha2PodGroupStatus=PodGroupStatus "
+        "SchedulingV1Alpha2PodGroupTemplate=PodGroupTemplate PodGroupTemplateReference "
+        "SchedulingV1Alpha2TopologyConstraint=TopologyConstraint "
+        "SchedulingV1Alpha2TypedLocalObjectReference=TypedLocalObjectReference "
+        "SchedulingV1Alpha2Workload=Workload WorkloadPodGroupTemplateReference "
+        "SchedulingV1Alpha2WorkloadSpec=WorkloadSpec "
+    ),
     "io.k8s.api.scheduling.v1alpha3": (
-        "TopologyConstraint WorkloadPodGroupAllDisruptionMode "
+        "SchedulingV1Alpha3AllCompositeDisruptionMode=AllCompositeDisruptionMode "
+        "SchedulingV1Alpha3AllDisruptionMode=AllDisruptionMode "
+        "SchedulingV1Alpha3BasicSchedulingPolicy=BasicSchedulingPolicy "
+        "SchedulingV1Alpha3CompositeBasicSchedulingPolicy=CompositeBasicSchedulingPolicy "
+        "SchedulingV1Alpha3CompositeDisruptionMode=CompositeDisruptionMode "
+        "SchedulingV1Alpha3CompositeGangSchedulingPolicy=CompositeGangSchedulingPolicy Schedul "
+        "ingV1Alpha3CompositePodGroupSchedulingConstraints=CompositePodGroupSchedulingConstrai "
+        "nts "
+        "SchedulingV1Alpha3CompositePodGroupSchedulingPolicy=CompositePodGroupSchedulingPolicy "
+        "SchedulingV1Alpha3CompositePodGroupTemplate=CompositePodGroupTemplate "
+        "SchedulingV1Alpha3DisruptionMode=DisruptionMode "
+        "SchedulingV1Alpha3GangSchedulingPolicy=GangSchedulingPolicy "
+        "SchedulingV1Alpha3PodGroup=PodGroup "
+        "SchedulingV1Alpha3PodGroupResourceClaim=PodGroupResourceClaim "
+        "SchedulingV1Alpha3PodGroupResourceClaimStatus=PodGroupResourceClaimStatus "
+        "SchedulingV1Alpha3PodGroupSchedulingConstraints=PodGroupSchedulingConstraints "
+        "SchedulingV1Alpha3PodGroupSchedulingPolicy=PodGroupSchedulingPolicy "
+        "SchedulingV1Alpha3PodGroupSpec=PodGroupSpec "
+        "SchedulingV1Alpha3PodGroupStatus=PodGroupStatus "
+        "SchedulingV1Alpha3PodGroupTemplate=PodGroupTemplate "
+        "SchedulingV1Alpha3SingleCompositeDisruptionMode=SingleCompositeDisruptionMode "
+        "SchedulingV1Alpha3SingleDisruptionMode=SingleDisruptionMode "
+        "SchedulingV1Alpha3TopologyConstraint=TopologyConstraint "
+        "SchedulingV1Alpha3TypedLocalObjectReference=TypedLocalObjectReference "
+        "SchedulingV1Alpha3Workload=Workload WorkloadPodGroupAllDisruptionMode "
         "WorkloadPodGroupBasicSchedulingPolicy WorkloadPodGroupDisruptionMode "
         "WorkloadPodGroupGangSchedulingPolicy WorkloadPodGroupResourceClaim "
         "WorkloadPodGroupSchedulingConstraints WorkloadPodGroupSchedulingPolicy "
         "WorkloadPodGroupSingleDisruptionMode "
+        "SchedulingV1Alpha3WorkloadReference=WorkloadReference "
+        "SchedulingV1Alpha3WorkloadSpec=WorkloadSpec "
+    ),
+    "io.k8s.api.scheduling.v1beta1": (
+        "AllCompositeDisruptionMode AllDisruptionMode BasicSchedulingPolicy "
+        "CompositeBasicSchedulingPolicy CompositeDisruptionMode CompositeGangSchedulingPolicy "
+        "CompositePodGroupSchedulingConstraints CompositePodGroupSchedulingPolicy "
+        "CompositePodGroupTemplate DisruptionMode GangSchedulingPolicy PodGroup "
+        "PodGroupResourceClaim PodGroupResourceClaimStatus PodGroupSchedulingConstraints "
+        "PodGroupSchedulingPolicy PodGroupSpec PodGroupStatus PodGroupTemplate "
+        "SingleCompositeDisruptionMode SingleDisruptionMode TopologyConstraint "
+        "SchedulingV1Beta1TypedLocalObjectReference=TypedLocalObjectReference Workload "
+        "WorkloadReference WorkloadSpec "
     ),
     "io.k8s.api.storage.v1": (
         "CSIDriver CSIDriverSpec CSINode CSINodeDriver CSINodeSpec CSINodeStatus "

@@ -22,6 +22,7 @@ _FINALIZERS: Final = (ORPHAN, FOREGROUND)
 PROTECTIONS: Final = {
     "PersistentVolume": "kubernetes.io/pv-protection",
     "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
+    "PodGroup": "scheduling.k8s.io/podgroup-protection",
 }
 """By kind: the finalizer that says that an object stays while it is used."""
 

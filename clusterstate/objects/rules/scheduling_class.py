@@ -36,6 +36,7 @@ _SPEC_FIELDS: Final = (
     "resources",
     "hostNetwork",
     "schedulingGates",
+    "schedulingGroup",
 )
 _VOLUME_FIELDS: Final = {
     "image": ("reference",),

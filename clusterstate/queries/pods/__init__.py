@@ -231,6 +231,20 @@ def claiming_pods(namespace: str) -> dict[int, bytes]:
     return pod_manifests([row[0] for row in rows]) if rows else {}
 
 
+_OF_GROUP: Final = (
+    "FROM pod p JOIN scheduling_class c ON c.id = p.class_id"
+    " WHERE c.namespace = %s AND c.spec::jsonb #>> '{spec,schedulingGroup,podGroupName}' = %s"
+    " AND c.spec LIKE '%%\"schedulingGroup\"%%' AND p.phase NOT IN ('Succeeded', 'Failed')"
+)
+"""The unfinished pods of a PodGroup; classes of groups have an index."""
+
+
+def member_of(namespace: str, group: str) -> int | None:
+    """Return an unfinished pod of a PodGroup, ``None`` if there is none. Queries once."""
+    rows = sql.fetch(f"SELECT p.id {_OF_GROUP} LIMIT 1", (namespace, group))
+    return rows[0][0] if rows else None
+
+
 def present(ids: Collection[int]) -> set[int]:
     """Return which of these pods are there. Queries once, and not for none."""
     if not ids:

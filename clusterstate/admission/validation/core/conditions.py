@@ -25,34 +25,36 @@ _LONGEST_REASON: Final = 1024
 _LONGEST_MESSAGE: Final = 32768
 
 
-def validate_conditions(conditions: Sequence[Manifest], path: str) -> Errors:
-    """Return what is wrong with conditions."""
+def validate_conditions(
+    conditions: Sequence[Manifest], path: str, *, missing: str = "must be set"
+) -> Errors:
+    """Return what is wrong with conditions; ``missing`` is said of a field that has to be there."""
     errors: Errors = []
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         where, name = f"{path}[{index}]", condition.get("type") or ""
-        errors += _condition(condition, where)
+        errors += _condition(condition, where, missing)
         if name in seen:
             errors.append(duplicate(f"{where}.type", name))
         seen.add(name)
     return errors
 
 
-def _condition(condition: Manifest, path: str) -> Errors:
+def _condition(condition: Manifest, path: str, missing: str) -> Errors:
     errors: Errors = []
     if name := condition.get("type") or "":
         errors += invalid_each(f"{path}.type", name, formats.qualified_name(name))
     else:
-        errors.append(required(f"{path}.type", "must be set"))
+        errors.append(required(f"{path}.type", missing))
     if (status := condition.get("status") or "") not in _STATUSES:
         errors.append(not_supported(f"{path}.status", status, _STATUSES))
     if (generation := condition.get("observedGeneration") or 0) < 0:
         detail = "must be greater than or equal to zero"
         errors.append(invalid(f"{path}.observedGeneration", generation, detail))
     if not condition.get("lastTransitionTime"):
-        errors.append(required(f"{path}.lastTransitionTime", "must be set"))
+        errors.append(required(f"{path}.lastTransitionTime", missing))
     if not (reason := condition.get("reason") or ""):
-        errors.append(required(f"{path}.reason", "must be set"))
+        errors.append(required(f"{path}.reason", missing))
     else:
         if not _REASON.fullmatch(reason):
             detail = (

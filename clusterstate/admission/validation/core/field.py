@@ -49,7 +49,8 @@ def at_most(items: Sized, path: str, limit: int) -> Errors:
     """Return the error of a list of more than ``limit`` items."""
     if len(items) <= limit:
         return []
-    return [FieldError(errors.TOO_MANY, path, len(items), f"must have at most {limit} items")]
+    noun = "item" if limit == 1 else "items"
+    return [FieldError(errors.TOO_MANY, path, len(items), f"must have at most {limit} {noun}")]
 
 
 def one_of(value: str, path: str, supported: Collection[str]) -> Errors:

@@ -3,6 +3,7 @@
 ::
 
     jobs, job_policies      Jobs, CronJobs, HorizontalPodAutoscalers
+    pod_groups              PodGroups and Workloads
     services, networking    Services; Endpoints, Ingresses, NetworkPolicies, addresses
     configuration           ConfigMaps, Secrets, PodTemplates, ControllerRevisions
 """

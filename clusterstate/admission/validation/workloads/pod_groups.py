@@ -1,0 +1,287 @@
+"""PodGroups and Workloads of scheduling.k8s.io.
+
+Rules: pkg/apis/scheduling/validation/validation.go and the tags ``+k8s:`` of
+staging/src/k8s.io/api/scheduling/v1beta1/types.go, v1.37. ``Rules.of_1_36`` are those of 1.36,
+where the whole policy is immutable; a field of a feature that is off is forbidden.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.admission.validation.core import formats
+from clusterstate.admission.validation.core.conditions import validate_conditions
+from clusterstate.admission.validation.core.field import (
+    Errors,
+    at_most,
+    duplicate,
+    forbidden,
+    invalid,
+    invalid_each,
+    not_supported,
+    one_of,
+    required,
+)
+from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
+from clusterstate.objects.values.meta import Manifest
+
+HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+MOST_TEMPLATES: Final = 8
+MOST_CLAIMS: Final = 4
+MOST_CONSTRAINTS: Final = 1
+_POLICIES: Final = ("basic", "gang")
+_MODES: Final = ("single", "all")
+_CLAIMS: Final = ("resourceClaimName", "resourceClaimTemplateName")
+_OF_PREEMPTION: Final = ("disruptionMode", "priorityClassName", "priority")
+_OFF: Final = ("parentCompositePodGroupName", "compositePodGroupTemplates")
+"""Fields of CompositePodGroup, a feature that is off, as it is by default in Kubernetes."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """Which features are on, and whether the policy of a group may change.
+
+    ``topology`` is TopologyAwareWorkloadScheduling, ``preemption`` WorkloadAwarePreemption of 1.36,
+    which 1.37 always has. ``of_1_36``: a policy and a list of templates never change.
+    """
+
+    topology: bool = True
+    preemption: bool = True
+    of_1_36: bool = False
+
+
+CURRENT: Final = Rules()
+_Check = Callable[[Any, str], Errors]
+
+
+def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
+    """Return what is wrong with a new Workload, or with a change of ``old``."""
+    spec = new.get("spec") or {}
+    before = None if old is None else old.get("spec") or {}
+    errors: Errors = []
+    controller = spec.get("controllerRef")
+    if before is not None:
+        errors += validate_immutable(controller, before.get("controllerRef"), "spec.controllerRef")
+    elif controller is not None:
+        errors += _controller(controller, "spec.controllerRef")
+    errors += _off(spec, "spec")
+    templates, path = spec.get("podGroupTemplates") or [], "spec.podGroupTemplates"
+    if before is None:
+        return errors + (_templates(templates, path, rules) if templates else [required(path)])
+    former = before.get("podGroupTemplates") or []
+    if templates == former:
+        return errors
+    errors += _sizes(templates, path)
+    if rules.of_1_36:
+        return [*errors, invalid(path, templates, IMMUTABLE)]
+    known = {one.get("name"): one for one in former}
+    for index, one in enumerate(templates):
+        if one.get("name") not in known:
+            errors.append(forbidden(f"{path}[{index}]", "item may not be added"))
+        else:
+            errors += _group_update(one, known[one.get("name")], f"{path}[{index}]", rules)
+    names = {one.get("name") for one in templates}
+    gone = [name for name in known if name not in names]
+    return errors + [forbidden(path, "item may not be removed") for _ in gone]
+
+
+def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
+    """Return what is wrong with a new PodGroup, or with a change of ``old``."""
+    spec = new.get("spec") or {}
+    errors = _off(spec, "spec")
+    if old is None:
+        if (reference := spec.get("workloadRef")) is not None:
+            at = "spec.workloadRef"
+            errors += _name(reference.get("workloadName"), f"{at}.workloadName", long=True)
+            errors += _name(reference.get("templateName"), f"{at}.templateName", long=False)
+        return errors + _group(spec, "spec", rules)
+    before = old.get("spec") or {}
+    errors += validate_immutable(
+        spec.get("workloadRef"), before.get("workloadRef"), "spec.workloadRef"
+    )
+    return errors + _group_update(spec, before, "spec", rules)
+
+
+def validate_pod_group_status(new: Manifest, old: Manifest | None) -> Errors:
+    """Return what is wrong with the conditions and the claims of a group."""
+    status, before = new.get("status") or {}, (old or {}).get("status") or {}
+    errors = validate_conditions(status.get("conditions") or (), "status.conditions", missing="")
+    claims, path = status.get("resourceClaimStatuses") or [], "status.resourceClaimStatuses"
+    if claims == (before.get("resourceClaimStatuses") or []):
+        return errors
+    named = {one.get("name") for one in (new.get("spec") or {}).get("resourceClaims") or ()}
+
+    def claim(one: Manifest, where: str) -> Errors:
+        found: Errors = []
+        if one.get("name") not in named:
+            detail = "must match the name of an entry in `spec.resourceClaims`"
+            found.append(invalid(f"{where}.name", one.get("name") or "", detail))
+        if name := one.get("resourceClaimName"):
+            at = f"{where}.resourceClaimName"
+            found += invalid_each(at, name, formats.dns_subdomain(name))
+        return found
+
+    return errors + _items(claims, path, claim, MOST_CLAIMS)
+
+
+def _sizes(templates: list[Manifest], path: str) -> Errors:
+    return at_most(templates, path, MOST_TEMPLATES) if templates else [required(path)]
+
+
+def _templates(templates: list[Manifest], path: str, rules: Rules) -> Errors:
+    def template(one: Manifest, where: str) -> Errors:
+        return _name(one.get("name"), f"{where}.name", long=False) + _group(one, where, rules)
+
+    return _items(templates, path, template, MOST_TEMPLATES)
+
+
+def _items(items: list[Manifest], path: str, check: _Check, most: int) -> Errors:
+    """Return what is wrong with a list whose items have names; one too long is not looked at."""
+    if too_many := at_most(items, path, most):
+        return too_many
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, one in enumerate(items):
+        where, name = f"{path}[{index}]", one.get("name") or ""
+        errors += check(one, where)
+        if name in seen:
+            errors.append(duplicate(where, name))
+        seen.add(name)
+    return errors
+
+
+def _name(name: str | None, path: str, *, long: bool) -> Errors:
+    if not name:
+        return [required(path)]
+    check = formats.dns_subdomain if long else formats.dns_label
+    return invalid_each(path, name, check(name))
+
+
+def _controller(reference: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    if group := reference.get("apiGroup"):
+        errors += invalid_each(f"{path}.apiGroup", group, formats.dns_subdomain(group))
+    for field in ("kind", "name"):
+        value = reference.get(field)
+        if not value:
+            errors.append(required(f"{path}.{field}"))
+        else:
+            errors += invalid_each(f"{path}.{field}", value, formats.path_segment(value))
+    return errors
+
+
+def _off(spec: Manifest, path: str) -> Errors:
+    return [forbidden(f"{path}.{field}", "") for field in _OFF if spec.get(field)]
+
+
+def _union(value: Manifest, path: str, members: Iterable[str]) -> Errors:
+    """Return the error of a union that has not one member."""
+    given = [one for one in members if value.get(one) is not None]
+    if len(given) == 1:
+        return []
+    exactly = "exactly one of" if given else "one of"
+    names = ", ".join(f"`{one}`" for one in members)
+    return [invalid(path, value, f"must specify {exactly}: {names}")]
+
+
+def _policy(policy: Manifest, path: str) -> Errors:
+    errors = _union(policy, path, _POLICIES)
+    if (gang := policy.get("gang")) is None:
+        return errors
+    count, at = gang.get("minCount") or 0, f"{path}.gang.minCount"
+    if count == 0:
+        errors.append(required(at))
+    elif count < 0:
+        errors.append(invalid(at, count, "must be greater than or equal to 1"))
+    return errors
+
+
+def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
+    """Return what is wrong with what a new group and a template have in common."""
+    errors = _policy(spec.get("schedulingPolicy") or {}, f"{path}.schedulingPolicy")
+    constraints = spec.get("schedulingConstraints")
+    if constraints is not None and not rules.topology:
+        errors.append(forbidden(f"{path}.schedulingConstraints", ""))
+    elif constraints is not None:
+        errors += _topology(constraints.get("topology") or [], f"{path}.schedulingConstraints")
+    claims = spec.get("resourceClaims") or []
+    errors += _items(claims, f"{path}.resourceClaims", _claim, MOST_CLAIMS)
+    if not rules.preemption:
+        given = [one for one in _OF_PREEMPTION if spec.get(one) is not None]
+        return errors + [forbidden(f"{path}.{field}", "") for field in given]
+    if (mode := spec.get("disruptionMode")) is not None:
+        at = f"{path}.disruptionMode"
+        if isinstance(mode, str):
+            errors.append(not_supported(at, mode, ("Pod", "PodGroup")))
+        else:
+            errors += _union(mode, at, _MODES)
+    if name := spec.get("priorityClassName"):
+        errors += invalid_each(f"{path}.priorityClassName", name, formats.dns_subdomain(name))
+    if (spec.get("priority") or 0) > HIGHEST_USER_PRIORITY:
+        detail = f"must be less than or equal to {HIGHEST_USER_PRIORITY}"
+        errors.append(invalid(f"{path}.priority", spec["priority"], detail))
+    if (policy := spec.get("preemptionPolicy")) is not None:
+        supported = ("Never", "PreemptLowerPriority")
+        errors += one_of(policy, f"{path}.preemptionPolicy", supported)
+    return errors
+
+
+def _topology(topology: list[Manifest], path: str) -> Errors:
+    if too_many := at_most(topology, f"{path}.topology", MOST_CONSTRAINTS):
+        return too_many
+    errors: Errors = []
+    for index, one in enumerate(topology):
+        at, key = f"{path}.topology[{index}].key", one.get("key") or ""
+        errors += invalid_each(at, key, formats.qualified_name(key)) if key else [required(at)]
+    return errors
+
+
+def _claim(claim: Manifest, path: str) -> Errors:
+    errors = _name(claim.get("name"), f"{path}.name", long=False)
+    errors += _union(claim, path, _CLAIMS)
+    for field in _CLAIMS:
+        if (name := claim.get(field)) is not None:
+            errors += invalid_each(f"{path}.{field}", name, formats.dns_subdomain(name))
+    return errors
+
+
+def _group_update(spec: Manifest, before: Manifest, path: str, rules: Rules) -> Errors:
+    """Return what is wrong with a change of a group, or of a template."""
+    errors = _policy_update(
+        spec.get("schedulingPolicy") or {}, before.get("schedulingPolicy") or {},
+        f"{path}.schedulingPolicy", rules,
+    )  # fmt: skip
+    for field, is_on in (
+        ("schedulingConstraints", rules.topology),
+        ("resourceClaims", True),
+        *((one, rules.preemption) for one in _OF_PREEMPTION),
+        ("preemptionPolicy", True),
+    ):
+        new, old, at = spec.get(field) or None, before.get(field) or None, f"{path}.{field}"
+        if field == "schedulingConstraints":
+            new, old = spec.get(field), before.get(field)
+        if new == old:
+            continue
+        errors.append(invalid(at, new, IMMUTABLE) if is_on or new is None else forbidden(at, ""))
+    return errors
+
+
+def _policy_update(new: Manifest, old: Manifest, path: str, rules: Rules) -> Errors:
+    if new == old:
+        return []
+    if rules.of_1_36:
+        return [invalid(path, new, IMMUTABLE)]
+    errors = _policy(new, path)
+    errors += validate_immutable(new.get("basic"), old.get("basic"), f"{path}.basic")
+    before, after = old.get("gang") is not None, new.get("gang") is not None
+    if after and not before:
+        errors.append(invalid(f"{path}.gang", None, "field cannot be set once created"))
+    elif before and not after:
+        errors.append(invalid(f"{path}.gang", None, "field cannot be cleared once set"))
+    return errors
+
+
+RULES: Final = {
+    "PodGroup": validate_pod_group,
+    "Workload": validate_workload,
+}
