@@ -5,6 +5,7 @@
     reference     the reference path: every plugin is asked about every node
     fast          the fast path: runs of pods in one compiled loop
     deciding      which of the two paths a pod takes
+    groups        the cycle of a group: all of its pods are placed, or none
     preemption    who would have to leave a node
     compiled      the compiled loops of fast path and preemption
 

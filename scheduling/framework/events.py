@@ -18,6 +18,7 @@ from clusterstate.objects.rules.resources import is_resize_infeasible
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.storage import (
     CSIDriver,
     CSINode,
@@ -51,6 +52,7 @@ class Resource(StrEnum):
     DEVICE_CLASS = "DeviceClass"
     RESOURCE_CLAIM = "ResourceClaim"
     RESOURCE_SLICE = "ResourceSlice"
+    POD_GROUP = "PodGroup"
     WORKLOAD = "Workload"
     """A Service or a controller that selects pods came, went, or selects others: constraints by
     default count the pods that these select. kube-scheduler has no such event."""
@@ -98,6 +100,7 @@ Looked = (
     | CSIDriver
     | CSIStorageCapacity
     | VolumeAttachment
+    | PodGroup
     | Manifest
 )
 """What an event may be about: lenses, and manifests of kinds that have none."""

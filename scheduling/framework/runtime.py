@@ -61,12 +61,16 @@ from scheduling.framework.interface import (
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.outcomes import PluginFailed, PreFiltered, ScoreTable
 from scheduling.framework.per_node import adapted
+from scheduling.framework.pod_groups import GANG_SCHEDULING
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import CountedFilter, Relying, RequestFilter
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
 R = TypeVar("R")
+
+
+_ONLY_GATES = (("SchedulingGates",), ("SchedulingGates", GANG_SCHEDULING))
 
 
 class ConfigurationError(ValueError):
@@ -257,7 +261,12 @@ class Framework(FilterPoint):
     @cached_property
     def only_gates(self) -> bool:
         """Whether nothing but scheduling gates keeps a pod out of the active queue."""
-        return self.profile.names("preEnqueue") == ("SchedulingGates",)
+        return self.profile.names("preEnqueue") in _ONLY_GATES
+
+    @cached_property
+    def schedules_groups(self) -> bool:
+        """Whether pods with a ``schedulingGroup`` are decided as a group."""
+        return GANG_SCHEDULING in self.profile.names("preEnqueue")
 
     @property
     def chooses_by_itself(self) -> bool:

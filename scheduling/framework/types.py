@@ -51,6 +51,14 @@ class AffinityTerm(msgspec.Struct, frozen=True):
         return self.selector.matches(info.labels)
 
 
+def group_key(pod: Pod) -> tuple[str, str] | None:
+    """Return namespace and name of a pod's PodGroup, ``None`` if it is of none."""
+    group = pod.spec.scheduling_group
+    if group is None or not group.pod_group_name:
+        return None
+    return pod.metadata.namespace, group.pod_group_name
+
+
 def digest_of(class_id: int) -> bytes:
     """Return the digest under which a stored scheduling class is known to a snapshot."""
     return class_id.to_bytes(8, "big")

@@ -32,6 +32,7 @@ from scheduling.plugins import installed
 from scheduling.plugins.default_binder import DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
 from scheduling.plugins.dynamic_resources import DynamicResources
+from scheduling.plugins.gang_scheduling import GangScheduling
 from scheduling.plugins.held_profile import HeldProfile, HeldProfileArgs
 from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
@@ -129,6 +130,7 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
         "DynamicResources": DynamicResources,
         "ImageLocality": lambda: ImageLocality(version),
         "DefaultBinder": DefaultBinder,
+        "GangScheduling": GangScheduling,
     }
     plugins: dict[str, Plugin] = {}
     for name in profile.all_plugins():

@@ -37,6 +37,7 @@ from clusterstate.objects.values.pod import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.quantity import Quantity
 from scheduling.framework import device_hints, volume_hints
 from scheduling.framework.configuration import Profile
@@ -50,7 +51,7 @@ from scheduling.framework.events import (
     Resource,
 )
 from scheduling.framework.formulas import never
-from scheduling.framework.types import AffinityTerm
+from scheduling.framework.types import AffinityTerm, group_key
 
 _UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 _POD_CHANGES = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
@@ -503,6 +504,17 @@ def _fixed(*found: Registration) -> Callable[[Profile], Sequence[Registration]]:
     return lambda _profile: found
 
 
+def _same_group(pod: Pod, event: ClusterEvent) -> bool:
+    """Only another pod of the group."""
+    key = group_key(pod)
+    return key is not None and isinstance(event.new, Pod) and group_key(event.new) == key
+
+
+def _its_group(pod: Pod, event: ClusterEvent) -> bool:
+    """Only the pod's group, new or with another policy."""
+    return isinstance(event.new, PodGroup) and event.new.key == group_key(pod)
+
+
 _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
     "SchedulingGates": _fixed(_itself(Action.UPDATE_POD_GATES_ELIMINATED)),
     "NodeName": _fixed(_node(Action.ADD, _node_name)),
@@ -526,6 +538,13 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
         ),
     ),
     "DynamicResources": _fixed(*device_hints.DYNAMIC_RESOURCES),
+    "GangScheduling": _fixed(
+        Registration(resource=Resource.UNASSIGNED_POD, actions=Action.ADD, hint=_same_group),
+        _pod(Action.ADD, _same_group),
+        Registration(
+            resource=Resource.POD_GROUP, actions=Action.ADD | Action.UPDATE, hint=_its_group
+        ),
+    ),
     "VolumeRestrictions": _fixed(*volume_hints.VOLUME_RESTRICTIONS),
     "NodeVolumeLimits": _fixed(*volume_hints.NODE_VOLUME_LIMITS),
     "VolumeBinding": _fixed(*volume_hints.VOLUME_BINDING),

@@ -9,7 +9,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, cast
 
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.deciding import Decider
+from scheduling.engine.groups import lets_in, runs, schedule_group, with_members
 from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
 from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
@@ -98,6 +100,10 @@ class VirtualCluster(Waking):
             pre_enqueue=queue_plugins.held_by,
             is_nominated=lambda pod_id: bool(snapshot.nominated_node_of(pod_id)),
         )
+        queue_plugins.lets_group_in = lambda pod: lets_in(snapshot, self.queue, pod)
+        self._of_groups = {
+            name: one for name, one in self.frameworks.items() if one.schedules_groups
+        }
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -186,34 +192,58 @@ class VirtualCluster(Waking):
         if self.snapshot.has_any_nomination:
             before = {pod.pod_id: self.standing(pod.pod_id) for pod in batch}
         decisions = Decisions()
-        for name, pods in by_profile(batch):
-            made = self._decide(name, pods)
-            for part in made.parts:
-                decisions.extend(part)
-            self._starts[name] = made.next_start
+        together = self._of_groups if self.snapshot.groups else {}
+        if together:
+            batch = with_members(batch, self.queue, together)
+        for key, run in runs(batch, together) if together else [(None, batch)]:
+            if key is not None:
+                decisions.extend(self._decide_group(key, run))
+                continue
+            for name, pods in by_profile(run):
+                made = self._decide(name, pods)
+                for part in made.parts:
+                    decisions.extend(part)
+                self._starts[name] = made.next_start
         self._observer.decided(decisions)
         self._settle(decisions, before)
         return len(batch)
 
     def _decide(self, name: str, pods: Sequence[PendingPod]) -> Decisions:
+        return schedule_batch(
+            self.snapshot,
+            self.frameworks[name],
+            self._to_place(pods),
+            Options(seed=self._seeds()),
+            start=self._starts.get(name, 0),
+            decider=self._decider(name),
+        )
+
+    def _decide_group(self, key: GroupKey, pods: Sequence[PendingPod]) -> list[Decision]:
+        name = pods[0].spec.spec.scheduler_name
+        return schedule_group(
+            self.snapshot,
+            self.frameworks[name],
+            key,
+            self._to_place(pods),
+            Options(seed=self._seeds()),
+            start=self._starts.get(name, 0),
+            decider=self._decider(name),
+        ).decisions
+
+    def _to_place(self, pods: Sequence[PendingPod]) -> list[PodToPlace]:
         snapshot = self.snapshot
-        places = [
+        return [
             PodToPlace(
                 pod.pod_id, snapshot.classes[pod.class_id], snapshot.nominated_node_of(pod.pod_id)
             )
             for pod in pods
         ]
-        framework, decider = self.frameworks[name], self._deciders.get(name)
+
+    def _decider(self, name: str) -> Decider:
+        decider = self._deciders.get(name)
         if decider is None:
-            decider = self._deciders[name] = Decider(snapshot, framework)
-        return schedule_batch(
-            snapshot,
-            framework,
-            places,
-            Options(seed=self._seeds()),
-            start=self._starts.get(name, 0),
-            decider=decider,
-        )
+            decider = self._deciders[name] = Decider(self.snapshot, self.frameworks[name])
+        return decider
 
     def _settle(self, decisions: Decisions, before: Mapping[int, Standing | None]) -> None:
         """Bind what was placed, put back what was refused, and let victims leave.

@@ -10,6 +10,7 @@
                        the database refused to bind; deletes the victims of preemption
     unwritten_refusals  conditions and queue places of pods that fit nowhere, written later
     reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
+    groups             pods that are decided and bound together; the conditions of PodGroups
     reserved_pod       one of them, as the scheduler holds it and as Permit plugins see it
     binding_cycle      their PreBind, Bind and PostBind plugins, run on threads of the process with
                        the controllers (``processes.duties``)

@@ -107,6 +107,10 @@ class Binder:
         """Returns the pods that are reserved and not bound."""
         self.take_back: Callable[[int], None] = lambda pod_id: None
         """Takes back a reserved pod whose decision does not stand any more."""
+        self.bound_some: Callable[[Iterable[int], float], None] = lambda pod_ids, now: None
+        """Told which pods were bound."""
+        self.took_back: Callable[[Iterable[int]], None] = lambda pod_ids: None
+        """Told which placed pods were not bound."""
         self.refused_some: Callable[[Sequence[Decision]], None] = lambda decisions: None
         """Told of the decisions that placed nothing."""
 
@@ -209,6 +213,11 @@ class Binder:
             if not result.held:
                 break
             held = set(result.held)
+            broken = {one.gang for one in batch if one.gang and one.pod_id in result.refused}
+            if fallen := [one.pod_id for one in batch if one.gang in broken and one.pod_id in held]:
+                held.difference_update(fallen)
+                came_back += len(fallen)
+                self._come_back(fallen, now)
             batch = self._sorted_out([one for one in batch if one.pod_id in held], now, later)
             if not batch:
                 break
@@ -224,6 +233,7 @@ class Binder:
         for one in bound:
             self._events.note(one.pod_id, NORMAL, SCHEDULED, one.node_name)
         self.refused.drop(pod_id for pod_id, _ in result.bound)
+        self.bound_some([pod_id for pod_id, _ in result.bound], now)
         queue, seconds = self._mirror.queue, time.perf_counter() - self._began
         popped_at = self._decided_at[1].timestamp()
         measuring.bound(queue.waited(one.pod_id for one in bound), popped_at, seconds)
@@ -257,6 +267,7 @@ class Binder:
         """
         self._came_back = True
         stale = set(pod_ids)
+        self.took_back(stale)
         self._doubts_reserved = bool(self.reserved())
         released: dict[int, PodInfo] = {}
         for pod_id in stale:
@@ -269,6 +280,16 @@ class Binder:
             self._mirror.queue.requeue_stale(pod_id, now)
         self._mirror.released(released, now)
         self.recorder.came_back(stale)
+
+    def give_up(self, pod_ids: Sequence[int], now: float) -> None:
+        """Take back placed pods that are not submitted, as another of their gang came back."""
+        reserved = set(self.reserved())
+        for pod_id in pod_ids:
+            if pod_id in reserved:
+                self._outcomes[pod_id] = False
+                self.take_back(pod_id)
+        if rest := [pod_id for pod_id in pod_ids if pod_id not in reserved]:
+            self._come_back(rest, now)
 
     # --- what leans on others --------------------------------------------------------------------
 
@@ -331,6 +352,12 @@ class Binder:
                     and not self._stands(record)
                     and not self._waits(record, holders, turn(pod_id, 0))
                 ]
+        if broken := {one.gang for one in candidates if one.gang and one.pod_id in set(fallen)}:
+            fallen += [one.pod_id for one in standing if one.gang in broken]
+            standing = [one for one in standing if one.gang not in broken]
+            for one in candidates:
+                if one.gang in broken and self._leaning.pop(one.pod_id, None) is not None:
+                    fallen.append(one.pod_id)
         for pod_id in self._leaning.keys() - waited.keys():
             if pod_id in self._mirror.queue:
                 self._mirror.queue.park(pod_id)

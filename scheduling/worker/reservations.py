@@ -498,6 +498,13 @@ class Reservations:
         if pod is not None and pod.stored:
             pod.reject("", "the pods that it was placed with were not bound")
 
+    def cancel(self, pod_id: int) -> None:
+        """Undo ``begin`` of a pod of this batch, whose group is not placed after all."""
+        pod = self._pods.pop(pod_id)
+        framework = cast(Framework, pod.framework)
+        _unreserve(framework, pod.state, pod.pod, pod.node_name)
+        self._mirror.snapshot.forget(pod_id)
+
     def give_way(self, pod_id: int) -> bool:
         """Take a reserved pod back because a more important one needs its room.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import cast
 
+import msgspec
 import structlog
 
 from clusterstate.actions.loops import progress
@@ -25,9 +26,17 @@ from clusterstate.database import sql
 from clusterstate.health import heartbeats
 from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.processes import collector, shards
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
+from scheduling.engine.groups import (
+    GroupDecision,
+    refused_after,
+    runs,
+    schedule_group,
+    with_members,
+)
 from scheduling.engine.queue.pending import Backoff, PendingPod, by_profile
 from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.engine.reference.cycle import (
@@ -49,9 +58,16 @@ from scheduling.framework.status import Code
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import held, why_held
 from scheduling.plugins.queueing_hints import registrations
-from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
+from scheduling.worker import (
+    failed_batches,
+    measuring,
+    node_admission,
+    profiles,
+    reservations,
+)
 from scheduling.worker.binder import Binder
 from scheduling.worker.failed_batches import BatchSize
+from scheduling.worker.groups import Groups
 from scheduling.worker.guard import Guard
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reservations
@@ -125,6 +141,7 @@ class _Profiles:
         holds: bool = False,
     ) -> None:
         self.frameworks: dict[str, Framework] = {}
+        self.of_groups: dict[str, Framework] = {}
         self.events: dict[str, Mapping[str, Sequence[Registration]]] = {}
         self.problems = profiles.problems(configuration)
         for profile in configuration.profiles:
@@ -141,6 +158,8 @@ class _Profiles:
                     "configuration_unusable", profile=name, error=str(error)
                 )
             self.frameworks[name] = framework
+            if framework.schedules_groups:
+                self.of_groups[name] = framework
             self.events[name] = registrations(used, framework.events)
         self.backoff = Backoff.of(configuration)
         self.compatibility = configuration.compatibility
@@ -179,10 +198,14 @@ class Scheduler:
             sort_key=self._queue_plugins.sort_key,
             pre_enqueue=self._queue_plugins.held_by,
         )
+        self._queue_plugins.lets_group_in = self.mirror.lets_group_in
         self.mirror.configuration = self._revision
         self.mirror.compatibility = self._profiles.compatibility
         self.binder = Binder(self.mirror, self._framework_of)
         self.binder.refused_some = self._guard.decided
+        self.groups = Groups()
+        self.binder.bound_some = self.groups.bound
+        self.binder.took_back = self.groups.came_back
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
@@ -311,6 +334,7 @@ class Scheduler:
         with sql.patience(LOAD_SECONDS):
             self.mirror.load(now)
         self.binder.begin_anew()
+        self.groups.forget()
         self.reservations.load(now)
         collector.calm()  # what it replaces was frozen, and would stay for ever
 
@@ -342,6 +366,8 @@ class Scheduler:
         ready = self.reservations.follow(now)
         most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
+        if self.mirror.snapshot.groups:
+            batch = with_members(batch, self.mirror.queue, self._profiles.of_groups)
         try:
             done = self._place(batch, ready, now)
             if _batch_size.is_reduced:
@@ -350,6 +376,8 @@ class Scheduler:
             _batch_size.failed(batch, error, now)
             raise
         _batch_size.succeeded(len(batch))
+        if self.groups and (not self.mirror.queue.has_ready or self.groups.is_due(now)):
+            done += self.groups.write()
         if self.mirror.queue.incoming:
             measuring.came(self.mirror.queue.incoming)
         return done
@@ -399,12 +427,13 @@ class Scheduler:
             self.binder.refuse((), now)
             return self.binder.write_refused(now)
         began = time.perf_counter()
+        snapshot = self.mirror.snapshot
         leaning = self._leaning(batch)
         footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
         decisions = self._decide(batch, now)
         measuring.decided(len(batch), time.perf_counter() - began)
         recorder = self.binder.recorder
-        recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
+        recorder.note(decisions, snapshot, profile_revision=self._revision, now=now)
         placed = [
             Binding(cast(int, key), node_name, footprints[cast(int, key)], leans=key in leaning)
             for key, node_name in decisions.placed()
@@ -412,6 +441,10 @@ class Scheduler:
         ]
         refused = decisions.unplaced()
         ready += self.reservations.write(now)
+        if snapshot.groups:
+            ready = self.groups.gather([*ready, *placed], leaning=bool(leaning))
+            placed = []
+            self.binder.give_up(self.groups.broken(snapshot.is_assumed), now)
         going = self.binder.submit(placed, now, ready, began=began)
         self.binder.refuse(refused, now, configuration=self._revision, began=began)
         self.binder.write_refused(now)
@@ -461,16 +494,71 @@ class Scheduler:
     def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
         made = Decisions()
         snapshot = self.mirror.snapshot
+        together = self._profiles.of_groups if snapshot.groups else {}
+        for key, run_of in runs(batch, together) if together else [(None, batch)]:
+            if key is None:
+                self._decide_singly(run_of, made, now)
+            else:
+                self._decide_group(key, run_of, made, now)
+        return made
+
+    def _decide_group(
+        self, key: GroupKey, pods: Sequence[PendingPod], made: Decisions, now: float
+    ) -> None:
+        """Decide the pods of a group as one, and note whether they are to be bound together."""
+        name = pods[0].spec.spec.scheduler_name
+        snapshot = self.mirror.snapshot
+        framework = self._profiles.frameworks[name]
+        places, options = [self._to_place(pod) for pod in pods], Options(seed=self._seeds())
+        decision = schedule_group(
+            snapshot, framework, key, places, options,
+            start=self._starts.get(name, 0), decider=self._decider(name),
+        )  # fmt: skip
+        if decision.placed:
+            decision = self._reserve_group(framework, places, decision, options, now)
+        self.groups.note(decision, now)
+        made.extend(decision.decisions)
+
+    def _reserve_group(
+        self,
+        framework: Framework,
+        pods: Sequence[PodToPlace],
+        decision: GroupDecision,
+        options: Options,
+        now: float,
+    ) -> GroupDecision:
+        """Ask Reserve and Permit about those pods of a placed group that they concern.
+
+        Where one is refused, none of the group is placed.
+        """
+        snapshot, found = self.mirror.snapshot, list(decision.decisions)
+        for number, (pod, one) in enumerate(zip(pods, found, strict=True)):
+            if not one.scheduled or not (
+                framework.decides_alone or framework.concerns(pod.info, snapshot)
+            ):
+                continue
+            state = new_state(pod, options, number)
+            reservations.names([state])
+            found[number] = self.reservations.begin(framework, self._revision, pod, state, one, now)
+            if found[number].scheduled:
+                continue
+            for other in decision.decisions:
+                if cast(int, other.key) in self.reservations:
+                    self.reservations.cancel(cast(int, other.key))
+                elif other.scheduled:
+                    snapshot.forget(other.key)
+            return refused_after(decision, pods, found[number])
+        return msgspec.structs.replace(decision, decisions=found)
+
+    def _to_place(self, pod: PendingPod) -> PodToPlace:
+        nominated = self.mirror.snapshot.nominated_node_of(pod.pod_id)
+        return PodToPlace(pod.pod_id, self.mirror.info(pod.class_id), nominated)
+
+    def _decide_singly(self, batch: Sequence[PendingPod], made: Decisions, now: float) -> None:
+        snapshot = self.mirror.snapshot
         for name, pods in by_profile(batch):
             framework = self._profiles.frameworks[name]
-            places = [
-                PodToPlace(
-                    pod.pod_id,
-                    self.mirror.info(pod.class_id),
-                    snapshot.nominated_node_of(pod.pod_id),
-                )
-                for pod in pods
-            ]
+            places = [self._to_place(pod) for pod in pods]
             options = Options(seed=self._seeds())
             draw = 0
             for alone, run in self._runs(framework, places):
@@ -490,7 +578,6 @@ class Scheduler:
                         made.extend(part)
                 draw += len(run)
                 self._starts[name] = made.next_start
-        return made
 
     def _runs(
         self, framework: Framework, pods: Sequence[PodToPlace]

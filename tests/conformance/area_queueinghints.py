@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects.dra.world import DeviceWorld
+from clusterstate.objects.registry import older_pod_groups
 from clusterstate.objects.values.meta import strip_nulls
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.storage import KINDS
 from scheduling.framework.configuration import BUILT_IN, PluginUse, Profile
 from scheduling.framework.configuration.plugin_args import READERS
@@ -23,6 +25,7 @@ _LENSES: dict[str, type] = {
     "Node": Node,
     "DeviceClass": _Unread,
     "ResourceClaim": _Unread,
+    "PodGroup": PodGroup,
     **KINDS,
 }
 _ADDED, _DELETED = Action.ADD, Action.DELETE
@@ -32,7 +35,10 @@ _UPDATED = ~(_ADDED | _DELETED)
 def _object(given: dict[str, Any] | None) -> Any:
     if given is None:
         return None
-    return msgspec.convert(strip_nulls(given["object"]), _LENSES[given["type"]])
+    value = strip_nulls(given["object"])
+    if given["type"] == "PodGroup":
+        value = older_pod_groups.stored(value, "v1alpha2")
+    return msgspec.convert(value, _LENSES[given["type"]])
 
 
 def _resource(case: Case, pod: Pod, old: Any, new: Any) -> Resource:

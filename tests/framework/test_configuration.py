@@ -40,7 +40,7 @@ def one_profile(plugins="{}", config="[]"):
 def test_the_default_is_kubernetes_default_plugins_and_weights():
     profile = default_configuration().profiles[0]
     assert profile.scheduler_name == "default-scheduler"
-    assert profile.names("preEnqueue") == ("SchedulingGates",)
+    assert profile.names("preEnqueue") == ("SchedulingGates", "GangScheduling")
     assert profile.names("queueSort") == ("PrioritySort",)
     assert profile.names("filter") == (
         "NodeUnschedulable",

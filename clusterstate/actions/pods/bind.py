@@ -70,7 +70,9 @@ class Binding(msgspec.Struct, frozen=True):
     """A decision: this pod to that node.
 
     ``footprint``: what it takes and relied on; ``None`` where this is unknown, as for a client's
-    bind. ``group`` and ``leans``: see the module. ``claims``: the claims of devices as the pod gets
+    bind. ``group`` and ``leans``: see the module. ``gang``: pods with one number other than 0 are
+    bound together or come back together, whatever group they are in, since a group may be judged
+    again without those that could not be bound. ``claims``: the claims of devices as the pod gets
     them, to be written with the binding (``actions.scheduler.claiming``).
     """
 
@@ -79,6 +81,7 @@ class Binding(msgspec.Struct, frozen=True):
     footprint: Footprint | None = None
     group: int = 0
     leans: bool = False
+    gang: int = 0
     claims: tuple[Manifest, ...] = ()
 
 

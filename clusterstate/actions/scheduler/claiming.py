@@ -7,9 +7,8 @@ if a claim is no longer as it was decided, or the pod cannot be bound, nothing i
 Rules: dynamicresources.go ``bindClaim`` and ``createSpecialClaim``, v1.36.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import groupby
 
 import msgspec
 from django.db import transaction
@@ -43,49 +42,76 @@ def bind_in_order(
 ) -> BindResult:
     """Bind as ``bind_pods`` does; pods that have claims one by one, in their places.
 
-    Where one was refused, those behind it that lean are ``held``.
+    A gang of which a pod has claims is bound at the place of its first pod, with all of its claims
+    in one transaction. Where a pod was refused, those behind it that lean are ``held``.
     """
     if not any(one.claims for one in bindings):
         return bind_pods(bindings, snapshot_revision=snapshot_revision, now=now, binder=binder)
     bound: list[tuple[int, int]] = []
     refused: dict[int, Refused] = {}
     held: list[int] = []
-    for claiming, run in groupby(bindings, key=lambda one: bool(one.claims)):
-        for some in [[one] for one in run] if claiming else [list(run)]:
-            waiting = {one.pod_id for one in some if one.leans and (refused or held)}
-            held += waiting
-            able = [one for one in some if one.pod_id not in waiting]
-            work = _bind_claiming if claiming else bind_pods
-            found = work(able, snapshot_revision=snapshot_revision, now=now, binder=binder)
-            bound += found.bound
-            refused |= found.refused
-            held += found.held
+    for claiming, some in _in_turn(bindings):
+        gang = claiming and some[0].gang
+        waiting = set() if gang else {one.pod_id for one in some if one.leans and (refused or held)}
+        held += waiting
+        able = [one for one in some if one.pod_id not in waiting]
+        work = _bind_claiming if claiming else bind_pods
+        found = work(able, snapshot_revision=snapshot_revision, now=now, binder=binder)
+        bound += found.bound
+        refused |= found.refused
+        held += found.held
     return BindResult(bound, refused, held)
+
+
+def _in_turn(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]]:
+    """Yield what is bound at once, in order, and whether claims are written with it."""
+    gangs: dict[int, list[Binding]] = {one.gang: [] for one in bindings if one.gang and one.claims}
+    for one in bindings:
+        if one.gang in gangs:
+            gangs[one.gang].append(one)
+    run: list[Binding] = []
+    for one in bindings:
+        if not one.claims and one.gang not in gangs:
+            run.append(one)
+            continue
+        if run:
+            yield False, run
+            run = []
+        if one.gang not in gangs:
+            yield True, [one]
+        elif members := gangs[one.gang]:
+            yield True, members
+            gangs[one.gang] = []
+    if run:
+        yield False, run
 
 
 def _bind_claiming(
     bindings: Sequence[Binding], *, snapshot_revision: int, now: datetime, binder: str
 ) -> BindResult:
-    """Bind one pod, if any, and write the claims that it was given."""
+    """Bind one pod, or a gang as a whole, and write the claims that it was given."""
 
     def work() -> BindResult:
         with transaction.atomic():
             # Before any row: a batch that holds this lock waits for rows.
             sql.run(LOCK_PLACEMENT)
-            _write_claims(binding, now)
-            plain = msgspec.structs.replace(binding, claims=())
-            found = bind_pods([plain], snapshot_revision=snapshot_revision, now=now, binder=binder)
-            if not found.bound:
+            for one in bindings:
+                _write_claims(one, now)
+            plain = [
+                msgspec.structs.replace(one, claims=(), leans=len(bindings) > 1, group=one.gang)
+                for one in bindings
+            ]
+            found = bind_pods(plain, snapshot_revision=snapshot_revision, now=now, binder=binder)
+            if len(found.bound) < len(bindings):
                 transaction.set_rollback(True)
             return found
 
     if not bindings:
         return BindResult([])
-    binding = bindings[0]
     try:
         return again_after_deadlock(work)
     except StatusError:
-        return BindResult([], {binding.pod_id: Refused.CLAIMED})
+        return BindResult([], {one.pod_id: Refused.CLAIMED for one in bindings})
 
 
 def _write_claims(binding: Binding, now: datetime) -> None:

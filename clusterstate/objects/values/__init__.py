@@ -3,6 +3,7 @@
 ::
 
     meta, node, pod, workloads    lenses: frozen Structs over the part of a manifest that is read
+    pod_group                     the lens over a PodGroup, and the conditions of one
     storage                       lenses over volumes, claims and their classes
     document                      a stored version of an object: JSON text with slots
     quantity, int_or_percent      amounts; bounds that are a number or a percentage

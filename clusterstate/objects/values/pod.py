@@ -262,6 +262,12 @@ class PodResourceClaim(
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The PodGroup that a pod is of, in the pod's namespace."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``spec`` of a pod."""
 
@@ -281,6 +287,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scheduler_name: str = DEFAULT_SCHEDULER
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

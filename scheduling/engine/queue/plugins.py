@@ -14,6 +14,7 @@ from scheduling.engine.queue.pending import (
     scheduling_gates,
 )
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.pod_groups import GANG_SCHEDULING
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 
@@ -40,6 +41,8 @@ class QueuePlugins:
         self.frameworks = frameworks
         self._info = info
         self._failed = failed
+        self.lets_group_in: Callable[[PendingPod], bool] = lambda pod: True
+        """Whether the group of a pod may be tried (``pod_groups.pre_enqueue``)."""
 
     def sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         """Return the pod's place among the active ones; lower goes first."""
@@ -56,6 +59,12 @@ class QueuePlugins:
     def held_by(self, pod: PendingPod) -> str:
         """Return the plugin that does not let the pod in yet, empty if it may be tried."""
         framework = self.frameworks.get(pod.spec.spec.scheduler_name)
+        if pod.spec.spec.scheduling_group is not None and framework is not None:
+            gate = scheduling_gates(pod)
+            if gate or not framework.schedules_groups:
+                return gate
+            if not self.lets_group_in(pod):
+                return GANG_SCHEDULING
         if framework is None or framework.only_gates:
             return scheduling_gates(pod)
         try:

@@ -5,6 +5,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.queue.active import ActivePods, Refusal
 from scheduling.engine.queue.early import EarlyAttempts
 from scheduling.engine.queue.in_flight import PodsInFlight
@@ -26,6 +27,8 @@ from scheduling.engine.queue.pending import (
 from scheduling.engine.queue.timers import Timers
 from scheduling.engine.queue.waiting import Registrations, WaitingPods, Worth
 from scheduling.framework.events import ClusterEvent
+from scheduling.framework.pod_groups import GANG_SCHEDULING, order_key
+from scheduling.framework.types import group_key
 
 _AT_ONCE = 2000
 """So many pods move in one call; each takes some microseconds."""
@@ -55,6 +58,8 @@ class PriorityQueue:
         self._waiting = WaitingPods(registrations)
         self._in_flight = PodsInFlight(self._entries)
         self._timers = Timers(self._entries)
+        self._members: dict[GroupKey, dict[int, None]] = {}
+        """Pods of groups, by group; those of no group are not here."""
         self._changed: OrderedDict[int, None] = OrderedDict()
         self._tokens = 0
         self._latest = -math.inf
@@ -152,9 +157,11 @@ class PriorityQueue:
             self.update(pod, now)
             return
         entry = Entry(pod, now)
-        self._entries[pod.pod_id] = entry
+        self._keep(entry)
         self._enqueue(entry, now)
         self._count(entry, Cause.POD_ADD)
+        if pod.spec.spec.scheduling_group is not None and entry.stage is not Stage.GATED:
+            self.release_group(group_key(pod.spec), now)
 
     def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
         """Take a pod in at the place that its row tells, after a restart.
@@ -173,7 +180,7 @@ class PriorityQueue:
         entry.refused = place.attempts > 0
         if place.stage is Stage.GATED:
             entry.stage = Stage.GATED
-        self._entries[pod.pod_id] = entry
+        self._keep(entry)
         if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
             self._wait(entry, Stage.UNSCHEDULABLE)
         else:
@@ -190,7 +197,7 @@ class PriorityQueue:
             other._wake(now)
         for pod_id, entry in other._entries.items():
             self.delete(pod_id)
-            self._entries[pod_id] = entry
+            self._keep(entry)
             if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
                 self._wait(entry, entry.stage)
             elif entry.stage is not Stage.IN_FLIGHT:
@@ -251,6 +258,11 @@ class PriorityQueue:
         entry = self._entries.pop(pod_id, None)
         if entry is None:
             return
+        if (key := group_key(entry.pod.spec)) is not None:
+            members = self._members.get(key, {})
+            members.pop(pod_id, None)
+            if not members:
+                self._members.pop(key, None)
         if self._in_flight.remove(pod_id):
             if self._active.retried or self._early.notes_outcomes:
                 self._untold(entry)
@@ -307,6 +319,10 @@ class PriorityQueue:
                 self.incoming[came] = self.incoming.get(came, 0) + len(chosen)
         entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
         self._in_flight.add(entries)
+        self._begin(entries)
+        return [entry.pod for entry in entries]
+
+    def _begin(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             entry.stage = Stage.IN_FLIGHT
             entry.attempts += 1
@@ -315,7 +331,51 @@ class PriorityQueue:
             entry.own_changes = ()
             self._tokens += 1
             entry.token = self._tokens
-        return [entry.pod for entry in entries]
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def members(self, key: GroupKey) -> int:
+        """Return how many pods of a group are in the queue, whatever holds them."""
+        return len(self._members.get(key, ()))
+
+    def pop_members(self, key: GroupKey) -> list[PendingPod]:
+        """Take the other pods of a group out that may be tried, to be decided with those popped.
+
+        Wherever they wait: a group is tried as one. Pods that a PreEnqueue plugin holds stay. They
+        come in the order in which they are decided. Rule: ``podGroupInfoForPod``,
+        schedule_one_podgroup.go, v1.36.
+        """
+        taken: list[Entry] = []
+        for pod_id in self._members.get(key, ()):
+            entry = self._entries[pod_id]
+            if entry.stage in (Stage.GATED, Stage.IN_FLIGHT):
+                continue
+            if entry.stage is Stage.UNSCHEDULABLE:
+                self._waiting.remove(pod_id)
+            taken.append(entry)
+        self._in_flight.add(taken)
+        self._begin(taken)
+        taken.sort(key=lambda one: order_key(one.pod.priority, one.since, one.pod.pod_id))
+        return [entry.pod for entry in taken]
+
+    def release_group(self, key: GroupKey | None, now: float) -> None:
+        """Ask PreEnqueue again about the pods of a group that it held back."""
+        for pod_id in list(self._members.get(key, ())) if key is not None else ():
+            entry = self._entries[pod_id]
+            if entry.stage is Stage.GATED and GANG_SCHEDULING in entry.rejected_by:
+                self._waiting.remove(pod_id)
+                self._enqueue(entry, now)
+                self._changed[pod_id] = None
+
+    def release_groups(self, now: float) -> None:
+        """Ask PreEnqueue again about the pods of all groups, once all of them are here."""
+        for key in list(self._members):
+            self.release_group(key, now)
+
+    def _keep(self, entry: Entry) -> None:
+        self._entries[entry.pod.pod_id] = entry
+        if (key := group_key(entry.pod.spec)) is not None:
+            self._members.setdefault(key, {})[entry.pod.pod_id] = None
 
     def park(self, pod_id: int) -> None:
         """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
@@ -336,7 +396,8 @@ class PriorityQueue:
     def restore_parked(self, pod: PendingPod, place: QueuePlace) -> None:
         """Take a pod in that waits, after a restart; what happened before is not known."""
         self.delete(pod.pod_id)
-        entry = self._entries[pod.pod_id] = Entry(pod, place.queued_at)
+        entry = Entry(pod, place.queued_at)
+        self._keep(entry)
         entry.stage = Stage.IN_FLIGHT
         entry.since, entry.attempts, entry.refusals = place.since, place.attempts, place.attempts
         entry.changed_in_flight = entry.was_parked = True

@@ -14,6 +14,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.interning import Interner
 from scheduling.engine.snapshot.nominations import Nominations
 from scheduling.framework.device_claims import DeviceTable
+from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_table import VolumeTable
 
@@ -65,7 +66,7 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
         return [_copied(name, inner, classes) for inner in value]
     if isinstance(value, set):
         return value.copy()
-    if isinstance(value, VolumeTable | DeviceTable):
+    if isinstance(value, VolumeTable | DeviceTable | GroupTable):
         return value.copy()
     if isinstance(value, Nominations):
         return value.copied(classes)

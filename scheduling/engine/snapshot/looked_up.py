@@ -5,10 +5,12 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from clusterstate.objects.rules.volume_matching import MatchingError
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.snapshot.counters import PodCounters
 from scheduling.framework.arrays import Float64, Int32
 from scheduling.framework.device_claims import DeviceTable, concerns
-from scheduling.framework.types import PodInfo
+from scheduling.framework.pod_groups import GroupTable
+from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.framework.volume_binder import (
     BinderError,
     NodeSeen,
@@ -28,6 +30,7 @@ class LookedUp(PodCounters):
         self.devices = DeviceTable()
         self.gives_devices = True
         """Whether pods that are assumed now get devices: their profile has DynamicResources."""
+        self.groups = GroupTable()
 
     def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
         """Add or replace an object of a kind that plugins look up; return what it replaced."""
@@ -36,6 +39,22 @@ class LookedUp(PodCounters):
     def remove_object(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
         """Remove one; return it, ``None`` where it was not known."""
         return self.volumes.remove(kind, namespace, name)
+
+    def intern(self, info: PodInfo) -> PodInfo:
+        """Return the known class with the same digest, or make ``info`` known.
+
+        Raises:
+            TooManyResources: it asks for too many resources that nothing else has.
+        """
+        known = super().intern(info)
+        if known is info and (key := group_key(info.pod)) is not None:
+            self.groups.note_class(key, info.index)
+        return known
+
+    def members_of(self, key: GroupKey) -> list[PodRecord]:
+        """Return the pods of a group that are on known nodes, assumed ones too."""
+        classes = self.groups.classes(key)
+        return self.pods_of(classes) if classes else []
 
     def peer_stamp(self, info: PodInfo) -> int:
         """Return a number that changes when something becomes known that decides about a class.

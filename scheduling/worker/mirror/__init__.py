@@ -48,6 +48,7 @@ FOLLOWED = (
     "StatefulSet",
     *KINDS,
     *DEVICE_KINDS,
+    "PodGroup",
 )
 """Kinds whose changes matter to scheduling."""
 

@@ -50,7 +50,7 @@ class Loading(RefusedPods):
             for node in load_nodes():
                 with self._noting_failures(Which("Node", node.id)):
                     row_of_node[node.id] = self.snapshot.set_node(decode_node(node.manifest))
-            for kind in ("Namespace", *OTHERS, *DEVICE_KINDS):
+            for kind in ("Namespace", *OTHERS, *DEVICE_KINDS, "PodGroup"):
                 for manifest in list_page(kind).items:
                     with self._noting_failures(kind, manifest):
                         self._set_other(kind, manifest)
@@ -134,6 +134,7 @@ class Loading(RefusedPods):
                 continue
             fit.append((row, self._pending_pod(row.id, row.class_id)))
         kept = self._restore_pods(fit, revision, now)
+        self.queue.release_groups(now)
         self._restore_nominations(fit)
         logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
 
@@ -174,6 +175,7 @@ class Loading(RefusedPods):
         finally:
             again, self.queue = self.queue, mine
         self.queue.adopt(again, now)
+        self.queue.release_groups(now)
 
     def take_over(self, now: float) -> None:
         """Read what only the working scheduler needs: the arrivals to judge. Queries once."""

@@ -103,6 +103,11 @@ class SingleChanges(WarmState):
             self._apply_node(change, now)
         elif change.kind in DEVICE_KINDS:
             self._apply_device(change, now)
+        elif change.kind == "PodGroup":
+            text = None if change.text is None else change.text.replace(SLOT, "")
+            if text is not None or change.verb == changes.DELETED:
+                there = None if change.verb == changes.DELETED else text
+                self._apply_group((change.namespace, change.name), there, now)
         elif change.verb == changes.DELETED or change.text is not None:
             selects = self.snapshot.selection_version
             if change.verb == changes.DELETED:

@@ -11,6 +11,7 @@ from clusterstate.database import bulk
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.storage import KINDS
 from clusterstate.objects.values.workloads import (
     Namespace,
@@ -23,6 +24,7 @@ from clusterstate.objects.values.workloads import (
 from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.scheduler.reservations import Reservation
+from scheduling.engine.groups import lets_in
 from scheduling.engine.queue.pending import (
     Backoff,
     HeldBy,
@@ -54,6 +56,7 @@ GROWN_RESOURCES = 256
 and half of the resources that a snapshot has room for."""
 decode_node = msgspec.json.Decoder(Node).decode
 _decode_namespace = msgspec.json.Decoder(Namespace).decode
+_decode_group = msgspec.json.Decoder(PodGroup).decode
 
 
 class WarmState(Waking):
@@ -307,12 +310,35 @@ class WarmState(Waking):
             resource=Resource.RESOURCE_SLICE, action=Action.UPDATE, devices=self.snapshot.devices
         )
 
+    def lets_group_in(self, pod: PendingPod) -> bool:
+        """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
+        return lets_in(self.snapshot, self.queue, pod)
+
+    def _apply_group(self, key: GroupKey, manifest: bytes | str | None, now: float) -> None:
+        """Take over a PodGroup, ``None`` if it is gone; try its pods where it may help them."""
+        groups = self.snapshot.groups
+        if manifest is None:
+            groups.remove(key)
+            return
+        new = _decode_group(manifest)
+        old = groups.set(new)
+        if old is not None and old.spec == new.spec:
+            return
+        self.queue.release_group(key, now)
+        action = Action.ADD if old is None else Action.UPDATE
+        event = ClusterEvent(resource=Resource.POD_GROUP, action=action, old=old, new=new)
+        if len(self.queue):
+            self._wake(event, now)
+
     def _set_other(
         self, kind: str, manifest: bytes | str
     ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
         """Take over an object; of one for volumes return what it was and what it is."""
         if kind in DEVICE_KINDS:
             self._set_device(kind, manifest)
+            return None
+        if kind == "PodGroup":
+            self.snapshot.groups.set(_decode_group(manifest))
             return None
         if kind == "Namespace":
             namespace = _decode_namespace(manifest)

@@ -1,0 +1,617 @@
+"""The cycle of a group: all of its waiting pods decided as one, all assumed or none.
+
+``schedule_group`` decides the pods in order, by the fast lane where it can, and keeps what was
+decided if enough of the group has a place; otherwise the snapshot is as it was, and each pod's
+decision says what its group lacks. A group with a topology constraint is tried domain by domain,
+the smallest first that has room for all: a pod of such a group is decided as if its node selector
+named the domain. Where the group does not fit and may displace others, ``_Preemption`` looks for
+victims with which the whole group fits; without them nobody leaves.
+
+Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgrouppreemption.go, v1.36
+(``framework.pod_groups``). What differs: the pods are bound in one transaction, so no pod waits on
+Permit; of several domains that hold the whole group the smallest is taken, not any one.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup
+from scheduling.engine.queue.pending import PendingPod
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
+from scheduling.engine.reference.cycle import Options, PodToPlace, Shortcut, schedule_batch
+from scheduling.engine.reference.decision import ERROR, UNSCHEDULABLE, Decision
+from scheduling.engine.snapshot import Snapshot, reliance
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework import pod_groups as rules
+from scheduling.framework.arrays import Float64
+from scheduling.framework.node_table import Rows
+from scheduling.framework.pod_groups import GANG_SCHEDULING, Victim
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import Nomination, PodInfo, PodRecord, group_key
+
+PREEMPTION = "DefaultPreemption"
+_OF_DOMAIN = "groups/of-domain"
+_MOST_MOVED = 32
+_MOST_MOVES = 256
+
+
+def with_members(
+    batch: Sequence[PendingPod], queue: PriorityQueue, groups: dict[str, Framework]
+) -> list[PendingPod]:
+    """Return a batch in which the pods of a group stand together, all that may be tried.
+
+    Where the first of them stood; ``groups`` are the profiles that decide groups, by name.
+    """
+    found: list[PendingPod] = []
+    at: dict[GroupKey, list[PendingPod]] = {}
+    order: list[PendingPod | GroupKey] = []
+    for pod in batch:
+        key = group_key(pod.spec)
+        if key is None or pod.spec.spec.scheduler_name not in groups:
+            order.append(pod)
+        elif key in at:
+            at[key].append(pod)
+        else:
+            at[key] = [pod]
+            order.append(key)
+    if not at:
+        return list(batch)
+    for one in order:
+        if isinstance(one, tuple):
+            members = [*at[one], *queue.pop_members(one)]
+            members.sort(key=lambda pod: (-pod.priority, queue.place(pod.pod_id).since, pod.pod_id))
+            found += members
+        else:
+            found.append(one)
+    return found
+
+
+def runs(
+    batch: Sequence[PendingPod], groups: dict[str, Framework]
+) -> Iterator[tuple[GroupKey | None, list[PendingPod]]]:
+    """Yield the pods of a batch in order: each group by itself, and what stands between them."""
+    run: list[PendingPod] = []
+    now: GroupKey | None = None
+    for pod in batch:
+        key = group_key(pod.spec) if pod.spec.spec.scheduler_name in groups else None
+        if key != now and run:
+            yield now, run
+            run = []
+        now = key
+        run.append(pod)
+    if run:
+        yield now, run
+
+
+def lets_in(snapshot: Snapshot, queue: PriorityQueue, pod: PendingPod) -> bool:
+    """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
+    key = group_key(pod.spec)
+    if key is None:
+        return True
+    group, known = snapshot.groups.find(key), queue.members(key)
+    if group is not None and group.is_gang and known < group.min_count:
+        placed = [cast("int", one.key) for one in snapshot.members_of(key)]
+        known += len(placed) - len(queue.present(placed))
+    return rules.pre_enqueue(key, group, known).ok
+
+
+class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cycle decided about a group.
+
+    ``decisions``: one for each pod, in order; where the group was placed, those of pods beyond its
+    ``minCount`` may be refusals. ``status``: the group's, for its condition. ``fitting``: how many
+    pods would have a place, those that are placed already included.
+    """
+
+    key: GroupKey
+    decisions: list[Decision]
+    status: Status
+    fitting: int = 0
+    needed: int = 0
+
+    @property
+    def placed(self) -> bool:
+        """Whether the pods with a node are assumed, to be bound together."""
+        return self.status.ok
+
+
+@dataclass
+class _Cycle:
+    """One group's way through its placements."""
+
+    snapshot: Snapshot
+    framework: Framework
+    key: GroupKey
+    group: PodGroup
+    pods: Sequence[PodToPlace]
+    options: Options
+    draw: int
+    start: int
+    decider: Shortcut | None
+    before: int = 0
+    next_start: int = field(default=0, init=False)
+
+    def attempt(self, pods: Sequence[PodToPlace]) -> tuple[list[Decision], Status, int]:
+        """Decide the pods and assume those that fit; say whether the group may go so."""
+        needed, left = self.group.min_count - self.before, len(pods)
+        refused = 0
+
+        def hopeless(decision: Decision) -> bool:
+            nonlocal refused
+            refused += not decision.scheduled
+            return left - refused < needed
+
+        made = schedule_batch(
+            self.snapshot, self.framework, pods,
+            msgspec.structs.replace(self.options, preempt=False),
+            start=self.start, draw=self.draw, decider=self.decider, stop=hopeless,
+        )  # fmt: skip
+        decisions = list(made)
+        self.next_start = made.next_start if decisions else self.start
+        fitting = 0
+
+        def result(decision: Decision) -> rules.MemberResult:
+            nonlocal fitting
+            if not decision.scheduled:
+                code = Code.ERROR if decision.outcome == ERROR else Code.UNSCHEDULABLE
+                return rules.MemberResult(status=Status(code, (decision.message,)))
+            fitting += 1
+            permit = rules.permit(self.group, self.before + fitting)
+            return rules.MemberResult(host=decision.node_name, permit=permit)
+
+        return decisions, rules.try_members(decisions, result).status, fitting
+
+    def forget(self, decisions: Sequence[Decision]) -> None:
+        """Take the pods off their nodes again."""
+        for one in decisions:
+            if one.scheduled:
+                self.snapshot.forget(one.key)
+
+
+def schedule_group(
+    snapshot: Snapshot,
+    framework: Framework,
+    key: GroupKey,
+    pods: Sequence[PodToPlace],
+    options: Options = Options(),  # noqa: B008
+    *,
+    start: int = 0,
+    draw: int = 0,
+    decider: Shortcut | None = None,
+) -> GroupDecision:
+    """Return what becomes of the waiting pods of a group; all that are placed are assumed.
+
+    Args:
+        snapshot: the cluster; it follows the decision.
+        framework: the profile that all of the pods ask for.
+        key: the group.
+        pods: its waiting pods in the order in which they are decided.
+        options: seed, tie break and detail.
+        start: where in the node order the search begins, when not all nodes are looked at.
+        draw: number of the first decision under the seed.
+        decider: of this snapshot and framework; without one every pod takes the reference path.
+    """
+    group = snapshot.groups.find(key)
+    mine = {pod.key for pod in pods}
+    there = [one for one in snapshot.members_of(key) if one.key not in mine]
+    if group is None:
+        status = rules.pre_enqueue(key, None, 0)
+        return _refused(key, [], pods, status, framework, snapshot, options, draw)
+    cycle = _Cycle(snapshot, framework, key, group, pods, options, draw, start, decider, len(there))
+    placements, status = _placements(snapshot, group, pods, there)
+    if not status.ok:
+        return _refused(key, [], pods, status, framework, snapshot, options, draw)
+    best: tuple[list[Decision], int] | None = None
+    first: tuple[list[Decision], Status, int] | None = None
+    for domain in placements:
+        decisions, status, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
+        complete = status.ok and fitting == len(pods)
+        if domain is not None or not status.ok:
+            cycle.forget(decisions)
+        if status.code is Code.ERROR:
+            return _refused(key, decisions, pods, status, framework, snapshot, options, draw)
+        first = first or (decisions, status, fitting)
+        if status.ok and (best is None or fitting > best[1]):
+            best = decisions, fitting
+        if complete:
+            break
+    if best is not None:
+        decisions, fitting = best
+        if placements != [None]:
+            decisions = _really(snapshot, pods, decisions)
+        return GroupDecision(
+            key=key, decisions=decisions, status=SUCCESS,
+            fitting=fitting + len(there), needed=group.min_count,
+        )  # fmt: skip
+    decisions, status, fitting = first or ([], Status(Code.UNSCHEDULABLE), 0)
+    if placements != [None]:
+        outcome = rules.best_placement(
+            placements, lambda domain: rules.GroupOutcome(status), lambda found: []
+        )
+        status = outcome.status
+    refusal = _refused(
+        key, decisions, pods, status, framework, snapshot, options, draw,
+        fitting=fitting + len(there), needed=group.min_count,
+    )  # fmt: skip
+    if not options.preempt:
+        return refusal
+    return _Preemption(cycle, refusal).run()
+
+
+def refused_after(
+    decision: GroupDecision, pods: Sequence[PodToPlace], refusal: Decision
+) -> GroupDecision:
+    """Return that a placed group is not placed after all, since one of its pods was refused."""
+    text = f"another pod of group {decision.key[1]} was refused: {refusal.message}"
+    found = [
+        refusal
+        if one.key == refusal.key
+        else msgspec.structs.replace(
+            one, outcome=refusal.outcome, node_name="", row=-1, best_scores=None, message=text,
+            rejected_by=(GANG_SCHEDULING,), status=Status(refusal.status.code, (text,)),
+        )
+        if one.scheduled
+        else one
+        for one in decision.decisions
+    ]  # fmt: skip
+    return msgspec.structs.replace(decision, decisions=found, status=refusal.status)
+
+
+def _refused(
+    key: GroupKey,
+    decisions: Sequence[Decision],
+    pods: Sequence[PodToPlace],
+    status: Status,
+    framework: Framework,
+    snapshot: Snapshot,
+    options: Options,
+    draw: int,
+    *,
+    fitting: int = 0,
+    needed: int = 0,
+) -> GroupDecision:
+    """Return that no pod of the group is placed, with what each of them is told.
+
+    A pod that fits nowhere itself keeps its reasons. One that would have had a place, or was not
+    asked any more, is told what the group lacks.
+    """
+    lacking = status.message
+    if needed:
+        lacking = f"{fitting} of {needed} needed pods of group {key[1]} have a place"
+        reason = next((one.message for one in decisions if not one.scheduled), "")
+        lacking += f": {reason}" if reason else ""
+    outcome = ERROR if status.code is Code.ERROR else UNSCHEDULABLE
+    by_key = {one.key: one for one in decisions}
+    found: list[Decision] = []
+    for number, pod in enumerate(pods, draw):
+        known = by_key.get(pod.key)
+        if known is not None and not known.scheduled and known.outcome in (outcome, ERROR):
+            by = tuple(sorted({*known.rejected_by, GANG_SCHEDULING}))
+            found.append(
+                msgspec.structs.replace(known, rejected_by=by, class_digest=pod.info.digest)
+            )
+            continue
+        found.append(
+            Decision(
+                key=pod.key, class_digest=pod.info.digest, outcome=outcome, message=lacking,
+                rejected_by=(GANG_SCHEDULING,), status=Status(status.code, (lacking,)),
+                node_count=snapshot.node_count, seed=options.seed, draw=number,
+                snapshot_revision=snapshot.revision, profile=framework.scheduler_name,
+            )
+        )  # fmt: skip
+    told = Status(status.code, (lacking,)) if needed else status
+    return GroupDecision(key=key, decisions=found, status=told, fitting=fitting, needed=needed)
+
+
+# Topology --------------------------------------------------------------------------------------
+
+
+def _placements(
+    snapshot: Snapshot, group: PodGroup, pods: Sequence[PodToPlace], there: Sequence[PodRecord]
+) -> tuple[Sequence[str | None], Status]:
+    """Return the domains to try, those first that hold the whole group, the smallest of them first.
+
+    ``[None]``: the whole cluster. Placed pods of the group fix the domain.
+    """
+    if not group.topology_keys:
+        return [None], SUCCESS
+    column = snapshot.label_column(group.topology_keys[0])
+    rows = snapshot.rows()
+    ids = column.ids[rows]
+    if there:
+        labels = {
+            snapshot.node_name(one.row): snapshot.node(one.row).metadata.labels for one in there
+        }
+        scheduled = {
+            f"{group.key[0]}/{one.name or one.key}": snapshot.node_name(one.row) for one in there
+        }
+        found, status = rules.generate_placements(group, scheduled, labels, {})
+        return list(found), status
+    room = _room(snapshot, pods, rows)
+    known = ids >= 0
+    by_domain = np.bincount(ids[known], weights=room[known], minlength=len(column.values))
+    size = np.bincount(ids[known], minlength=len(column.values))
+    count = len(pods)
+    order = sorted(
+        np.flatnonzero(size).tolist(),
+        key=lambda one: (by_domain[one] < count, by_domain[one], column.values[one]),
+    )
+    return [column.values[one] for one in order], SUCCESS
+
+
+def _room(snapshot: Snapshot, pods: Sequence[PodToPlace], rows: Rows) -> Float64:
+    """Return how many pods of the group each row has room for, at most, float (rows,).
+
+    By amounts alone, for the smallest amounts that a pod of the group asks for.
+    """
+    infos = {id(pod.info): pod.info for pod in pods}.values()
+    room: Float64 = np.full(len(rows), float(len(pods)))
+    least: dict[int, int] | None = None
+    for info in infos:
+        asked = dict(info.amounts)
+        least = (
+            asked if least is None
+            else {at: min(amount, asked[at]) for at, amount in least.items() if at in asked}
+        )  # fmt: skip
+    free = snapshot.allocatable[rows] - snapshot.requested[rows]
+    for at, amount in (least or {}).items():
+        if amount > 0:
+            room = np.minimum(room, np.maximum(free[:, at], 0) // amount)
+    return room
+
+
+def _confined(
+    snapshot: Snapshot, pods: Sequence[PodToPlace], group: PodGroup, domain: str | None
+) -> Sequence[PodToPlace]:
+    """Return the pods as if their node selectors named the domain; shared by groups alike."""
+    if domain is None:
+        return pods
+    key = group.topology_keys[0]
+    made: dict[int, PodInfo] = {}
+    for pod in pods:
+        if pod.info.index not in made:
+            made[pod.info.index] = _of_domain(snapshot, pod.info, key, domain)
+    return [
+        msgspec.structs.replace(pod, info=made[pod.info.index]) if pod.info.index in made else pod
+        for pod in pods
+    ]
+
+
+def _of_domain(snapshot: Snapshot, info: PodInfo, key: str, domain: str) -> PodInfo:
+    known: dict[tuple[str, str], PodInfo] = info.memo.setdefault(_OF_DOMAIN, {})  # type: ignore[assignment]
+    found = known.get((key, domain))
+    if found is None:
+        selector = {**info.pod.spec.node_selector, key: domain}
+        spec = msgspec.structs.replace(info.pod.spec, node_selector=selector, scheduling_group=None)
+        pod = msgspec.structs.replace(info.pod, spec=spec)
+        found = snapshot.intern(from_pod(pod, compatibility=snapshot.compatibility))
+        known[key, domain] = found
+    return found
+
+
+def _really(
+    snapshot: Snapshot, pods: Sequence[PodToPlace], decisions: Sequence[Decision]
+) -> list[Decision]:
+    """Assume the pods as what they are on the nodes that were found for them."""
+    found: list[Decision] = []
+    for pod, decision in zip(pods, decisions, strict=False):
+        if decision.scheduled:
+            snapshot.assume(pod.key, pod.info, decision.row)
+        found.append(msgspec.structs.replace(decision, class_digest=pod.info.digest))
+    return found
+
+
+# Preemption ------------------------------------------------------------------------------------
+
+
+class _Preemption:
+    """Whom a group that fits nowhere may displace, so that all of it fits."""
+
+    def __init__(self, cycle: _Cycle, refusal: GroupDecision) -> None:
+        self.cycle = cycle
+        self.snapshot = cycle.snapshot
+        self.refusal = refusal
+        self.away: dict[Hashable, PodRecord] = {}
+        self.assigned: dict[int, list[PodRecord]] = {}
+        self.made: list[Decision] = []
+        self.looks_at_others = False
+        self.moves = 0
+
+    def run(self) -> GroupDecision:
+        """Return the refusal, with nominations and victims where the group fits without these."""
+        cycle, snapshot = self.cycle, self.snapshot
+        group = cycle.group
+        names = {plugin.name for plugin in cycle.framework.post_filter_plugins}
+        problem = rules.preemption_problem(cycle.key, group, registered=PREEMPTION in names)
+        priority = _priority(group, cycle.pods)
+        if (
+            problem is not None
+            or snapshot.lowest_priority >= priority
+            or self._is_waiting(priority)
+        ):
+            return self.refusal
+        policies = [group.spec.preemption_policy]
+        policies += [pod.info.preemption_policy for pod in cycle.pods]
+        try:
+            chosen = rules.select_victims(
+                self._victims(priority), priority=priority, policies=policies,
+                without=self._without, reprieve=self._reprieve, violating=self._violating,
+            )  # fmt: skip
+        finally:
+            cycle.forget(self.made)
+            for record in self.away.values():
+                snapshot.attach(record)
+        if not chosen.status.ok:
+            return self.refusal
+        return self._with_victims([pod for one in chosen.victims for pod in one.pods])
+
+    def _is_waiting(self, priority: int) -> bool:
+        """Return whether victims of an earlier attempt are still about to leave."""
+        for pod in self.cycle.pods:
+            row = self.snapshot.row_of(pod.nominated_node) if pod.nominated_node else None
+            if row is not None and any(
+                one.terminating and one.preempted and one.info.priority < priority
+                for one in self.snapshot.pods_on(row)
+            ):
+                return True
+        return False
+
+    def _victims(self, priority: int) -> list[Victim[PodRecord]]:
+        groups, classes = self.snapshot.groups, self.snapshot.classes
+        own = self.cycle.key
+
+        def may_leave(info: PodInfo) -> bool:
+            key = group_key(info.pod)
+            group = groups.find(key)
+            if group is not None and group.leaves_together and group.spec.priority is not None:
+                return key != own and group.spec.priority < priority
+            return key != own and info.priority < priority
+
+        able = [number for number, info in enumerate(classes) if may_leave(info)]
+        records = self.snapshot.pods_of(able)
+        return rules.victims_of(
+            records,
+            key_of=lambda one: group_key(one.info.pod),
+            group_of=lambda one: groups.find(group_key(one.info.pod)),
+            priority_of=lambda one: one.info.priority,
+            started_at=lambda one: one.start_time or float("inf"),
+        )
+
+    def _without(self, victims: Sequence[Victim[PodRecord]]) -> Status:
+        for one in victims:
+            for record in one.pods:
+                self.snapshot.detach(record)
+                self.away[record.key] = record
+        self.cycle.decider = None  # what it keeps does not know who is away
+        self.made, status, _ = self.cycle.attempt(self.cycle.pods)
+        for decision in self.made:
+            placed = self.snapshot.pod(decision.key) if decision.scheduled else None
+            if placed is not None:
+                self.assigned.setdefault(decision.row, []).append(placed)
+        infos = [pod.info for pod in self.cycle.pods]
+        self.looks_at_others = any(map(_looks_at_others, infos))
+        return status
+
+    def _reprieve(self, victim: Victim[PodRecord]) -> bool:
+        """Count a victim again if every pod of the group may still go to its node."""
+        snapshot = self.snapshot
+        for record in victim.pods:
+            snapshot.attach(record)
+        if self.looks_at_others or any(_looks_at_others(one.info) for one in victim.pods):
+            concerned = [one for records in self.assigned.values() for one in records]
+        else:
+            rows = {one.row for one in victim.pods}
+            concerned = [one for row in rows for one in self.assigned.get(row, ())]
+        if all(map(self._fits, concerned)) or self._moves(concerned):
+            for record in victim.pods:
+                del self.away[record.key]
+            return True
+        for record in victim.pods:
+            snapshot.detach(record)
+        return False
+
+    def _moves(self, concerned: Sequence[PodRecord]) -> bool:
+        """Return whether the pods of the group whose room is taken back fit elsewhere, and do so.
+
+        1.36 decides the whole group again for each victim; so many times only a few pods are asked.
+        """
+        if len(concerned) > _MOST_MOVED or self.moves >= _MOST_MOVES:
+            return False
+        self.moves += 1
+        snapshot, cycle = self.snapshot, self.cycle
+        keys = {one.key for one in concerned}
+        pods = [pod for pod in cycle.pods if pod.key in keys]
+        for one in concerned:
+            snapshot.forget(one.key)
+        options = msgspec.structs.replace(cycle.options, preempt=False)
+        again = list(
+            schedule_batch(
+                snapshot, cycle.framework, pods, options, start=cycle.start, draw=cycle.draw,
+                stop=lambda decision: not decision.scheduled,
+            )
+        )  # fmt: skip
+        moved = len(again) == len(pods) and all(one.scheduled for one in again)
+        if not moved:
+            cycle.forget(again)
+            for one in concerned:
+                snapshot.assume(one.key, one.info, one.row)
+            again = []
+        for one in concerned:
+            self.assigned[one.row] = [
+                other for other in self.assigned[one.row] if other.key != one.key
+            ]
+        replaced = {one.key: one for one in again}
+        self.made = [replaced.get(one.key, one) for one in self.made]
+        for one in concerned:
+            record = snapshot.pod(one.key)
+            if record is not None:
+                self.assigned.setdefault(record.row, []).append(record)
+        return moved
+
+    def _fits(self, record: PodRecord) -> bool:
+        self.snapshot.detach(record)
+        try:
+            return reliance.fits(self.cycle.framework, record, self.snapshot)
+        finally:
+            self.snapshot.attach(record)
+
+    def _violating(self, victims: Sequence[Victim[PodRecord]]) -> list[int]:
+        budgets = self.snapshot.disruption_budgets()
+        allowed = [one.disruptions_allowed for one in budgets]
+        version = self.snapshot.compatibility
+        guards: dict[int, list[int]] = {}
+        counts: list[int] = []
+        for victim in victims:
+            broken = 0
+            for pod in victim.pods:
+                info = pod.info
+                if info.index not in guards:
+                    guards[info.index] = [
+                        place for place, one in enumerate(budgets) if one.guards(info, version)
+                    ]
+                breaks = False
+                for place in guards[info.index]:
+                    if pod.name in budgets[place].disrupted:
+                        continue
+                    allowed[place] -= 1
+                    breaks |= allowed[place] < 0
+                broken += breaks
+            counts.append(broken)
+        return counts
+
+    def _with_victims(self, leaving: Sequence[PodRecord]) -> GroupDecision:
+        """Nominate the pods for the nodes that were found; the victims leave for the first."""
+        by_key = {one.key: one for one in self.made if one.scheduled}
+        found: list[Decision] = []
+        victims: tuple[PodRecord, ...] = tuple(leaving)
+        for pod, decision in zip(self.cycle.pods, self.refusal.decisions, strict=True):
+            there = by_key.get(pod.key)
+            if there is None:
+                found.append(decision)
+                continue
+            nomination = Nomination(node_name=there.node_name, victims=victims)
+            victims = ()
+            found.append(msgspec.structs.replace(decision, nomination=nomination))
+            self.snapshot.nominate(pod.key, pod.info, there.node_name)
+        reasons = (*self.refusal.status.reasons, "pod group is waiting for preemption to complete")
+        status = Status(Code.UNSCHEDULABLE, reasons)
+        return msgspec.structs.replace(self.refusal, decisions=found, status=status)
+
+
+def _priority(group: PodGroup, pods: Sequence[PodToPlace]) -> int:
+    if group.spec.priority is not None:
+        return group.spec.priority
+    return max(pod.info.priority for pod in pods)
+
+
+def _looks_at_others(info: PodInfo) -> bool:
+    """Return whether a hard rule of a pod depends on other pods of other nodes."""
+    return bool(
+        info.affinity or info.anti_affinity or info.pod.spec.topology_spread_constraints
+        or info.claims or info.pod.spec.resource_claims
+    )  # fmt: skip

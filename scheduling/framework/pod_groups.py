@@ -1,0 +1,408 @@
+"""The rules of groups on plain values: when one may be tried, what a cycle comes to, who may leave.
+
+Nothing here knows a snapshot. The engine (``engine.groups``) asks these rules about its pods, and
+the conformance vectors about theirs. Sources: pkg/scheduler/schedule_one_podgroup.go, framework/
+preemption/podgrouppreemption.go, and the plugins gangscheduling, topologyaware and
+podgrouppodscount, v1.36.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import (
+    INITIALLY_SCHEDULED,
+    SCHEDULED,
+    SCHEDULER_ERROR,
+    UNSCHEDULABLE,
+    GroupKey,
+    PodGroup,
+)
+from scheduling.framework.status import SUCCESS, Code, Status, error
+
+Pod = TypeVar("Pod")
+Placement = TypeVar("Placement")
+Key = TypeVar("Key", bound=Hashable)
+
+GANG_SCHEDULING: Final = "GangScheduling"
+MAX_SCORE: Final = 100
+_NOT_ENOUGH: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
+_NOT_SCHEDULED: Final = "waiting for minCount pods from a gang to be scheduled"
+_UNSCHEDULABLE: Final = Status(Code.UNSCHEDULABLE, ("pod group is unschedulable",))
+_PREEMPTING: Final = "pod group is waiting for preemption to complete"
+_CONSTRAINED: Final = (
+    "workload aware preemption is not supported for pod groups with scheduling constraints"
+)
+_NO_PREEMPTION: Final = (
+    "default preemption plugin is not registered, workload aware preemption is disabled"
+)
+NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+
+
+class GroupTable:
+    """The PodGroups that a snapshot knows, and which scheduling classes are of each group."""
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, PodGroup] = {}
+        self._classes: dict[GroupKey, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a pod of any group was ever met; without one nothing else here is asked."""
+        return bool(self._classes)
+
+    def set(self, group: PodGroup) -> PodGroup | None:
+        """Add or replace a group; return what it replaced."""
+        before = self._groups.get(group.key)
+        self._groups[group.key] = group
+        return before
+
+    def remove(self, key: GroupKey) -> PodGroup | None:
+        """Forget a group; return it, ``None`` if it was not known."""
+        return self._groups.pop(key, None)
+
+    def find(self, key: GroupKey | None) -> PodGroup | None:
+        """Return a group, ``None`` if there is none."""
+        return None if key is None else self._groups.get(key)
+
+    def note_class(self, key: GroupKey, index: int) -> None:
+        """Note that pods of a class are of a group."""
+        self._classes.setdefault(key, []).append(index)
+
+    def copy(self) -> "GroupTable":
+        """Return a table of its own; groups are shared, as they never change."""
+        made = GroupTable()
+        made._groups = dict(self._groups)
+        made._classes = {key: list(classes) for key, classes in self._classes.items()}
+        return made
+
+    def classes(self, key: GroupKey) -> list[int]:
+        """Return the classes of a group's pods, as the snapshot numbers them."""
+        return self._classes.get(key, [])
+
+
+# When a group may be tried, and when enough of it has a place -----------------------------------
+
+
+def pre_enqueue(key: GroupKey | None, group: PodGroup | None, known: int) -> Status:
+    """Return whether a pod may be tried: its group is there, and enough pods of the gang.
+
+    ``known``: unfinished pods of the group, waiting or placed. Rule: gangscheduling.go
+    ``PreEnqueue``.
+    """
+    if key is None:
+        return SUCCESS
+    if group is None:
+        text = f'waiting for pods\'s pod group "{key[1]}" to appear in scheduling queue'
+        return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,))
+    if group.is_gang and known < group.min_count:
+        return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (_NOT_ENOUGH,))
+    return SUCCESS
+
+
+def permit(group: PodGroup | None, placed: int) -> Status:
+    """Return whether enough of a group has a place. Rule: gangscheduling.go ``Permit``.
+
+    ``placed``: pods of the group that are assumed or bound, with the one that is asked about.
+    """
+    if group is None or not group.is_gang or placed >= group.min_count:
+        return SUCCESS
+    return Status(Code.WAIT, (_NOT_SCHEDULED,))
+
+
+# The cycle of a group --------------------------------------------------------------------------
+
+
+class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one pod of a group.
+
+    ``host``: where it would go, also once victims are gone. ``permit``: ``None`` where Permit lets
+    the group go, or was not asked.
+    """
+
+    status: Status = SUCCESS
+    host: str = ""
+    nominated: str = ""
+    requires_preemption: bool = False
+    permit: Status | None = None
+
+
+class GroupOutcome(msgspec.Struct, frozen=True):
+    """What a cycle came to; of pods behind the last result the group's status holds."""
+
+    status: Status
+    results: tuple[MemberResult, ...] = ()
+    waiting_on_preemption: bool = False
+
+
+def try_members(pods: Iterable[Pod], attempt: Callable[[Pod], MemberResult]) -> GroupOutcome:
+    """Try the pods of a group in order, and return what the group comes to.
+
+    A pod that is rejected does not end the group, an error does. ``attempt`` assumes the pods that
+    it places, for those behind them. Rule: ``podGroupSchedulingDefaultAlgorithm``.
+    """
+    results: list[MemberResult] = []
+    status, waiting, preempts = _UNSCHEDULABLE, False, False
+    for pod in pods:
+        result = attempt(pod)
+        results.append(result)
+        if not result.status.ok and not result.requires_preemption:
+            if result.status.code.rejects:
+                continue
+            text = f"failed to schedule other pod from a pod group: {result.status.message}"
+            return GroupOutcome(error(text), tuple(results))
+        preempts |= result.requires_preemption
+        if result.permit is None or result.permit.ok:
+            waiting = preempts
+            reasons = (*_UNSCHEDULABLE.reasons, _PREEMPTING)
+            status = Status(Code.UNSCHEDULABLE, reasons) if preempts else SUCCESS
+    return GroupOutcome(status, tuple(results), waiting)
+
+
+def best_placement(
+    placements: Sequence[Placement],
+    attempt: Callable[[Placement], GroupOutcome],
+    score: Callable[[Sequence[tuple[Placement, GroupOutcome]]], Sequence[int]],
+) -> GroupOutcome:
+    """Try a group at each placement; return the outcome at the best, or why there is none.
+
+    The first of the best is taken. Rule: ``podGroupSchedulingPlacementAlgorithm``.
+    """
+    found: list[tuple[Placement, GroupOutcome]] = []
+    first: GroupOutcome | None = None
+    for placement in placements:
+        outcome = attempt(placement)
+        if outcome.status.code is Code.ERROR:
+            return outcome
+        first = first or outcome
+        if outcome.status.ok or outcome.waiting_on_preemption:
+            found.append((placement, outcome))
+    if not found:
+        text = f"0/{len(placements)} placements are available"
+        if first is None:
+            return GroupOutcome(Status(Code.UNSCHEDULABLE, (text,)))
+        text = f"{text}, first placement status: {first.status.message}"
+        return GroupOutcome(Status(Code.UNSCHEDULABLE, (text,)), first.results)
+    if len(found) == 1:
+        return found[0][1]
+    scores = normalize_placement_scores(score(found))
+    return found[max(range(len(found)), key=lambda place: scores[place])][1]
+
+
+def split(outcome: GroupOutcome, pods: Sequence[Key]) -> tuple[list[Key], list[Key], list[Key]]:
+    """Return which pods are bound, which wait for victims to end, and which failed.
+
+    Rule: ``submitPodGroupAlgorithmResult``.
+    """
+    bound: list[Key] = []
+    preempting: list[Key] = []
+    failed: list[Key] = []
+    status, waiting = outcome.status, outcome.waiting_on_preemption
+    for place, pod in enumerate(pods):
+        result = outcome.results[place] if place < len(outcome.results) else None
+        if result is None or status.code is Code.ERROR:
+            failed.append(pod)
+        elif result.status.ok:
+            (bound if status.ok else preempting if waiting else failed).append(pod)
+        else:
+            (preempting if result.requires_preemption and waiting else failed).append(pod)
+    return bound, preempting, failed
+
+
+def condition_of(status: Status) -> Manifest:
+    """Return the condition that a cycle of a group writes, without its time."""
+    reason = SCHEDULED if status.ok else UNSCHEDULABLE
+    if not status.ok and not status.code.rejects:
+        reason = SCHEDULER_ERROR
+    return {
+        "type": INITIALLY_SCHEDULED,
+        "status": "True" if status.ok else "False",
+        "reason": reason,
+        "message": status.message,
+    }
+
+
+def order_key(priority: int, since: float, pod_id: int) -> tuple[int, float, int]:
+    """Return the place of a pod in its group: by priority, then by how long it waits.
+
+    Rule: ``podGroupInfoForPod``.
+    """
+    return -priority, since, pod_id
+
+
+# Placements ------------------------------------------------------------------------------------
+
+
+def generate_placements(
+    group: PodGroup,
+    scheduled: Mapping[str, str],
+    parent: Mapping[str, Mapping[str, str]],
+    others: Mapping[str, Mapping[str, str]],
+    name: str = "",
+) -> tuple[dict[str, list[str]], Status]:
+    """Return the topology domains in which a group may be, each with its nodes.
+
+    ``scheduled``: the group's placed pods and their nodes; they fix the domain. ``parent``: labels
+    of the nodes that may be used, ``others`` of all other nodes. Rule: topology_placement.go.
+    """
+    if not group.topology_keys:
+        return {name: list(parent)}, SUCCESS
+    key = group.topology_keys[0]
+    fixed: set[str] = set()
+    for pod, node in scheduled.items():
+        labels = parent.get(node, others.get(node))
+        if labels is None:
+            why = f'getting node for pod {pod}: nodeinfo not found for node name "{node}"'
+            return {}, _undetermined(why)
+        if key not in labels:
+            return {}, _undetermined(f"no topology domain found for pod {pod}")
+        fixed.add(labels[key])
+    if len(fixed) > 1:
+        why = f"more than 1 domain found for pod group: {', '.join(sorted(fixed))}"
+        return {}, _undetermined(why)
+    domains: dict[str, list[str]] = {}
+    for node, labels in parent.items():
+        if key in labels and (not fixed or labels[key] in fixed):
+            domains.setdefault(labels[key], []).append(node)
+    return domains, SUCCESS
+
+
+def _undetermined(why: str) -> Status:
+    return error(f"cannot determine domain for already scheduled pods: {why}")
+
+
+def normalize_placement_scores(scores: Sequence[int]) -> list[int]:
+    """Put the best placement at 100. Rule: helper ``DefaultNormalizeScore``."""
+    most = max(scores, default=0)
+    return [MAX_SCORE * score // most for score in scores] if most else list(scores)
+
+
+# Whom a group may displace ---------------------------------------------------------------------
+
+
+class Victim(msgspec.Struct, Generic[Pod], frozen=True, kw_only=True):
+    """Pods that leave together: one pod, or a group whose mode is ``all``.
+
+    ``in_group``: they are of a group, whatever its mode. ``started_at``: of the pod that started
+    first, seconds since the epoch.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    priority: int = 0
+    in_group: bool = False
+    started_at: float = 0.0
+
+    @property
+    def importance(self) -> tuple[int, bool, float, int]:
+        """A key that is higher the more important the victim is.
+
+        A group is worth more than a single pod, then what began earlier, then the larger group.
+        Rule: ``moreImportantVictim``.
+        """
+        return self.priority, self.in_group, -self.started_at, len(self.pods)
+
+
+def victims_of(
+    pods: Iterable[Pod],
+    *,
+    key_of: Callable[[Pod], GroupKey | None],
+    group_of: Callable[[Pod], PodGroup | None],
+    priority_of: Callable[[Pod], int],
+    started_at: Callable[[Pod], float],
+) -> list[Victim[Pod]]:
+    """Return who leaves with whom: a group whose mode is ``all`` as one, at the group's priority.
+
+    ``group_of`` returns ``None`` where there is no such group: its pods leave one by one.
+    """
+    found: list[Victim[Pod]] = []
+    together: dict[GroupKey, list[Pod]] = {}
+    priorities: dict[GroupKey, int] = {}
+    for pod in pods:
+        key = key_of(pod)
+        group = None if key is None else group_of(pod)
+        if key is None or group is None or not group.leaves_together:
+            one = Victim(
+                pods=(pod,), priority=priority_of(pod), in_group=key is not None,
+                started_at=started_at(pod),
+            )  # fmt: skip
+            found.append(one)
+            continue
+        together.setdefault(key, []).append(pod)
+        if group.spec.priority is None:
+            priorities[key] = max(priorities.get(key, priority_of(pod)), priority_of(pod))
+        else:
+            priorities[key] = group.spec.priority
+    found += [
+        Victim(
+            pods=tuple(members), priority=priorities[key], in_group=True,
+            started_at=min(map(started_at, members)),
+        )
+        for key, members in together.items()
+    ]  # fmt: skip
+    return found
+
+
+def preemption_problem(
+    key: GroupKey, group: PodGroup | None, *, registered: bool = True
+) -> Status | None:
+    """Return why nobody is displaced for a group, ``None`` where somebody may be.
+
+    Rule: ``runWorkloadAwarePreemption``.
+    """
+    if not registered:
+        return Status(Code.UNSCHEDULABLE, (_NO_PREEMPTION,))
+    if group is None:
+        text = f'podgroup.scheduling.k8s.io "{key[1]}" not found'
+        return error(f"failed to get pod group object: {text}")
+    if group.topology_keys:
+        return Status(Code.UNSCHEDULABLE, (_CONSTRAINED,))
+    return None
+
+
+class Chosen(msgspec.Struct, Generic[Pod], frozen=True):
+    """The victims of a group, the most important first, and how many pods' budgets they break."""
+
+    victims: tuple[Victim[Pod], ...] = ()
+    violations: int = 0
+    status: Status = SUCCESS
+
+
+def select_victims(
+    victims: Iterable[Victim[Pod]],
+    *,
+    priority: int,
+    policies: Iterable[str | None],
+    without: Callable[[Sequence[Victim[Pod]]], Status],
+    reprieve: Callable[[Victim[Pod]], bool],
+    violating: Callable[[Sequence[Victim[Pod]]], Sequence[int]],
+) -> Chosen[Pod]:
+    """Return who has to leave so that a group fits, as few and as unimportant as can be.
+
+    All of lower priority leave; then each is taken back, those first whose budgets would be broken,
+    the most important first, unless the group fits no longer. Rule: ``selectVictimsOnDomain``.
+
+    Args:
+        victims: everybody who may leave, of any priority.
+        priority: the group's.
+        policies: the preemption policies of its pods.
+        without: takes these away, and says whether the group fits then.
+        reprieve: takes one back and says whether the group still fits; if not, it is away again.
+        violating: returns of each victim how many of its pods break a budget, taken in order.
+    """
+    if any(policy == "Never" for policy in policies):
+        return Chosen(status=Status(Code.UNSCHEDULABLE, (NEVER,)))
+    able = [one for one in victims if one.priority < priority]
+    if not able:
+        return Chosen(status=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_VICTIMS,)))
+    status = without(able)
+    if not status.ok:
+        return Chosen(status=status)
+    able.sort(key=lambda one: one.importance, reverse=True)
+    counts = violating(able)
+    ordered = [place for place, count in enumerate(counts) if count]
+    ordered += [place for place, count in enumerate(counts) if not count]
+    leaving = [place for place in ordered if not reprieve(able[place])]
+    violations = sum(counts[place] for place in leaving)
+    return Chosen(tuple(able[place] for place in sorted(leaving)), violations)

@@ -1,0 +1,159 @@
+"""Groups that are decided and not bound yet, and their conditions.
+
+``Groups`` remembers which pods were placed together until their bindings are submitted, and writes
+the condition ``PodGroupInitiallyScheduled``: True once the group's pods are bound, False when there
+is time, as ``unwritten_refusals`` does for pods.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding
+from clusterstate.change_log import wake
+from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
+from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import GroupKey, with_condition
+from scheduling.engine.groups import GroupDecision
+from scheduling.framework.pod_groups import condition_of
+from scheduling.framework.status import SUCCESS, Status
+
+logger = structlog.get_logger(__name__)
+
+_AT_ONCE: Final = 20
+"""Conditions that are written at a time: each is a statement of its own."""
+
+
+class Groups:
+    """What one scheduler knows of the groups that it decides."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._gang_of: dict[int, int] = {}
+        """Pods that were placed together and are not bound yet, with the number of their gang."""
+        self._size: dict[int, int] = {}
+        self._key_of: dict[int, GroupKey] = {}
+        self._ready: dict[int, list[Binding]] = {}
+        """Gangs of which some pods still wait, as for their volumes: the bindings of the others."""
+        # Conditions that are not written yet, in order, with the status and the time.
+        self._unwritten: OrderedDict[GroupKey, tuple[Status, float]] = OrderedDict()
+        self._told: dict[GroupKey, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether conditions are to be written."""
+        return bool(self._unwritten)
+
+    def note(self, decision: GroupDecision, now: float) -> None:
+        """Keep what was decided about a group, until it is bound and its condition is written."""
+        if not decision.placed:
+            self._tell(decision.key, decision.status, now)
+            return
+        self._number += 1
+        placed = [one.key for one in decision.decisions if one.scheduled]
+        self._gang_of.update((one, self._number) for one in placed if isinstance(one, int))
+        self._size[self._number] = len(placed)
+        self._key_of[self._number] = decision.key
+
+    def gather(self, bindings: Sequence[Binding], *, leaning: bool) -> list[Binding]:
+        """Return the bindings to submit now: of a gang all or none.
+
+        ``leaning``: other bindings of the batch hold only because of some of it, so that all of it
+        is one group.
+        """
+        if not self._gang_of:
+            return list(bindings)
+        found: list[Binding] = []
+        for one in bindings:
+            gang = self._gang_of.get(one.pod_id)
+            if gang is None:
+                found.append(one)
+                continue
+            group = 0 if leaning else gang
+            ready = self._ready.setdefault(gang, [])
+            ready.append(msgspec.structs.replace(one, gang=gang, group=group, leans=True))
+            if len(ready) == self._size[gang]:
+                found += self._ready.pop(gang)
+        return found
+
+    def broken(self, is_assumed: Callable[[int], bool]) -> list[int]:
+        """Return the pods that cannot be bound any more, since another of their gang came back."""
+        if not self._ready:
+            return []
+        gone = {
+            gang
+            for pod_id, gang in self._gang_of.items()
+            if gang in self._ready and not is_assumed(pod_id)
+        }
+        found = [pod_id for pod_id, gang in self._gang_of.items() if gang in gone]
+        for gang in gone:
+            del self._ready[gang]
+        return [pod_id for pod_id in found if is_assumed(pod_id)]
+
+    def bound(self, pod_ids: Iterable[int], now: float) -> None:
+        """Note which pods are on their nodes: their groups are scheduled."""
+        if self._gang_of:
+            gangs = {self._gang_of.pop(one): None for one in pod_ids if one in self._gang_of}
+            for gang in gangs:
+                self._size.pop(gang, None)
+                if (key := self._key_of.pop(gang, None)) is not None:
+                    self._tell(key, SUCCESS, now)
+
+    def came_back(self, pod_ids: Iterable[int]) -> None:
+        """Note which pods were placed and not bound."""
+        if self._gang_of:
+            for pod_id in pod_ids:
+                self._gang_of.pop(pod_id, None)
+
+    def forget(self) -> None:
+        """Forget what was placed and not bound: the mirror was loaded again."""
+        self._gang_of, self._size, self._key_of, self._ready = {}, {}, {}, {}
+
+    def _tell(self, key: GroupKey, status: Status, now: float) -> None:
+        text = "" if status.ok else f"{status.code.wire}: {status.message}"
+        if self._told.get(key) == text:
+            return
+        if len(self._told) > 100_000:
+            self._told.clear()
+        self._told[key] = text
+        self._unwritten.pop(key, None)
+        self._unwritten[key] = status, now
+
+    def is_due(self, now: float) -> bool:
+        """Whether a condition has waited for a second."""
+        return bool(self._unwritten) and now >= next(iter(self._unwritten.values()))[1] + 1.0
+
+    @acts_as(KUBE_SCHEDULER)
+    def write(self, most: int = _AT_ONCE) -> int:
+        """Write the oldest conditions, at most so many; return how many."""
+        written = 0
+        with wake.without_scheduler():
+            while self._unwritten and written < most:
+                key, (status, at) = self._unwritten.popitem(last=False)
+                written += 1
+                try:
+                    _write(key, status, datetime.fromtimestamp(at, UTC))
+                except StatusError as error:
+                    logger.info("condition_not_written", group=key[1], error=error.message)
+        return written
+
+
+def _write(key: GroupKey, status: Status, now: datetime) -> None:
+    condition = condition_of(status)
+
+    def changed(manifest: Manifest) -> Manifest:
+        told = manifest.get("status") or {}
+        generation = manifest["metadata"].get("generation") or 0
+        conditions = with_condition(
+            told.get("conditions") or (), condition, generation=generation, now=now
+        )
+        if conditions is None:
+            return manifest
+        return {**manifest, "status": {**told, "conditions": conditions}}
+
+    objects.update("PodGroup", *key, changed, now=now, subresource="status")

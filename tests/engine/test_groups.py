@@ -1,0 +1,243 @@
+"""A group is placed as one: enough of it or nothing, in one domain, with victims or without."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterstate.objects.values.pod_group import PodGroup
+from scheduling.engine.deciding import Decider
+from scheduling.engine.groups import GroupDecision, schedule_group
+from scheduling.engine.reference.cycle import Options
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.pod_groups import GANG_SCHEDULING, MemberResult, try_members
+from scheduling.framework.status import Code, Status
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.forms import many
+from tests.harness import build_snapshot, kubernetes_framework, place, to_place
+
+RACK = "rack"
+
+
+def group(name: str = "g", count: int = 0, **spec: Any) -> PodGroup:
+    policy = {"gang": {"minCount": count}} if count else {"basic": {}}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingPolicy": policy, **spec},
+        },
+        PodGroup,
+    )
+
+
+def member(name: str, cpu: str = "1", of: str = "g") -> PodBuilder:
+    return make_pod(name).asks(cpu=cpu).with_("spec", "schedulingGroup", value={"podGroupName": of})
+
+
+def cluster(*sizes: str, racks: tuple[str, ...] = (), pods: Any = ()) -> Snapshot:
+    nodes = []
+    for number, cpu in enumerate(sizes):
+        node = make_node(f"n{number}").offers(cpu=cpu, memory="64Gi", pods="110")
+        nodes.append(node.labelled({RACK: racks[number]}) if racks else node)
+    return build_snapshot(
+        {"nodes": [one.manifest for one in nodes], "pods": [one.manifest for one in pods]}
+    )
+
+
+def decide(
+    snapshot: Snapshot, made: PodGroup, *pods: PodBuilder, decider: bool = False, seed: int = 1
+) -> GroupDecision:
+    snapshot.groups.set(made)
+    framework = kubernetes_framework()
+    return schedule_group(
+        snapshot, framework, made.key, [to_place(snapshot, one.build()) for one in pods],
+        Options(seed=seed), decider=Decider(snapshot, framework) if decider else None,
+    )  # fmt: skip
+
+
+def nodes_of(snapshot: Snapshot, decision: GroupDecision) -> dict[str, str]:
+    return {
+        str(one.key).partition("/")[2]: snapshot.node_of(one.key) or ""
+        for one in decision.decisions
+    }
+
+
+def test_a_gang_that_fits_is_assumed_as_a_whole():
+    snapshot = cluster("2", "2")
+    found = decide(snapshot, group(count=3), *(member(f"p{n}") for n in range(3)))
+    assert found.placed
+    assert min(nodes_of(snapshot, found).values()) != ""
+    assert snapshot.assumed_count == 3
+
+
+def test_a_gang_that_lacks_room_for_one_pod_leaves_nothing_behind_and_says_what_it_lacks():
+    snapshot = cluster("1", "1")
+    before = snapshot.requested.copy()
+    found = decide(snapshot, group(count=3), *(member(f"p{n}") for n in range(3)))
+    assert not found.placed
+    assert snapshot.assumed_count == 0
+    assert (snapshot.requested == before).all()
+    assert found.status.message.startswith("2 of 3 needed pods of group g have a place: 0/2 nodes")
+    told = {one.message for one in found.decisions}
+    assert "2 of 3 needed pods of group g have a place" in " ".join(told)
+    assert all(GANG_SCHEDULING in one.rejected_by for one in found.decisions)
+
+
+def test_pods_beyond_the_minimum_need_no_place():
+    snapshot = cluster("2")
+    found = decide(snapshot, group(count=2), *(member(f"p{n}") for n in range(3)))
+    assert found.placed
+    assert [one.scheduled for one in found.decisions].count(True) == 2
+
+
+def test_a_late_member_counts_those_that_are_placed():
+    placed = [member(f"p{n}").on("n0") for n in range(2)]
+    snapshot = cluster("3", pods=placed)
+    late = decide(snapshot, group(count=3), member("p2"))
+    assert late.placed
+    full = cluster("2", pods=placed)
+    assert not decide(full, group(count=3), member("p2")).placed
+
+
+def test_a_basic_group_places_what_fits():
+    snapshot = cluster("1")
+    found = decide(snapshot, group(), member("p0"), member("p1"))
+    assert [one.scheduled for one in found.decisions] == [True, False]
+    assert found.placed
+
+
+def in_rack(**more: Any) -> dict[str, Any]:
+    return {"schedulingConstraints": {"topology": [{"key": RACK}]}, **more}
+
+
+@pytest.mark.parametrize("decider", [False, True])
+def test_all_pods_go_to_one_domain_the_smallest_that_holds_them(decider: bool) -> None:
+    racks = ("a", "a", "b", "b", "c")
+    snapshot = cluster("4", "4", "2", "1", "1", racks=racks)
+    pods = [member(f"p{n}") for n in range(3)]
+    found = decide(snapshot, group(count=3, **in_rack()), *pods, decider=decider)
+    assert found.placed
+    assert set(nodes_of(snapshot, found).values()) <= {"n2", "n3"}
+    assert snapshot.assumed_count == 3
+    record = snapshot.pod("default/p0")
+    assert record is not None
+    assert record.info is snapshot.intern(to_place(snapshot, pods[0].build()).info)
+
+
+def test_no_domain_that_holds_the_gang_is_a_refusal_of_all():
+    snapshot = cluster("2", "2", "2", racks=("a", "b", "c"))
+    found = decide(snapshot, group(count=3, **in_rack()), *(member(f"p{n}") for n in range(3)))
+    assert not found.placed
+    assert snapshot.assumed_count == 0
+    assert found.status.code is Code.UNSCHEDULABLE
+
+
+def test_placed_members_fix_the_domain():
+    placed = [member("p0").on("n1")]
+    snapshot = cluster("9", "2", racks=("a", "b"), pods=placed)
+    found = decide(snapshot, group(count=2, **in_rack()), member("p1"))
+    assert nodes_of(snapshot, found) == {"p1": "n1"}
+    full = cluster("9", "1", racks=("a", "b"), pods=placed)
+    assert not decide(full, group(count=2, **in_rack()), member("p1")).placed
+
+
+def low(name: str, node: str, cpu: str = "1", **more: Any) -> PodBuilder:
+    return make_pod(name).asks(cpu=cpu).on(node).with_("spec", "priority", value=0)
+
+
+def high(name: str) -> PodBuilder:
+    return member(name).with_("spec", "priority", value=100)
+
+
+def victims_of(found: GroupDecision) -> set[str]:
+    return {str(record.key) for one in found.decisions for record in one.victims}
+
+
+def test_a_group_displaces_as_many_as_all_of_it_needs_and_no_more():
+    pods = [low("a", "n0"), low("b", "n0"), low("c", "n1"), low("d", "n1")]
+    snapshot = cluster("2", "2", pods=pods)
+    found = decide(snapshot, group(count=3), *(high(f"p{n}") for n in range(3)))
+    assert not found.placed
+    assert len(victims_of(found)) == 3
+    nominated = [one.nomination.node_name for one in found.decisions if one.nomination]
+    assert sorted(nominated).count("n0") in (1, 2)
+    assert len(nominated) == 3
+    assert snapshot.assumed_count == 0
+    assert snapshot.pod_total == 4
+
+
+def test_nobody_leaves_for_a_group_that_would_not_fit_then():
+    pods = [low("a", "n0"), low("b", "n0")]
+    snapshot = cluster("2", pods=pods)
+    before = snapshot.requested.copy()
+    found = decide(snapshot, group(count=3), *(high(f"p{n}") for n in range(3)))
+    assert victims_of(found) == set()
+    assert (snapshot.requested == before).all()
+
+
+def test_a_group_that_leaves_together_leaves_as_a_whole_or_is_spared():
+    gang = [low(f"g{n}", f"n{n}") for n in range(2)]
+    gang = [one.with_("spec", "schedulingGroup", value={"podGroupName": "t"}) for one in gang]
+    snapshot = cluster("1", "1", "1", pods=[*gang, low("single", "n2")])
+    snapshot.groups.set(group("t", 2, disruptionMode={"all": {}}))
+    found = decide(snapshot, group(count=1), high("p0"))
+    assert victims_of(found) == {"default/single"}
+    found = decide(snapshot, group(count=2), high("p0"), high("p1"))
+    assert victims_of(found) == {"default/g0", "default/g1"} or len(victims_of(found)) == 3
+
+
+def test_a_group_that_never_preempts_displaces_nobody():
+    snapshot = cluster("1", pods=[low("a", "n0")])
+    never = group(count=1, preemptionPolicy="Never")
+    assert victims_of(decide(snapshot, never, high("p0"))) == set()
+
+
+@settings(max_examples=many(30, 300), deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    st.integers(1, 5),
+    st.integers(0, 9),
+)
+def test_the_fast_way_comes_to_what_the_rule_comes_to(sizes, wants, count, seed):
+    """A group is placed just where Kubernetes' rule, pod by pod, says so; else nothing changed."""
+    pods = [member(f"p{n}", cpu=str(cpu)) for n, cpu in enumerate(wants)]
+    outcomes = []
+    for decider in (False, True):
+        snapshot = cluster(*map(str, sizes))
+        before = snapshot.requested.copy()
+        found = decide(snapshot, group(count=count), *pods, decider=decider, seed=seed)
+        there = list(nodes_of(snapshot, found).values())
+        outcomes.append((found.placed, sorted(there)))
+        if not found.placed:
+            assert (snapshot.requested == before).all()
+    plain = cluster(*map(str, sizes))
+    plain.groups.set(group(count=count))
+    placed = 0
+
+    def attempt(builder: PodBuilder) -> MemberResult:
+        nonlocal placed
+        alone = decide(
+            plain,
+            group("alone"),
+            builder.with_("spec", "schedulingGroup", value={"podGroupName": "alone"}),
+            seed=seed,
+        )
+        if not alone.placed:
+            return MemberResult(status=Status(Code.UNSCHEDULABLE))
+        placed += 1
+        waits = None if placed >= count else Status(Code.WAIT)
+        return MemberResult(host="n", permit=waits)
+
+    rule = try_members(pods, attempt)
+    assert outcomes[0] == outcomes[1]
+    if len(set(wants)) == 1:
+        assert outcomes[0][0] == rule.status.ok
+
+
+def test_place_keeps_pods_of_groups_by_group():
+    snapshot = cluster("4")
+    place(snapshot, member("p0").on("n0").build())
+    assert [one.key for one in snapshot.members_of(("default", "g"))] == ["default/p0"]

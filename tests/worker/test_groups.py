@@ -1,0 +1,205 @@
+"""Groups of pods, over the database: decided, bound and told of as one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods import find_pod_id
+from scheduling.framework.configuration.documents import default_configuration
+from scheduling.worker.scheduler import Scheduler
+from tests.clock import after
+from tests.controllers.support import NOW, make_node, pod_manifest, schedule
+
+pytestmark = pytest.mark.django_db
+SECONDS = NOW.timestamp()
+CONDITION = "PodGroupInitiallyScheduled"
+
+
+@pytest.fixture(autouse=True)
+def cluster(db: None) -> None:
+    bootstrap.add_missing(now=NOW)
+    for name in ("n1", "n2"):
+        make_node(name)
+
+
+def make_group(name: str = "g", count: int = 2, **spec: Any) -> None:
+    manifest = {
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
+    }  # fmt: skip
+    objects.create("PodGroup", "default", manifest, now=NOW)
+
+
+def member(name: str, cpu: str = "1", of: str = "g", **spec: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu}}
+    containers = [{"name": "main", "image": "i", "resources": resources}]
+    return pod_manifest(name, containers=containers, schedulingGroup={"podGroupName": of}, **spec)
+
+
+def stored(kind: str) -> dict[str, Any]:
+    found = [msgspec.json.decode(one) for one in list_page(kind).items]
+    return {one["metadata"]["name"]: one for one in found}
+
+
+def nodes_of() -> dict[str, str]:
+    return {name: pod["spec"].get("nodeName", "") for name, pod in stored("Pod").items()}
+
+
+def condition(name: str = "g") -> dict[str, Any]:
+    conditions = (stored("PodGroup")[name].get("status") or {}).get("conditions") or [{}]
+    return conditions[0]
+
+
+def queued() -> dict[str, str]:
+    rows = sql.fetch("SELECT p.name, q.stage FROM pending_pod q JOIN pod p ON p.id = q.pod_id")
+    return dict(rows)
+
+
+def test_a_gang_is_bound_at_one_revision_and_its_condition_says_so():
+    make_group(count=3)
+    create_pods([member(f"p{n}") for n in range(3)], now=NOW)
+    schedule(NOW)
+    assert all(nodes_of().values())
+    told = condition()
+    assert (told["type"], told["status"], told["reason"]) == (CONDITION, "True", "Scheduled")
+
+
+def test_a_gang_waits_until_enough_of_its_pods_are_there():
+    make_group(count=3)
+    create_pods([member(f"p{n}") for n in range(2)], now=NOW)
+    schedule(NOW)
+    assert set(nodes_of().values()) == {""}
+    assert set(queued().values()) == {"gated"}
+    create_pods([member("p2")], now=NOW)
+    schedule(NOW)
+    assert all(nodes_of().values())
+
+
+def test_pods_wait_for_their_group_and_are_tried_when_it_comes():
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    create_pods([member(f"p{n}") for n in range(2)], now=NOW)
+    while scheduler.cycle(SECONDS):
+        pass
+    assert set(nodes_of().values()) == {""}
+    make_group()
+    while scheduler.cycle(SECONDS):
+        scheduler.binder.finish_batch(SECONDS)
+    assert all(nodes_of().values())
+
+
+def test_a_gang_that_does_not_fit_holds_nothing_and_says_what_it_lacks():
+    make_group(count=3)
+    create_pods([member(f"p{n}", cpu="50") for n in range(3)], now=NOW)
+    create_pods([pod_manifest("plain")], now=NOW)
+    schedule(NOW)
+    found = nodes_of()
+    assert found.pop("plain")
+    assert set(found.values()) == {""}
+    told = condition()
+    assert (told["status"], told["reason"]) == ("False", "Unschedulable")
+    assert told["message"].startswith("2 of 3 needed pods of group g have a place")
+    for name in found:
+        (scheduled,) = stored("Pod")[name]["status"]["conditions"]
+        assert scheduled["reason"] == "Unschedulable"
+
+
+def test_a_gang_that_waits_is_placed_as_a_whole_when_a_node_comes():
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    make_group(count=3)
+    create_pods([member(f"p{n}", cpu="50") for n in range(3)], now=NOW)
+    while scheduler.cycle(SECONDS):
+        scheduler.binder.finish_batch(SECONDS)
+    assert set(nodes_of().values()) == {""}
+    make_node("n3")
+    later = after(seconds=30).timestamp()
+    while scheduler.cycle(later):
+        scheduler.binder.finish_batch(later)
+    assert sorted(nodes_of().values()) == ["n1", "n2", "n3"]
+    assert condition()["status"] == "True"
+
+
+def test_a_gang_of_which_a_pod_is_gone_is_not_bound_in_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the decision and the bind a pod is deleted: the others come back with it."""
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    make_group(count=3)
+    create_pods([member(f"p{n}") for n in range(3)], now=NOW)
+    submit = scheduler.binder.submit
+
+    def late(*args: Any, **more: Any) -> int:
+        delete_pod("default", "p1", uid=stored("Pod")["p1"]["metadata"]["uid"], now=NOW)
+        return submit(*args, **more)
+
+    monkeypatch.setattr(scheduler.binder, "submit", late)
+    scheduler.cycle(SECONDS)
+    scheduler.binder.finish_batch(SECONDS)
+    monkeypatch.undo()
+    assert not any(nodes_of().values())
+    while scheduler.cycle(SECONDS):
+        scheduler.binder.finish_batch(SECONDS)
+    assert not any(nodes_of().values())
+    create_pods([member("p3")], now=NOW)
+    while scheduler.cycle(SECONDS):
+        scheduler.binder.finish_batch(SECONDS)
+    assert all(nodes_of().values())
+
+
+def test_one_statement_binds_a_gang_or_none_of_it():
+    create_pods([member(f"p{n}") for n in range(3)], now=NOW)
+    ids = [find_pod_id("default", f"p{n}") for n in range(3)]
+    gang = [Binding(one or 0, node, None, group=4, gang=4, leans=True)
+            for one, node in zip(ids, ("n1", "n2", "missing"), strict=True)]  # fmt: skip
+    found = bind_pods(gang, snapshot_revision=changes.watermark(), now=NOW)
+    assert found.bound == []
+    assert found.refused == {ids[2]: Refused.NO_NODE}
+    assert sorted(found.held) == sorted(ids[:2])
+    assert not any(nodes_of().values())
+
+
+def test_late_members_join_and_the_condition_stays():
+    make_group(count=2)
+    create_pods([member(f"p{n}") for n in range(2)], now=NOW)
+    schedule(NOW)
+    create_pods([member("late"), member("huge", cpu="999")], now=NOW)
+    schedule(NOW)
+    found = nodes_of()
+    assert found["late"]
+    assert not found["huge"]
+    assert condition()["status"] == "True"
+
+
+def test_a_gang_displaces_as_many_as_it_needs_at_once():
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": "high"}, "value": 100}  # fmt: skip
+    objects.create("PriorityClass", "", priority, now=NOW)
+    resources = {"requests": {"cpu": "60"}}
+    big = [{"name": "main", "image": "i", "resources": resources}]
+    create_pods([pod_manifest(f"low{n}", containers=big) for n in range(2)], now=NOW)
+    schedule(NOW)
+    assert all(nodes_of().values())
+    make_group(count=3, priorityClassName="high")
+    create_pods([member(f"p{n}", cpu="40", priorityClassName="high") for n in range(3)], now=NOW)
+    schedule(NOW)
+    assert not any(pod["metadata"].get("deletionTimestamp") for pod in stored("Pod").values())
+    make_group("h", count=2, priorityClassName="high")
+    members = [member(f"q{n}", cpu="40", of="h", priorityClassName="high") for n in range(2)]
+    create_pods(members, now=NOW)
+    schedule(NOW)
+    ending = {
+        name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")
+    }
+    assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
