@@ -12,8 +12,9 @@ Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgroupp
 Permit; of several domains that hold the whole group the smallest is taken, not any one.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
@@ -183,6 +184,7 @@ def schedule_group(
     start: int = 0,
     draw: int = 0,
     decider: Shortcut | None = None,
+    assigned: Mapping[Hashable, str] = MappingProxyType({}),
 ) -> GroupDecision:
     """Return what becomes of the waiting pods of a group; all that are placed are assumed.
 
@@ -195,6 +197,7 @@ def schedule_group(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
+        assigned: nodes of pods by key, as a search found them; tried first, by the reference path.
     """
     group = snapshot.groups.find(key)
     mine = {pod.key for pod in pods}
@@ -203,6 +206,11 @@ def schedule_group(
         status = rules.pre_enqueue(key, None, 0)
         return _refused(key, [], pods, status, framework, snapshot, options, draw)
     cycle = _Cycle(snapshot, framework, key, group, pods, options, draw, start, decider, len(there))
+    if assigned and (found := _as_assigned(cycle, assigned)) is not None:
+        return GroupDecision(
+            key=key, decisions=found, status=SUCCESS,
+            fitting=sum(one.scheduled for one in found) + len(there), needed=group.min_count,
+        )  # fmt: skip
     placements, status = _placements(snapshot, group, pods, there)
     if not status.ok:
         return _refused(key, [], pods, status, framework, snapshot, options, draw)
@@ -241,6 +249,45 @@ def schedule_group(
     if not options.preempt:
         return refusal
     return _Preemption(cycle, refusal).run()
+
+
+def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
+    """Return the decisions that follow a placement which a search found, if every filter agrees.
+
+    Pods that want others beside them come after those that want nobody.
+    """
+    order = sorted(
+        range(len(cycle.pods)),
+        key=lambda at: (cycle.pods[at].key not in assigned, bool(cycle.pods[at].info.affinity)),
+    )
+    pods = [
+        msgspec.structs.replace(
+            cycle.pods[at], nominated_node=assigned.get(cycle.pods[at].key, "")
+        )
+        for at in order
+    ]  # fmt: skip
+    decider, cycle.decider = cycle.decider, None
+    decisions, status, _ = cycle.attempt([one for one in pods if one.nominated_node])
+    cycle.decider = decider
+    found = all(one.node_name == assigned[one.key] for one in decisions)
+    for topology_key in cycle.group.topology_keys:
+        rows = [one.row for one in decisions if one.scheduled]
+        ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
+        found = found and len(ids) == 1 and -1 not in ids
+    if not status.ok or not found:
+        cycle.forget(decisions)
+        return None
+    if rest := [one for one in pods if not one.nominated_node]:
+        if cycle.group.topology_keys:
+            decisions += _refused(
+                cycle.key, [], rest, Status(Code.UNSCHEDULABLE, ("the group is elsewhere",)),
+                cycle.framework, cycle.snapshot, cycle.options, cycle.draw + len(decisions),
+            ).decisions  # fmt: skip
+        else:
+            cycle.before += len(decisions)
+            decisions += cycle.attempt(rest)[0]
+    by_key = {one.key: one for one in decisions}
+    return [by_key[pod.key] for pod in cycle.pods if pod.key in by_key]
 
 
 def refused_after(

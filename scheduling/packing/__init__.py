@@ -10,6 +10,8 @@ most::
     search     Problem -> placement: greedy, then a few nodes at a time solved anew; runs anywhere
     bounds     Problem -> what no placement can exceed, from linear programming
     purchase   shapes of nodes with prices -> the cheapest set found: patterns of full nodes
+    gangs      whether a group can be placed at all: exact, in a process of its own
+    gang_facts a group that found no placement, as numbers
     process    ``search`` and ``purchase`` in a process of their own, bounded in time and memory
 
 ``scheduling.simulation.packing`` asks it about a world, and proves each placement by the

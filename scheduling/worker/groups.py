@@ -6,9 +6,9 @@ is time, as ``unwritten_refusals`` does for pods.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -21,8 +21,15 @@ from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey, with_condition
 from scheduling.engine.groups import GroupDecision
+from scheduling.engine.queue.scheduling_queue import PriorityQueue
+from scheduling.engine.reference.cycle import PodToPlace
+from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.pod_groups import condition_of
-from scheduling.framework.status import SUCCESS, Status
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.packing import process
+from scheduling.packing.gang_facts import assignment, gang_problem, is_worth_it
+from scheduling.packing.gangs import FOUND, IMPOSSIBLE, GangSearch
 
 logger = structlog.get_logger(__name__)
 
@@ -44,6 +51,10 @@ class Groups:
         # Conditions that are not written yet, in order, with the status and the time.
         self._unwritten: OrderedDict[GroupKey, tuple[Status, float]] = OrderedDict()
         self._told: dict[GroupKey, str] = {}
+        self._search: GangSearch | None = GangSearch() if process.is_installed() else None
+        # Of the groups that are searched: their pods, the refusal, and at which revision it was.
+        self._searched: dict[GroupKey, tuple[Sequence[PodToPlace], Status, int]] = {}
+        self._assigned: dict[GroupKey, Mapping[Hashable, str]] = {}
 
     def __bool__(self) -> bool:
         """Whether conditions are to be written."""
@@ -113,6 +124,73 @@ class Groups:
     def forget(self) -> None:
         """Forget what was placed and not bound: the mirror was loaded again."""
         self._gang_of, self._size, self._key_of, self._ready = {}, {}, {}, {}
+
+    # --- the search for a placement ---------------------------------------------------------------
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the answer of a search is to come."""
+        return bool(self._search)
+
+    def assigned(self, key: GroupKey) -> Mapping[Hashable, str]:
+        """Return the nodes that a search found for the pods of a group, once."""
+        return self._assigned.pop(key, {}) if self._assigned else {}
+
+    def search(
+        self,
+        snapshot: Snapshot,
+        framework: Framework,
+        pods: Sequence[PodToPlace],
+        decision: GroupDecision,
+    ) -> None:
+        """Have a placement searched for a group that the order of its pods may have missed.
+
+        The search goes on beside the scheduler. A group that is to displace others, or is searched
+        already, is not searched; neither is one that was, until something has changed.
+        """
+        key, group = decision.key, snapshot.groups.find(decision.key)
+        if (
+            self._search is None
+            or group is None
+            or decision.status.code is not Code.UNSCHEDULABLE
+            or key in self._search
+            or any(one.victims for one in decision.decisions)
+            or not is_worth_it(pods)
+        ):
+            return
+        known = self._searched.get(key)
+        if known is not None and known[2] == snapshot.revision and len(known[0]) == len(pods):
+            return
+        placed = len(snapshot.members_of(key))
+        problem = gang_problem(snapshot, framework, group, pods, placed)
+        if problem is not None:
+            self._searched[key] = pods, decision.status, snapshot.revision
+            self._search.ask(key, problem)
+
+    def hear(self, snapshot: Snapshot, queue: PriorityQueue, now: float) -> None:
+        """Take the answers of searches: try those groups again for which a placement was found.
+
+        Of the others the condition says whether there is none, or none was found in time.
+        """
+        if self._search is None or not self._search:
+            return
+        for found, answer in self._search.answers():
+            key = cast("GroupKey", found)
+            pods, refusal, _ = self._searched[key]
+            if answer.outcome == FOUND:
+                self._assigned[key] = assignment(snapshot, pods, answer)
+                queue.activate(queue.member_ids(key), now)
+                continue
+            why = "no placement exists (proof)"
+            if answer.outcome != IMPOSSIBLE:
+                why = f"no placement was found in {self._search.seconds:g} s"
+            text = f"{refusal.message}; {why}"
+            self._tell(key, Status(refusal.code, (text,)), now)
+
+    def close(self) -> None:
+        """End the process that searches."""
+        if self._search is not None:
+            self._search.close()
 
     def _tell(self, key: GroupKey, status: Status, now: float) -> None:
         text = "" if status.ok else f"{status.code.wire}: {status.message}"

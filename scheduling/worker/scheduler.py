@@ -365,6 +365,7 @@ class Scheduler:
             self._set_aside(now)
         ready = self.reservations.follow(now)
         most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
+        self.groups.hear(self.mirror.snapshot, self.mirror.queue, now)
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         if self.mirror.snapshot.groups:
             batch = with_members(batch, self.mirror.queue, self._profiles.of_groups)
@@ -397,6 +398,7 @@ class Scheduler:
             or binder.has_leaning
             or binder.refused
             or self.reservations.count
+            or self.groups.is_searching
         )
 
     def _judge_arrivals(self, now: float) -> None:
@@ -513,9 +515,12 @@ class Scheduler:
         decision = schedule_group(
             snapshot, framework, key, places, options,
             start=self._starts.get(name, 0), decider=self._decider(name),
+            assigned=self.groups.assigned(key),
         )  # fmt: skip
         if decision.placed:
             decision = self._reserve_group(framework, places, decision, options, now)
+        else:
+            self.groups.search(snapshot, framework, places, decision)
         self.groups.note(decision, now)
         made.extend(decision.decisions)
 

@@ -18,6 +18,7 @@ from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import after
 from tests.controllers.support import NOW, make_node, pod_manifest, schedule
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 SECONDS = NOW.timestamp()
@@ -203,3 +204,39 @@ def test_a_gang_displaces_as_many_as_it_needs_at_once():
         name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")
     }
     assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
+
+
+def run_until(scheduler: Scheduler, look: Any) -> None:
+    """Run cycles until something holds, while a search works beside them."""
+
+    def done() -> bool:
+        while scheduler.cycle(SECONDS):
+            scheduler.binder.finish_batch(SECONDS)
+        return bool(look())
+
+    until(done, seconds=120)
+    scheduler.groups.close()
+
+
+def test_a_gang_that_the_order_of_its_pods_misses_is_found_by_a_search():
+    """The two small pods went to both nodes, and the large one found no room on either."""
+    pytest.importorskip("ortools")
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    make_group(count=3)
+    create_pods([member("p0", "20"), member("p1", "20"), member("p2", "60")], now=NOW)
+    run_until(scheduler, lambda: all(nodes_of().values()))
+    found = nodes_of()
+    assert found["p0"] == found["p1"] != found["p2"]
+    assert condition()["status"] == "True"
+
+
+def test_a_gang_for_which_there_is_no_placement_is_told_so():
+    pytest.importorskip("ortools")
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    make_group(count=3)
+    create_pods([member("p0", "60"), member("p1", "60"), member("p2", "20")], now=NOW)
+    run_until(scheduler, lambda: "proof" in condition().get("message", ""))
+    assert not any(nodes_of().values())
+    assert condition()["message"].endswith("no placement exists (proof)")

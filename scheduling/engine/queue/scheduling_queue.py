@@ -338,6 +338,10 @@ class PriorityQueue:
         """Return how many pods of a group are in the queue, whatever holds them."""
         return len(self._members.get(key, ()))
 
+    def member_ids(self, key: GroupKey) -> list[int]:
+        """Return the pods of a group that are in the queue."""
+        return list(self._members.get(key, ()))
+
     def pop_members(self, key: GroupKey) -> list[PendingPod]:
         """Take the other pods of a group out that may be tried, to be decided with those popped.
 

@@ -1,0 +1,253 @@
+"""Whether a group can be placed at all: an exact search, in a process of its own.
+
+The scheduler takes the pods of a group in order, and so may miss a placement of unlike pods, or of
+pods that keep away from each other. ``GangProblem`` states in numbers what every placement must
+keep; ``search`` decides it by CP-SAT within a deadline: a placement, a proof that there is none, or
+neither. ``GangSearch`` asks a child process, and never waits for it: a group that is searched waits
+aside, and its answer is there when somebody looks (``answers``).
+"""
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+
+FOUND: Final = "found"
+IMPOSSIBLE: Final = "impossible"
+LATE: Final = "late"
+MOST_CELLS: Final = 200_000
+"""Pairs of a class and a node beyond which a group is not searched."""
+_GRACE_SECONDS: Final = 2.0
+_START_SECONDS: Final = 30.0
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """Pods of two classes never share a domain; ``domains``: of each node, -1 for none."""
+
+    first: int
+    second: int
+    domains: list[int]
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """Pods of a class go where one of ``others`` is in the domain, or into ``served`` domains.
+
+    ``first_may``: the first pod of the class needs nobody, if it is one of ``others`` itself.
+    """
+
+    cls: int
+    others: list[int]
+    domains: list[int]
+    served: list[int] = []
+    first_may: bool = False
+
+
+class GangProblem(msgspec.Struct, frozen=True):
+    """A group in numbers.
+
+    ``counts``: pods of each class; ``needed``: how many of all have to be placed. ``asks``: amounts
+    of each class by resource; ``free``: amounts of each node. ``allowed``: of each class the nodes
+    that every other rule allows. ``one_of``: domains of which all pods share one; -1: none.
+    """
+
+    counts: list[int]
+    needed: int
+    asks: list[list[int]]
+    free: list[list[int]]
+    allowed: list[list[int]]
+    one_of: list[int] = []
+    apart: list[Apart] = []
+    beside: list[Beside] = []
+
+
+class GangAnswer(msgspec.Struct, frozen=True):
+    """What a search came to. ``placed``: of each class, pairs of a node and how many pods."""
+
+    outcome: str
+    placed: list[list[tuple[int, int]]] = []
+
+
+def search(problem: GangProblem, seconds: float) -> GangAnswer:
+    """Return a placement, that there is none, or that neither was found in so many seconds."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    nodes = len(problem.free)
+    x: list[dict[int, cp_model.IntVar]] = []
+    for cls, allowed in enumerate(problem.allowed):
+        asks = [(at, ask) for at, ask in enumerate(problem.asks[cls]) if ask > 0]
+        most = {
+            node: min(problem.counts[cls], *(problem.free[node][at] // ask for at, ask in asks))
+            for node in allowed
+        }
+        x.append({node: model.new_int_var(0, top, "") for node, top in most.items() if top > 0})
+        model.add(sum(x[cls].values()) <= problem.counts[cls])
+    model.add(sum(one for row in x for one in row.values()) >= problem.needed)
+    for node in range(nodes):
+        here = [(cls, row[node]) for cls, row in enumerate(x) if node in row]
+        for place, free in enumerate(problem.free[node]):
+            asked = [
+                problem.asks[cls][place] * one for cls, one in here if problem.asks[cls][place]
+            ]
+            if asked:
+                model.add(sum(asked) <= max(free, 0))
+
+    def there(
+        cls: int, domains: list[int]
+    ) -> dict[int, tuple[cp_model.IntVar, list[cp_model.IntVar]]]:
+        """Return of each domain whether a pod of the class is in it, and its counts there."""
+        found: dict[int, list[cp_model.IntVar]] = {}
+        for node, one in x[cls].items():
+            if domains[node] >= 0:
+                found.setdefault(domains[node], []).append(one)
+        made = {}
+        for domain, ones in found.items():
+            some = model.new_bool_var("")
+            model.add(sum(ones) >= 1).only_enforce_if(some)
+            model.add(sum(ones) == 0).only_enforce_if(~some)
+            made[domain] = some, ones
+        return made
+
+    if problem.one_of:
+        chosen = {one: model.new_bool_var("") for one in set(problem.one_of) if one >= 0}
+        model.add_exactly_one(chosen.values())
+        for row in x:
+            for node, one in row.items():
+                if problem.one_of[node] < 0:
+                    model.add(one == 0)
+                else:
+                    model.add(one == 0).only_enforce_if(~chosen[problem.one_of[node]])
+    for rule in problem.apart:
+        first = there(rule.first, rule.domains)
+        if rule.first == rule.second:
+            for _, ones in first.values():
+                model.add(sum(ones) <= 1)
+            continue
+        second = there(rule.second, rule.domains)
+        for domain in first.keys() & second.keys():
+            model.add_at_most_one(first[domain][0], second[domain][0])
+    for wish in problem.beside:
+        mine = there(wish.cls, wish.domains)
+        others = [there(one, wish.domains) for one in wish.others if one != wish.cls]
+        seeds = []
+        for domain, (some, _) in mine.items():
+            if domain in wish.served:
+                continue
+            helpers = [one[domain][0] for one in others if domain in one]
+            if wish.first_may:
+                seed = model.new_bool_var("")
+                seeds.append(seed)
+                helpers.append(seed)
+            model.add_bool_or([~some, *helpers])
+        if seeds:
+            model.add_at_most_one(seeds)
+        for node, one in x[wish.cls].items():
+            if wish.domains[node] < 0:
+                model.add(one == 0)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.max_time_in_seconds = seconds
+    status = solver.solve(model)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        placed = [
+            [(node, solver.value(one)) for node, one in row.items() if solver.value(one)]
+            for row in x
+        ]
+        return GangAnswer(FOUND, placed)
+    return GangAnswer(IMPOSSIBLE if status == cp_model.INFEASIBLE else LATE)
+
+
+class _Question(msgspec.Struct):
+    problem: GangProblem
+    seconds: float
+
+
+class GangSearch:
+    """Asks a child process, one question after the other, without waiting for the answers.
+
+    Args:
+        seconds: how long each search may take.
+    """
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.seconds = seconds
+        self._asked: dict[Hashable, Future[GangAnswer]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gangs")
+        self._child: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._asked
+
+    def __bool__(self) -> bool:
+        """Whether an answer is to come."""
+        return bool(self._asked)
+
+    def ask(self, key: Hashable, problem: GangProblem) -> None:
+        """Have a group searched, after those that were asked about before."""
+        if key not in self._asked:
+            self._asked[key] = self._thread.submit(self._answer, problem)
+
+    def answers(self) -> list[tuple[Hashable, GangAnswer]]:
+        """Return what was answered since the last call."""
+        done = [key for key, future in self._asked.items() if future.done()]
+        return [(key, self._asked.pop(key).result()) for key in done]
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _answer(self, problem: GangProblem) -> GangAnswer:
+        """Return the child's answer; one that is too late, or dies, has not found anything."""
+        limit = self.seconds + _GRACE_SECONDS
+        if self._child is None or self._child.poll() is not None:
+            self.close()
+            limit += _START_SECONDS
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "scheduling.packing.gangs"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                cwd=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+            )  # fmt: skip
+        child = self._child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        timer = threading.Timer(limit, child.kill)
+        timer.start()
+        try:
+            child.stdin.write(msgspec.json.encode(_Question(problem, self.seconds)) + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+            return msgspec.json.decode(line, type=GangAnswer) if line else GangAnswer(LATE)
+        except (BrokenPipeError, ValueError):
+            return GangAnswer(LATE)
+        finally:
+            timer.cancel()
+
+
+def main() -> None:
+    """Answer the questions on standard input, a line each, until it ends."""
+    import signal
+
+    os.nice(10)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for line in sys.stdin.buffer:
+        asked = msgspec.json.decode(line, type=_Question)
+        answer = search(asked.problem, asked.seconds)
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
