@@ -69,6 +69,9 @@ Lease                    -  rw  rw  r  rw
 ResourceClaim            r  rw  rw  r  rw
 ResourceClaim/status     r  r   r   r  r
 ResourceClaimTemplate    r  rw  rw  r  rw
+PodGroup                 r  rw  rw  r  rw
+PodGroup/status          r  r   r   r  r
+Workload                 r  rw  rw  r  rw
 Role                     -  -   rw  r  r
 RoleBinding              -  -   rw  r  r
 """

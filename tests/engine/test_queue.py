@@ -15,6 +15,7 @@ from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sor
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.framework.configuration.plugin_args import MOST_AGE_POINTS
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+from tests.builders import make_pod
 from tests.forms import many
 
 PLAIN = msgspec.convert({}, Pod)
@@ -1020,3 +1021,28 @@ class Law(RuleBasedStateMachine):
 
 Law.TestCase.settings = settings(max_examples=many(20, 200), stateful_step_count=40, deadline=None)
 TestLaw = Law.TestCase
+
+
+def test_the_pods_of_a_gang_are_let_in_together_and_taken_out_together():
+    """Each pod asks once: a group of any size costs no more for each of its pods."""
+    asked = 0
+
+    def holds(pod: PendingPod) -> str:
+        nonlocal asked
+        asked += 1
+        return "" if queue.members(("default", "g")) >= 50 else "GangScheduling"
+
+    queue = PriorityQueue(registrations={"default-scheduler": {}}, pre_enqueue=holds)
+    group = {"podGroupName": "g"}
+    spec = make_pod("p").with_("spec", "schedulingGroup", value=group).build()
+    for number in range(49):
+        queue.add(PendingPod(number, 1, spec), 1.0)
+    assert queue.counts()[Stage.GATED] == 49
+    for number in range(49, 100):
+        queue.add(PendingPod(number, 1, spec), 1.0)
+    assert queue.counts()[Stage.ACTIVE] == 100
+    assert asked == 149
+    (first,) = queue.pop_batch(1.0, 1)
+    others = queue.pop_members(("default", "g"))
+    assert len({first.pod_id, *(one.pod_id for one in others)}) == 100
+    assert queue.counts()[Stage.IN_FLIGHT] == 100

@@ -60,6 +60,8 @@ class PriorityQueue:
         self._timers = Timers(self._entries)
         self._members: dict[GroupKey, dict[int, None]] = {}
         """Pods of groups, by group; those of no group are not here."""
+        self._held: dict[GroupKey, list[int]] = {}
+        """Pods that waited for their groups when PreEnqueue was asked last, by group."""
         self._changed: OrderedDict[int, None] = OrderedDict()
         self._tokens = 0
         self._latest = -math.inf
@@ -198,6 +200,9 @@ class PriorityQueue:
         for pod_id, entry in other._entries.items():
             self.delete(pod_id)
             self._keep(entry)
+            key = group_key(entry.pod.spec)
+            if key is not None and entry.stage is Stage.GATED:
+                self._held.setdefault(key, []).append(pod_id)
             if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
                 self._wait(entry, entry.stage)
             elif entry.stage is not Stage.IN_FLIGHT:
@@ -263,6 +268,7 @@ class PriorityQueue:
             members.pop(pod_id, None)
             if not members:
                 self._members.pop(key, None)
+                self._held.pop(key, None)
         if self._in_flight.remove(pod_id):
             if self._active.retried or self._early.notes_outcomes:
                 self._untold(entry)
@@ -364,16 +370,20 @@ class PriorityQueue:
 
     def release_group(self, key: GroupKey | None, now: float) -> None:
         """Ask PreEnqueue again about the pods of a group that it held back."""
-        for pod_id in list(self._members.get(key, ())) if key is not None else ():
-            entry = self._entries[pod_id]
-            if entry.stage is Stage.GATED and GANG_SCHEDULING in entry.rejected_by:
+        for pod_id in self._held.pop(key, ()) if key is not None else ():
+            entry = self._entries.get(pod_id)
+            if (
+                entry is not None
+                and entry.stage is Stage.GATED
+                and GANG_SCHEDULING in entry.rejected_by
+            ):
                 self._waiting.remove(pod_id)
                 self._enqueue(entry, now)
                 self._changed[pod_id] = None
 
     def release_groups(self, now: float) -> None:
         """Ask PreEnqueue again about the pods of all groups, once all of them are here."""
-        for key in list(self._members):
+        for key in list(self._held):
             self.release_group(key, now)
 
     def _keep(self, entry: Entry) -> None:
@@ -580,6 +590,9 @@ class PriorityQueue:
         gate = self._pre_enqueue(entry.pod)
         if gate:
             entry.rejected_by, entry.pending_by = frozenset({gate}), frozenset()
+            group = group_key(entry.pod.spec) if gate == GANG_SCHEDULING else None
+            if group is not None:
+                self._held.setdefault(group, []).append(entry.pod.pod_id)
             self._wait(entry, Stage.GATED)
             self._changed[entry.pod.pod_id] = None
             return
