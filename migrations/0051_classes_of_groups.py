@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     """The classes of the pods of a PodGroup are found without reading all classes."""
 
     atomic = False
-    dependencies = [("clusterstate", "0049_pod_started_at")]
+    dependencies = [("clusterstate", "0050_decision_check")]
 
     operations = [
         migrations.RunSQL(INDEX, "DROP INDEX CONCURRENTLY IF EXISTS scheduling_class_group"),
