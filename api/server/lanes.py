@@ -53,9 +53,9 @@ a full batch of its own."""
 SHARED = 16
 """Pieces in a batch while several flows are active: who comes next waits for less."""
 
-REST_SECONDS = 30.0
-"""After so long without work a thread rests."""
-_FIRST_RESTS: Final = 10
+REST_SECONDS = 300.0
+"""After so long without work a thread rests: another session costs a burst 50 ms of CPU."""
+_FIRST_RESTS: Final = 2
 """How many times as long it takes with the first of a lane, which goes on waiting for work."""
 
 _RETRY = {"retryAfterSeconds": 1}

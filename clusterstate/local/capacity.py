@@ -1,8 +1,8 @@
 """How many sessions of the database the processes may hold at a time, by what they are.
 
 Every thread that queries has a session of its own while it has work, so this is a sum over threads.
-A thread that has had none for half a minute gives its session back, the first of a kind after five
-minutes: a service at rest holds a quarter of it.
+A thread that has had none for five minutes gives its session back, the first of a kind after ten: a
+service at rest holds a quarter of it.
 ``manage.py up`` starts the embedded server with room for all, and says so when a server of others
 has less: then a process that is refused a session fails in the midst of its work, at the busiest
 moment.
