@@ -383,7 +383,7 @@ def pack(
         "base": "empty",
         "objects": cluster.objects,
         "pods": [*cluster.waiting, *_with_kind(pods)],
-        "move": packing.OWNED if move else packing.NONE,
+        "move": packing.TO_EMPTY if move else packing.NEVER,
         "seconds": seconds,
         "seed": seed,
     }

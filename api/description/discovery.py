@@ -109,7 +109,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
         _entry("plans/undo", "Plan", "create"),
         _entry("comparisons", "Comparison", "create"),
         _entry("headroom", "Headroom", "create list"),
-        _entry("schedulerconfiguration", "SchedulerConfiguration", "get list update"),
+        _entry("schedulerconfiguration", "SchedulerConfiguration", "get update"),
         _entry("nodeadvice", "NodeAdvice", "create"),
         _entry("packings", "Packing", "create"),
         _entry("simulations", "Simulation", "create"),

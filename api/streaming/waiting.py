@@ -1,7 +1,9 @@
 """``GET .../pods/NAME?waitFor=CONDITION``: answer when that can be said of the pod.
 
 ``PodScheduled``: the pod has been decided on. It has a node, or is known to fit nowhere, or not to
-be tried yet (its PodScheduled condition is there). ``Bound``: it has a node, or has ended without.
+be tried yet (its PodScheduled condition is there). That no profile of this service has the name of
+its scheduler decides nothing: another scheduler may bind it. ``Bound``: it has a node, or has ended
+without.
 
 The answer is the pod, as of a plain GET, at the latest after ``timeoutSeconds`` (30). Nothing is
 held meanwhile but an open connection: the loop waits for the pod's next change in the log. A POST
@@ -30,6 +32,7 @@ from clusterstate.change_log import changes
 from clusterstate.change_log.changes import DELETED
 from clusterstate.objects.values.errors import BadRequest, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import NO_SUCH_PROFILE
 from clusterstate.queries.objects import get_object
 
 DECIDED: Final = "PodScheduled"
@@ -110,7 +113,10 @@ def _is_over(pod: Manifest, condition: str) -> bool:
         return True
     if condition == BOUND:
         return status.get("phase") in ("Succeeded", "Failed")
-    return any(one.get("type") == DECIDED for one in status.get("conditions") or ())
+    return any(
+        one.get("type") == DECIDED and one.get("reason") != NO_SUCH_PROFILE
+        for one in status.get("conditions") or ()
+    )
 
 
 @connections.used()

@@ -37,6 +37,7 @@ _BESIDE_LOOPS: Final = 3
 _TASKS_OF_WORKER: Final = 15
 """Threads for tasks that the worker process has more than others."""
 _LOOPS_OF_WORKER: Final = 3
+_LOOPS_OF_ADVISOR: Final = 2
 _CONTROLLERS: Final = 17
 _DUTIES: Final = 2 + 4 + 12
 """Landings and trimming, webhooks, binding cycles."""
@@ -55,7 +56,7 @@ def of(process: str) -> int:
         "scheduler": 1 + _BINDER,
         "timers": settings.TIMER_CONNECTIONS,
         "worker": _LOOPS_OF_WORKER + _CONTROLLERS + _DUTIES + _TASKS_OF_WORKER,
-        "advisor": 1 + _ADVISOR,
+        "advisor": _LOOPS_OF_ADVISOR + _ADVISOR,
     }
     return loops[process] + _BESIDE_LOOPS if process in loops else 0
 

@@ -143,7 +143,7 @@ def of_the_console(world: World) -> Iterator[str]:
         "revision": [one["resourceVersion"] for one in world["pods"]],
     }  # fmt: skip
     for path in served.addresses(named):
-        yield from (path, f"{path}?ns=mine&namespace=mine&text=a")
+        yield from (path, f"{path}?namespace=mine")
 
 
 def read(person: Api, browser: Client, world: World) -> set[str]:
@@ -180,7 +180,7 @@ def test_who_may_do_everything_in_one_namespace_reads_nothing_of_another(
         f"{OWN}/namespaces/mine/pods/waits/why", f"{OWN}/namespaces/mine/waitinggroups",
         f"{OWN}/namespaces/mine/selections", f"{OWN}/changes", f"{OWN}/decisions",
         "/console/pods/mine/weak/", "/console/pods/mine/waits/why",
-        *(f"/console/{one}/?ns=mine&namespace=mine&text=a"
+        *(f"/console/{one}/?namespace=mine"
           for one in ("pods", "objects/Event", "decisions")),
     }  # fmt: skip
 

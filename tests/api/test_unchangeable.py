@@ -70,7 +70,8 @@ FIXED = [
     ]}}, "spec.podGroupTemplates[0]"),
 ]  # fmt: skip
 FREE = {
-    "ClusterRole", "ConfigMap", "CronJob", "DeviceClass", "Endpoints", "Event", "FlowSchema",
+    "ClusterRole", "ConfigMap", "CronJob", "DeviceClass", "DeviceTaintRule", "Endpoints", "Event",
+    "FlowSchema",
     "HorizontalPodAutoscaler", "Ingress", "Lease", "LimitRange", "Namespace", "NetworkPolicy",
     "Node", "PodDisruptionBudget", "PodTemplate", "PriorityLevelConfiguration",
     "ReplicationController", "Role", "ServiceAccount",

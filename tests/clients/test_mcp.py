@@ -64,6 +64,7 @@ async def agent(live: Service, *options: str) -> AsyncIterator[Any]:
 async def asked(client: Any, tool: str, **arguments: Any) -> dict[str, Any]:
     answer = await client.call_tool(tool, arguments)
     text: str = answer.content[0].text
+    assert text.startswith("{"), text
     assert len(text) <= 16_000
     found: dict[str, Any] = json.loads(text)
     return found
@@ -84,8 +85,8 @@ def test_an_agents_questions_are_answered(world: Service) -> None:
             assert waits["status"]["remedies"]
             assert waits["link"].endswith("/namespaces/default/pods/too-large/why")
             assert (await asked(client, "why", pod="asked"))["spec"]["nodeName"]
-            (group,) = (await asked(client, "waiting"))["items"]
-            assert group["status"]["pods"] == 1
+            groups = (await asked(client, "waiting"))["items"]
+            assert 1 in [group["status"]["pods"] for group in groups]
             assert (await asked(client, "headroom", cpu="1", memory="1Gi"))["fits"] == 7
             assert (await asked(client, "headroom"))["items"]
             new = node("new", cpu="128")

@@ -89,7 +89,7 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
         posting.join(30)
     assert max(times) < 1 + SLACK, times
     assert min(times) < 1, times
-    assert len(posted) > 3
+    assert posted
     until(lambda: unbound(service) <= large, what="all others bound")
     assert unbound(service) == large
     assert bound_twice(service) == []

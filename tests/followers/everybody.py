@@ -247,6 +247,7 @@ def ask_everything(pods: list[Manifest], nodes: list[Manifest]) -> list[str]:
         "headroom": [{"spec": {"base": "live", "pod": one}} for one in imagined],
         "room": [{}],
         "node-advice": [{"spec": {"catalogue": [one]}} for one in shapes],
+        "packing": [{"spec": {"base": "live", "pods": imagined, "seconds": 0.1}}],
         "landings": [named(KINDS["Pod"])],
         "why": [
             {"namespace": a, "name": b, "world": world}

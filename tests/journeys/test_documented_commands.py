@@ -68,6 +68,7 @@ SHOWN = {
         r"^packing +Returned",
         r'"name":"most".*"state":"Switched"',
     ],
+    "docs/packing.md": [r"^\d+ of \d+ pods? fits? ", r'"verdict": "', r"^ +placed: \d"],
     "docs/plans.md": [
         r'"message": "no controller would make it again: force"',
         r"^plan-\w+ ",
@@ -208,7 +209,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader, tour:
 def test_the_tour_with_curl_needs_no_kubectl(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl here")
-    with started() as service:
+    with started(STOWAGE_ADVISORS="1") as service:
         first, *rest = blocks(_WITH_CURL)
         types = Reader(service, None, tmp_path).types
         shows(_SHOWN_WITH_CURL, "\n".join(types(f"{first}\n{block}") for block in rest))

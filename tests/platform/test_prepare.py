@@ -198,7 +198,9 @@ NEED_THE_DATABASE = {
     "signingkeys": [],
     "waitingtimes": [],
 }
-OTHERS = {"hollow-nodes", "kubeconfig", "prepare", "reload", "reset", "restore", "simulate", "up"}
+OTHERS = {
+    "hollow-nodes", "kubeconfig", "pack", "prepare", "reload", "reset", "restore", "simulate", "up",
+}  # fmt: skip
 
 
 def test_every_command_is_known_here() -> None:

@@ -22,6 +22,7 @@ from clusterstate.objects.values import document
 from clusterstate.objects.values.actor import Actor
 from clusterstate.objects.values.document import Overlay
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import NO_SUCH_PROFILE
 
 _MAX_TEMPLATES = 2048
 
@@ -166,7 +167,7 @@ def prepare_without_template(
         status["conditions"] = [_not_scheduled("SchedulingGated", told, now)]
     elif told := unknown_profile(pod_spec, context.settings.profiles):
         # Kubernetes says nothing of such a pod; whoever comes to place it writes this condition.
-        status["conditions"] = [_not_scheduled("NoSuchProfile", told, now)]
+        status["conditions"] = [_not_scheduled(NO_SUCH_PROFILE, told, now)]
     new["status"] = status
     text, overlay = document.encode("Pod", new)
     if overlay.node_name:

@@ -13,6 +13,8 @@ from clusterstate.objects.values.node import QuantityText
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """The profile of a pod that names none."""
+NO_SUCH_PROFILE: Final = "NoSuchProfile"
+"""The reason of the condition PodScheduled where no profile has the name of a pod's scheduler."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """The annotation of a pod that a node's agent runs by itself and shows here."""
 
