@@ -31,7 +31,8 @@ def cluster(db: None) -> None:
 
 
 LATER = (
-    "Job", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "ReplicationController",
+    "Job", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "PodGroup",
+    "ReplicationController",
 )  # fmt: skip
 """Kinds whose deletion the garbage collector, or who uses them, ends."""
 
