@@ -35,6 +35,7 @@ from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 from scheduling.controllers import manager, operations
 from scheduling.controllers.nodes import lifecycle
+from scheduling.controllers.pods import unclaimed
 from scheduling.controllers.webhooks import delivery
 from scheduling.processes.loop import Loop, attempt_seconds
 from scheduling.processes.own_thread import OwnThread
@@ -49,6 +50,7 @@ _PROMPT_SHARE = 4.0
 _EARLY = 0.9
 """The share of its period after which a duty is due: a pause of a second may end a little early."""
 _TRIM_SECONDS = 60.0
+_UNCLAIMED_SECONDS = 10.0
 _REST = 4.0
 """The pause after packing a chunk of the past, as a multiple of the time that packing it took."""
 _DELIVERING_AT_ONCE = 4
@@ -71,6 +73,7 @@ def run_duties(loop: Loop) -> None:
         _Duty(_LOOK_SECONDS, binding_cycles.begin),
         _Duty(_LOOK_SECONDS, lambda: _foresee_landings(landings)),
         _Duty(_LOOK_SECONDS, lambda: _deliver_webhooks(deliveries, delivering)),
+        _Duty(_UNCLAIMED_SECONDS, lambda: unclaimed.tell(steady_clock.now())),
         _Duty(_TRIM_SECONDS, lambda: trimming.begin(trim)),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)

@@ -2,13 +2,16 @@
 
 import gzip
 import json
+from datetime import timedelta
 
 import pytest
 
 from clusterstate.admission.plugins.service_account import TOKENS_AT
 from clusterstate.queries.scheduler import overview
+from scheduling.controllers.pods import unclaimed
 from tests.api.conftest import TABLE, Api, grant, make_token
 from tests.builders import make_node, make_pod
+from tests.clock import NOW
 
 BASE = "/apis/stowage.dev/v1/namespaces/ns"
 TOKEN = "kube-api-access-abcde"
@@ -302,7 +305,12 @@ def test_pods_of_an_unknown_scheduler_are_warned_of_and_wait_in_a_group_of_their
     answer = closed.post("/api/v1/namespaces/ns/pods", unknown)
     told = 'no scheduler profile is called "nobody" (there is default-scheduler)'
     assert told.replace('"', '\\"') in answer.headers["Warning"]
-    (condition,) = answer.ok(201)["status"]["conditions"]
+    assert "conditions" not in answer.ok(201)["status"]
+    now = NOW
+    assert unclaimed.tell(now) == 0  # another scheduler may take it
+    assert unclaimed.tell(now + timedelta(seconds=30)) == 1
+    assert unclaimed.tell(now + timedelta(seconds=60)) == 0
+    (condition,) = closed.get("/api/v1/namespaces/ns/pods/lost").ok()["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
     assert (condition["reason"], told in condition["message"]) == ("NoSuchProfile", True)
     (group,) = [one for one in groups(closed) if one["status"]["state"] == "NoProfile"]
@@ -316,6 +324,7 @@ def test_a_profile_that_is_configured_later_takes_the_pods_that_name_it(closed, 
     waits = make_pod("later").with_("spec", "schedulerName", value="second").manifest
     waits["metadata"]["namespace"] = "ns"
     closed.post("/api/v1/namespaces/ns/pods", waits).ok(201)
+    assert unclaimed.tell(NOW + timedelta(seconds=30)) == 1
     add(closed, make_node("roomy"))
     profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "second"}]
     path = "/apis/stowage.dev/v1/schedulerconfiguration"

@@ -86,7 +86,7 @@ SHOWN = {
         r"schedulerName: packing",
         r"^packed .* node-\d ",
         r"Warning: spec.schedulerName: no scheduler profile is called",
-        r"^NoSuchProfile$",
+        r"^pod/lost condition met$",
         r" NoProfile ",
     ],
 }

@@ -16,13 +16,11 @@ from clusterstate.actions.writing import object_meta
 from clusterstate.admission.plugins import node_restriction
 from clusterstate.admission.request import CREATE, User
 from clusterstate.admission.validation.core import formats
-from clusterstate.admission.warnings import unknown_profile
 from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.values import document
 from clusterstate.objects.values.actor import Actor
 from clusterstate.objects.values.document import Overlay
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod import NO_SUCH_PROFILE
 
 _MAX_TEMPLATES = 2048
 
@@ -164,10 +162,15 @@ def prepare_without_template(
     if pod_spec.get("schedulingGates"):
         # applySchedulingGatedCondition, pkg/registry/core/pod/strategy.go
         told = "Scheduling is blocked due to non-empty scheduling gates"
-        status["conditions"] = [_not_scheduled("SchedulingGated", told, now)]
-    elif told := unknown_profile(pod_spec, context.settings.profiles):
-        # Kubernetes says nothing of such a pod; whoever comes to place it writes this condition.
-        status["conditions"] = [_not_scheduled(NO_SUCH_PROFILE, told, now)]
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": told,
+                "lastTransitionTime": document.format_time(now),
+            }
+        ]
     new["status"] = status
     text, overlay = document.encode("Pod", new)
     if overlay.node_name:
@@ -188,14 +191,3 @@ def prepare_without_template(
         class_id=None if known is None else known.id,
     )
     return prepared, metadata
-
-
-def _not_scheduled(reason: str, message: str, now: datetime) -> Manifest:
-    """Return a new pod's condition that says why it is not scheduled."""
-    return {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": document.format_time(now),
-    }

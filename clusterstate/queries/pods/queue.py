@@ -72,6 +72,31 @@ def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
     return None if row is None else row[0]
 
 
+class Unclaimed(msgspec.Struct, frozen=True):
+    """A pod whose scheduler has no profile here, and its place in the queue."""
+
+    pod_id: int
+    scheduler_name: str
+    early: int
+    not_before: datetime | None
+
+
+def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[Unclaimed]:
+    """Return pods that wait since before a moment for a scheduler of none of these names.
+
+    Those alone that have no condition yet. Queries once; looks at all pods that were not tried.
+    """
+    rows = sql.fetch(
+        "SELECT q.pod_id, p.scheduler_name, q.early, q.not_before"
+        " FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " WHERE q.stage = 'active' AND q.attempts = 0 AND q.since < %s::timestamptz"
+        " AND p.deletion_at IS NULL AND p.unschedulable IS NULL AND p.scheduler_name <> ALL(%s)"
+        " ORDER BY q.pod_id LIMIT %s",
+        (since, sql.Texts(list(profiles)), limit),
+    )
+    return [Unclaimed(*row) for row in rows]
+
+
 _WAITING = """
     SELECT q.pod_id, p.class_id, p.revision, p.scheduler_name, p.nominated_node_name,
            p.deletion_at IS NOT NULL, q.stage, q.attempts, q.early, q.not_before, q.since,
