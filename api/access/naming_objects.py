@@ -27,7 +27,9 @@ def require(user: User, document: object) -> None:
     """Refuse a question that names objects which the asker may not get. May query.
 
     Of a simulation, or a question about headroom, what is deleted; of a plan the pods to evict and
-    the workload to scale. What cannot be read is left to who reads the document.
+    the workload to scale. A pod that is posted by name would tell whether there is one of that name
+    already: who may create pods there, or get that one, may ask. What cannot be read is left to who
+    reads the document.
 
     Raises:
         AccessDenied: one of them may not be got.
@@ -37,6 +39,11 @@ def require(user: User, document: object) -> None:
         return
     for wants in dict.fromkeys([*_deleted(spec), *_of_changes(spec)]):
         auth.require(user, wants)
+    if spec.get("base") == "empty":
+        return
+    for wants in dict.fromkeys(_posted(spec)):
+        if not _may_create(user, wants.namespace):
+            auth.require(user, wants)
 
 
 def _get(kind_name: Any, namespace: Any, name: Any) -> Iterator[Attributes]:
@@ -51,6 +58,13 @@ def _get(kind_name: Any, namespace: Any, name: Any) -> Iterator[Attributes]:
 def _listed(manifest: Any, name: str) -> list[Any]:
     found = manifest.get(name) if isinstance(manifest, dict) else None
     return found if isinstance(found, list) else []
+
+
+def _posted(spec: Manifest) -> Iterator[Attributes]:
+    for pod in _listed(spec, "pods"):
+        metadata = pod.get("metadata") if isinstance(pod, dict) else None
+        if isinstance(metadata, dict) and metadata.get("name"):
+            yield from _get("Pod", metadata.get("namespace"), metadata["name"])
 
 
 def _deleted(spec: Manifest) -> Iterator[Attributes]:

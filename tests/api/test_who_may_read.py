@@ -180,8 +180,13 @@ def questions() -> Iterator[tuple[str, dict[str, Any], tuple[Attributes, ...]]]:
         query = "?dryRun=All" if plural == "plans" else ""
         return f"{OWN}/{plural}{query}", body, Attributes("create", "stowage.dev", plural)
 
-    path, body, wants = asks("simulations", pods=[pod("new")])
+    unnamed = {**pod("new"), "metadata": {"generateName": "new-"}}
+    path, body, wants = asks("simulations", pods=[unnamed])
     yield path, body, (wants,)
+    # Else the answer would tell whether there is a pod of that name. Who may create one may ask,
+    # too; of these identities nobody may who may not get pods.
+    path, body, wants = asks("simulations", pods=[pod("new")])
+    yield path, body, (wants, Attributes("get", "", "pods", namespace="default", name="new"))
     path, body, wants = asks("headroom", pod=pod("new"))
     yield path, body, (wants,)
     path, body, wants = asks("nodeadvice", catalogue=[])
@@ -190,7 +195,7 @@ def questions() -> Iterator[tuple[str, dict[str, Any], tuple[Attributes, ...]]]:
     yield path, body, (wants, *lists)
     for kind, (group, plural) in named.items():
         got = Attributes("get", group, plural, namespace="ns", name="x")
-        path, body, wants = asks("simulations", pods=[pod("new")], delete=[gone[kind]])
+        path, body, wants = asks("simulations", pods=[unnamed], delete=[gone[kind]])
         yield path, body, (wants, got)
         path, body, wants = asks("headroom", pod=pod("new"), delete=[gone[kind]])
         yield path, body, (wants, got)
