@@ -254,11 +254,25 @@ def schedule_group(
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
     """Return the decisions that follow a placement which a search found, if every filter agrees.
 
-    Pods that want others beside them come after those that want nobody.
+    Pods that want others beside them come after those that want nobody. If that order fails, they
+    come first: a pod that may have itself for company has to be there before others that it wants.
     """
+    for first in (False, True):
+        found = _in_order(cycle, assigned, wanting_first=first)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_order(
+    cycle: _Cycle, assigned: Mapping[Hashable, str], *, wanting_first: bool
+) -> list[Decision] | None:
     order = sorted(
         range(len(cycle.pods)),
-        key=lambda at: (cycle.pods[at].key not in assigned, bool(cycle.pods[at].info.affinity)),
+        key=lambda at: (
+            cycle.pods[at].key not in assigned,
+            bool(cycle.pods[at].info.affinity) != wanting_first,
+        ),
     )
     pods = [
         msgspec.structs.replace(

@@ -103,11 +103,32 @@ def test_a_search_beside_answers_and_ends_with_who_asked() -> None:
     asked.close()
 
 
+def test_a_pod_that_is_company_enough_for_itself_may_have_to_come_first():
+    """Where another pod of its labels is, it has to be beside that one, and there is no room."""
+    pods = [
+        member("p0", cpu="1").labelled(app="a"),
+        with_terms(member("p1", cpu="1").labelled(app="a"), "podAffinity", "a", HOST),
+    ]
+    made = group(count=2)
+    snapshot = cluster("1", "1", racks=("x", "y"))
+    snapshot.groups.set(made)
+    ready, framework = places(snapshot, pods), kubernetes_framework()
+    problem = gang_problem(snapshot, framework, made, ready, 0)
+    assert problem is not None
+    answer = search(problem, 10.0)
+    found = schedule_group(
+        snapshot, framework, made.key, ready, Options(seed=1),
+        assigned=assignment(snapshot, ready, answer),
+    )  # fmt: skip
+    assert (answer.outcome, found.placed) == (FOUND, True)
+
+
+HOST = "kubernetes.io/hostname"
 WISHES = [None, ("podAffinity", "a"), ("podAntiAffinity", "a"), ("podAntiAffinity", "b")]
 pod_kinds = st.tuples(
     st.integers(1, 3), st.sampled_from(["a", "b"]),
     st.sampled_from(WISHES),
-    st.sampled_from(["kubernetes.io/hostname", RACK]),
+    st.sampled_from([HOST, RACK]),
 )  # fmt: skip
 
 
