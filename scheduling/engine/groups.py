@@ -14,6 +14,7 @@ Permit; of several domains that hold the whole group the smallest is taken, not 
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, permutations
 from types import MappingProxyType
 from typing import cast
 
@@ -38,6 +39,7 @@ from scheduling.framework.types import Nomination, PodInfo, PodRecord, group_key
 PREEMPTION = "DefaultPreemption"
 _OF_DOMAIN = "groups/of-domain"
 _MOST_MOVED = 32
+_MOST_ORDERS = 24
 _MOST_MOVES = 256
 
 
@@ -254,26 +256,25 @@ def schedule_group(
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
     """Return the decisions that follow a placement which a search found, if every filter agrees.
 
-    Pods that want others beside them come after those that want nobody. If that order fails, they
-    come first: a pod that may have itself for company has to be there before others that it wants.
+    The filters look at the pods that are there already, so that the order counts: a pod that wants
+    others beside it comes after these, but one that is company enough for itself comes before. Pods
+    that want nobody come first; of the classes that want others up to 24 orders are tried.
     """
-    for first in (False, True):
-        found = _in_order(cycle, assigned, wanting_first=first)
-        if found is not None:
+    blocks: dict[int, list[int]] = {}
+    for at, pod in enumerate(cycle.pods):
+        blocks.setdefault(id(pod.info) if pod.info.affinity else 0, []).append(at)
+    keys = sorted(blocks, key=lambda key: (key != 0, blocks[key][0]))
+    for turn in islice(permutations(keys), _MOST_ORDERS):
+        order = [at for key in turn for at in blocks[key]]
+        order.sort(key=lambda at: cycle.pods[at].key not in assigned)
+        if (found := _in_order(cycle, assigned, order)) is not None:
             return found
     return None
 
 
 def _in_order(
-    cycle: _Cycle, assigned: Mapping[Hashable, str], *, wanting_first: bool
+    cycle: _Cycle, assigned: Mapping[Hashable, str], order: Sequence[int]
 ) -> list[Decision] | None:
-    order = sorted(
-        range(len(cycle.pods)),
-        key=lambda at: (
-            cycle.pods[at].key not in assigned,
-            bool(cycle.pods[at].info.affinity) != wanting_first,
-        ),
-    )
     pods = [
         msgspec.structs.replace(
             cycle.pods[at], nominated_node=assigned.get(cycle.pods[at].key, "")
