@@ -161,6 +161,16 @@ def refused_later(record: Record) -> bool:
     return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 
 
+def has_claims(record: Record) -> bool:
+    """Return whether the pod has volumes or claims of devices, which ``make_again`` lacks.
+
+    Queries once.
+    """
+    found = load_classes([record.class_id])
+    infos = [from_stored_class(row.id, row.spec) for row in found]
+    return any(info.volumes or info.claims for info in infos)
+
+
 def make_again(record: Record, *, full: bool = True) -> Replayed:
     """Return the decision made again in the world of then. Queries some fifteen times.
 

@@ -20,8 +20,8 @@ from clusterstate.actions.scheduler import decision_checks as actions
 from clusterstate.health import heartbeats
 from clusterstate.objects.values.errors import Expired
 from clusterstate.processes import priority, steady_clock
-from clusterstate.queries.pods.queue import pending_counts
-from clusterstate.queries.scheduler import decision_checks
+from clusterstate.queries.pods.queue import oldest_untried
+from clusterstate.queries.scheduler import decision_checks, decisions
 from clusterstate.queries.scheduler.decision_checks import Result
 from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
@@ -58,10 +58,16 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None
 
 
 def is_idle() -> bool:
-    """Return whether the machine has little to do and no pod waits to be tried. Queries once."""
-    if os.getloadavg()[0] > _IDLE_LOAD * (os.cpu_count() or 1):
-        return False
-    return pending_counts().get("active", 0) == 0
+    """Return whether the machine has little to do and no pod waits to be tried. Queries twice."""
+    return os.getloadavg()[0] <= _IDLE_LOAD * (os.cpu_count() or 1) and not pods_wait()
+
+
+def pods_wait() -> bool:
+    """Return whether a pod waits that a profile is to try; others may wait for ever.
+
+    Queries twice.
+    """
+    return oldest_untried(sorted(decisions.admission_rules().profiles)) is not None
 
 
 def check_next(*, now: datetime) -> Result | None:
@@ -92,12 +98,12 @@ def check(record: Record) -> tuple[Result, list[str]]:
     """
     if replay.refused_later(record):
         return "impossible", ["a plugin refused the pod after its node was chosen"]
+    if replay.has_claims(record):
+        return "impossible", ["volumes and claims of that moment are not rebuilt"]
     try:
         if replay.framework_of(record).extenders:
             return "impossible", ["the profile has extenders, which are not asked again"]
         made = replay.make_again(record)
     except Expired as error:
         return "impossible", [str(error)]
-    if made.info.volumes or made.info.claims:
-        return "impossible", ["volumes and claims of that moment are not rebuilt"]
     return ("differs", list(made.differences)) if made.differences else ("same", [])

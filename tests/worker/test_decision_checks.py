@@ -25,14 +25,14 @@ def all_decisions(settings: object) -> None:
     settings.CHECKED_DECISIONS = 1.0  # type: ignore[attr-defined]
 
 
-def decided(count: int) -> list[Record]:
+def decided(count: int, **spec: object) -> list[Record]:
     """Return the records of pods that were placed on two of three nodes."""
     bootstrap.add_missing(now=NOW)
     for name in ("a", "b"):
         make_node(name)
     make_node("closed", taints=[{"key": "closed", "effect": "NoSchedule"}])
     worker = Worker()
-    create_pods([pod_manifest(f"p{number}") for number in range(count)], now=NOW)
+    create_pods([pod_manifest(f"p{number}", **spec) for number in range(count)], now=NOW)
     worker.decide()
     worker.binder.recorder.record()
     worker.binder.close()
@@ -81,6 +81,19 @@ def test_a_decision_whose_world_is_gone_counts_for_neither() -> None:
     falsify(record, "profile", "gone")
     assert checks.check_next(now=record.at + LATER) == "impossible"
     assert decision_checks.problem() == ""
+
+
+def test_a_pod_with_a_claim_is_not_decided_again_without_its_volumes() -> None:
+    (record,) = decided(1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+    assert checks.check_next(now=record.at + LATER) == "impossible"
+
+
+def test_only_pods_that_a_profile_is_to_try_keep_the_machine_busy() -> None:
+    bootstrap.add_missing(now=NOW)
+    create_pods([pod_manifest("of-another", schedulerName="another")], now=NOW)
+    assert not checks.pods_wait()
+    create_pods([pod_manifest("of-ours")], now=NOW)
+    assert checks.pods_wait()
 
 
 def test_a_decision_waits_until_its_bind_is_in_the_log_and_old_ones_are_left() -> None:

@@ -6,7 +6,6 @@ An advisor makes them (`scheduling.processes.decision_checks`).
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-import msgspec
 from django.conf import settings
 
 from clusterstate.database import sql
@@ -20,17 +19,6 @@ _SETTLED: Final = timedelta(seconds=10)
 _BACK: Final = timedelta(minutes=15)
 """How far back decisions are looked for."""
 _BUCKETS: Final = 1_000_000
-
-
-class Check(msgspec.Struct, frozen=True):
-    """A check of a decision about the pod ``namespace``/``name``."""
-
-    decision_id: int
-    at: datetime
-    namespace: str
-    name: str
-    result: Result
-    details: list[str]
 
 
 def next_one(share: float, *, now: datetime) -> Record | None:
@@ -72,15 +60,14 @@ def problem(*, patience: float = settings.DATABASE_ANSWER_SECONDS) -> str:
     """
     with sql.patience(patience):
         rows = sql.fetch(
-            "SELECT decision_id, at, namespace, name, result, details FROM decision_check"
+            "SELECT decision_id, namespace, name, details FROM decision_check"
             " WHERE result = 'differs' ORDER BY at DESC LIMIT 100"
         )
     if not rows:
         return ""
-    last = Check(*rows[0])
+    decision, namespace, name, details = rows[0]
     many = "decision" if len(rows) == 1 else "decisions"
     return (
         f"{len(rows)} {many} came out differently when made again from the database,"
-        f" at last decision {last.decision_id} about pod"
-        f" {last.namespace}/{last.name}: {'; '.join(last.details)}"
+        f" at last decision {decision} about pod {namespace}/{name}: {'; '.join(details)}"
     )
