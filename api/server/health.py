@@ -24,8 +24,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from typing import Final, TypeVar
 
 import redis
 import structlog
@@ -44,6 +44,7 @@ from clusterstate.health import aside, progress
 from clusterstate.queries.scheduler import decision_checks
 from scheduling.answers import advisor
 
+_T = TypeVar("_T")
 logger = structlog.get_logger(__name__)
 
 _TEXT = "text/plain; charset=utf-8"
@@ -173,11 +174,9 @@ def _followers() -> Iterator[Part]:
 
     Queries once.
     """
-    try:
-        found = aside.standing(clock.now(), patience=_STATEMENT_SECONDS)
-    except Error:
-        connection.close()
-        return  # the database's own part says so
+    found = _found(partial(aside.standing, clock.now()))
+    if found is None:
+        return
     told = [
         f"{follower} goes on without {count} object{'s' if count > 1 else ''}"
         for follower, count in found.set_aside.items()
@@ -198,16 +197,21 @@ def _redis_client(url: str) -> "redis.Redis":
     )
 
 
+def _found(ask: Callable[..., _T]) -> _T | None:
+    """Return what a query finds; ``None`` if the database fails, which its own part tells."""
+    try:
+        return ask(patience=_STATEMENT_SECONDS)
+    except Error:
+        connection.close()
+        return None
+
+
 def _configuration() -> Iterator[Part]:
     """Return whether the scheduler can use the configuration: needed by some profile at least.
 
     Queries once.
     """
-    try:
-        use = progress.configuration_use(patience=_STATEMENT_SECONDS)
-    except Error:
-        connection.close()
-        return  # the database's own part says so
+    use = _found(progress.configuration_use)
     if use is None:
         return
     yield Part("configuration", use.told, needed=not use.is_usable)
@@ -218,11 +222,9 @@ def _decisions() -> Iterator[Part]:
 
     Queries once.
     """
-    try:
-        problem = decision_checks.problem(patience=_STATEMENT_SECONDS)
-    except Error:
-        connection.close()
-        return  # the database's own part says so
+    problem = _found(decision_checks.problem)
+    if problem is None:
+        return
     yield Part("decisions", problem, needed=False)
 
 
