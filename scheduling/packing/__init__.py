@@ -12,6 +12,7 @@ most::
     purchase   shapes of nodes with prices -> the cheapest set found: patterns of full nodes
     gangs      whether a group can be placed at all: exact, in a process of its own
     gang_facts a group that found no placement, as numbers
+    child_process  how these processes start, yield to everybody, and end
     process    ``search`` and ``purchase`` in a process of their own, bounded in time and memory
 
 ``scheduling.simulation.packing`` asks it about a world, and proves each placement by the

@@ -8,7 +8,6 @@ aside, and its answer is there when somebody looks (``answers``).
 """
 
 import atexit
-import os
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import msgspec
+
+from scheduling.packing import child_process
 
 FOUND: Final = "found"
 IMPOSSIBLE: Final = "impossible"
@@ -202,12 +203,7 @@ class GangSearch:
     def close(self) -> None:
         """End the child, if there is one."""
         child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-            for stream in (child.stdin, child.stdout):
-                if stream is not None:
-                    stream.close()
+        child_process.end(child)
 
     def _answer(self, problem: GangProblem) -> GangAnswer:
         """Return the child's answer; one that is too late, or dies, has not found anything."""
@@ -215,11 +211,7 @@ class GangSearch:
         if self._child is None or self._child.poll() is not None:
             self.close()
             limit += _START_SECONDS
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "scheduling.packing.gangs"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                cwd=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-            )  # fmt: skip
+            self._child = child_process.start("scheduling.packing.gangs")
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
@@ -238,10 +230,7 @@ class GangSearch:
 
 def main() -> None:
     """Answer the questions on standard input, a line each, until it ends."""
-    import signal
-
-    os.nice(10)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child_process.give_way()
     for line in sys.stdin.buffer:
         asked = msgspec.json.decode(line, type=_Question)
         answer = search(asked.problem, asked.seconds)

@@ -26,6 +26,7 @@ import numpy as np
 
 from clusterstate.objects.values.errors import ServiceUnavailable
 from scheduling.framework.arrays import Int64
+from scheduling.packing import child_process
 from scheduling.packing.problem import MOST_CELLS, Bought, Needs, Packed, Problem
 
 NOT_INSTALLED: Final = (
@@ -138,21 +139,13 @@ class _Solver:
         ):
             return child
         self.end()
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "scheduling.packing.process"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_root(),
-        )  # fmt: skip
+        self._child = child_process.start("scheduling.packing.process")
         return self._child
 
     def end(self) -> None:
         """End the child, if there is one."""
         child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-            for stream in (child.stdin, child.stdout):
-                if stream is not None:
-                    stream.close()
+        child_process.end(child)
 
     def _answer(
         self,
@@ -213,11 +206,6 @@ def _of(problem: Problem, x: Int64) -> Packed:
     )  # fmt: skip
 
 
-def _root() -> str:
-    """Return the folder that the packages are imported from."""
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
 def _encoded(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [value.shape, value.dtype.char, np.ascontiguousarray(value).tobytes()]
@@ -276,10 +264,8 @@ class _Asked(msgspec.Struct):
 def main() -> None:
     """Answer what comes on standard input until it ends or nothing comes for a while."""
     import resource
-    import signal
 
-    os.nice(10)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker decides; it closes the pipe
+    child_process.give_way()
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
     from scheduling.packing import purchase, search
 

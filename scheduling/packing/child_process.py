@@ -1,0 +1,31 @@
+"""What the processes of the solver have in common: how they start, yield to everybody, and end."""
+
+import os
+import signal
+import subprocess
+import sys
+
+
+def start(module: str) -> "subprocess.Popen[bytes]":
+    """Start a module as a child that is asked and answers through pipes."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return subprocess.Popen(  # noqa: S603  # a module of this product
+        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+    )
+
+
+def end(child: "subprocess.Popen[bytes] | None") -> None:
+    """End a child, if there is one, and close its pipes."""
+    if child is None:
+        return
+    child.kill()
+    child.wait()
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def give_way() -> None:
+    """Make this process a child that yields to everybody, and that its parent alone ends."""
+    os.nice(10)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its parent closes the pipe
