@@ -1,6 +1,6 @@
 """The ``Simulation`` document: what may stand in it, and everything that is wrong with one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -9,6 +9,7 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.registry.schema import is_plain, type_problem
 from clusterstate.objects.registry.schema import unknown_fields as all_unknown_fields
 from clusterstate.objects.values.errors import (
+    INVALID,
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
@@ -151,6 +152,36 @@ def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfigurati
         spec.errors += [below(given.path, error) for error in invalid.errors]
         return None
     warnings += [f"{given.path}: {text}" for text in found.warnings]
+    return found
+
+
+def without(
+    spec: Manifest, own: Iterable[str], refused: Iterable[str], errors: list[FieldError]
+) -> Manifest:
+    """Return what a spec says of its world: without its ``own`` members, and those it may not have.
+
+    The latter are noted among the errors.
+    """
+    inner = {key: value for key, value in spec.items() if key not in own}
+    for member in refused:
+        if member in inner:
+            del inner[member]
+            errors.append(FieldError(INVALID, f"spec.{member}", None, "unknown field"))
+    return inner
+
+
+def read_world(kind: str, world: Manifest, errors: Sequence[FieldError]) -> Simulation:
+    """Return the world of a question of another kind, which is stated as in a ``Simulation``.
+
+    Raises:
+        Invalid: of this kind, with the question's own errors and those of the world.
+    """
+    try:
+        found = read({**world, "spec": world.get("spec", {})})
+    except Invalid as invalid:
+        raise Invalid(kind, "", [*errors, *invalid.errors], GROUP) from None
+    if errors:
+        raise Invalid(kind, "", list(errors), GROUP)
     return found
 
 

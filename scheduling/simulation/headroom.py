@@ -35,8 +35,9 @@ from scheduling.simulation.document import (
     Given,
     Simulation,
     below,
-    read,
+    read_world,
     type_error,
+    without,
 )
 from scheduling.simulation.preparing import admitted
 from scheduling.simulation.room import room_for
@@ -86,11 +87,9 @@ def read_headroom(document: object) -> Headroom:
         errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
     if isinstance(spec, dict):
         pod, limit = spec.get("pod"), spec.get("limit")
-        inner = {key: value for key, value in spec.items() if key not in ("pod", "limit")}
-        for member in ("pods", "mode", "seed", "tieBreak", "explain"):
-            if member in inner:
-                del inner[member]
-                errors.append(FieldError(INVALID, f"spec.{member}", None, "unknown field"))
+        inner = without(
+            spec, ("pod", "limit"), ("pods", "mode", "seed", "tieBreak", "explain"), errors
+        )
         world["spec"] = {**inner, "tieBreak": "first", "explain": "none"}
     elif spec is not None:
         errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
@@ -105,13 +104,7 @@ def read_headroom(document: object) -> Headroom:
     if limit is not None and not _is_limit(limit):
         detail = f"must be an integer between 1 and {LARGEST_LIMIT}"
         errors.append(FieldError(INVALID, "spec.limit", limit, detail))
-    found: Simulation | None = None
-    try:
-        found = read({**world, "spec": world.get("spec", {})})
-    except Invalid as invalid:
-        errors += invalid.errors
-    if errors or found is None:
-        raise Invalid(KIND, "", errors, GROUP)
+    found = read_world(KIND, world, errors)
     return Headroom(found, Given(pod, "spec.pod"), limit)
 
 

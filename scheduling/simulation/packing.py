@@ -35,7 +35,7 @@ from scheduling.framework.types import PodRecord
 from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Packed, Problem
-from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read
+from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read_world, without
 from scheduling.simulation.preparing import Preparer, Ready, Refused
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
@@ -142,11 +142,7 @@ def read_packing(document: object) -> Question:
         move, seconds = spec.get("move", NEVER), spec.get("seconds", DEFAULT_SECONDS)
         prices = _prices(spec, errors)
         own = ("move", "seconds", "prices", "movePrice")
-        inner = {key: value for key, value in spec.items() if key not in own}
-        for member in ("mode", "tieBreak", "explain", "preemption"):
-            if member in inner:
-                del inner[member]
-                errors.append(FieldError(INVALID, f"spec.{member}", None, "unknown field"))
+        inner = without(spec, own, ("mode", "tieBreak", "explain", "preemption"), errors)
         world["spec"] = {**inner, "explain": "none"}
     elif spec is not None:
         errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
@@ -160,13 +156,7 @@ def read_packing(document: object) -> Question:
     ):
         detail = f"must be a number above 0 and at most {LARGEST_SECONDS:g}"
         errors.append(FieldError(INVALID, "spec.seconds", seconds, detail))
-    found: Simulation | None = None
-    try:
-        found = read({**world, "spec": world.get("spec", {})})
-    except Invalid as invalid:
-        errors += invalid.errors
-    if errors or found is None:
-        raise Invalid(KIND, "", errors, GROUP)
+    found = read_world(KIND, world, errors)
     return Question(found, move, float(seconds), prices)
 
 
