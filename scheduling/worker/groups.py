@@ -164,6 +164,11 @@ class Groups:
         placed = len(snapshot.members_of(key))
         problem = gang_problem(snapshot, framework, group, pods, placed)
         if problem is not None:
+            self._searched = {
+                other: one
+                for other, one in self._searched.items()
+                if other in self._search or one[2] == snapshot.revision
+            }
             self._searched[key] = pods, decision.status, snapshot.revision
             self._search.ask(key, problem)
 
