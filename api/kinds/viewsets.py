@@ -509,7 +509,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
 
 def update_or_create(update: Callable[[], Response], create: Callable[[], Response]) -> Response:
-    """Return what an update answers, or a creation where there is nothing to update.
+    """Update the object, or create it where there is none, and return the answer.
 
     A request that loses a race to create the object updates the winner's. Rule: GuaranteedUpdate,
     apiserver ``storage/etcd3/store.go``, v1.36.

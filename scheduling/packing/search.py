@@ -135,7 +135,7 @@ class _Search:
             self._least = min(least, problem.cost(self._x))
 
     def _try_as_a_whole(self) -> None:
-        """Solve a small problem with all of its nodes: then the bound is a proof."""
+        """Solve a small problem over all of its nodes at once, which proves its bound."""
         problem = self._problem
         value, cost = problem.placed_value(self._x), problem.cost(self._x)
         if value >= self._most and cost == 0:

@@ -93,7 +93,7 @@ def submit(
     timeout: float | None,
     form: str,
 ) -> None:
-    """Create pods, after what else the files hold; say where each pod is placed.
+    """Create the other objects of the files, then the pods; print where each pod is placed.
 
     Other objects are applied, so that a file may be submitted again. Without --wait it is said of
     each pod that it was created.

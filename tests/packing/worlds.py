@@ -20,7 +20,7 @@ def cut(rng: np.random.Generator, total: int, parts: int) -> list[int]:
 def exact(
     nodes: int, pods: int, seed: int, *, mixed: bool = False, devices: bool = False
 ) -> tuple[list[Amounts], list[Amounts]]:
-    """Return nodes (cpu, MiB, devices), each cut wholly into about so many pods, all different."""
+    """Return nodes and pods (cpu, MiB, devices): about ``pods`` of them fill each node exactly."""
     rng = np.random.default_rng(seed)
     capacities, found = [], []
     for _ in range(nodes):

@@ -36,7 +36,7 @@ class PodGroupSchedulingPolicy(msgspec.Struct, frozen=True, kw_only=True, rename
 
 
 class TopologyConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The label of nodes whose value all pods of a group have in common."""
+    """The node label: the nodes of all pods of the group must have the same value of it."""
 
     key: str = ""
 
