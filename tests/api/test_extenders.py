@@ -113,6 +113,7 @@ def test_who_may_only_ask_sends_the_service_nowhere(api, service, start):
     rules = [
         {"apiGroups": ["stowage.dev"], "resources": ["*"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
     ]
     access = "/apis/rbac.authorization.k8s.io/v1"
     api.post(f"{access}/clusterroles", {"metadata": {"name": "asks"}, "rules": rules}).ok(201)

@@ -393,6 +393,7 @@ def test_who_may_not_list_pods_reads_no_names_of_pods(cluster):
         {"apiGroups": ["stowage.dev"], "resources": ["plans"], "verbs": ["get"]},
         {"apiGroups": ["stowage.dev"], "resources": ["simulations", "nodeadvice"],
          "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
     ]  # fmt: skip
     stranger = grant(cluster, "stranger", rules)
     path = f"{PLANS}/{plan['metadata']['name']}"

@@ -36,7 +36,8 @@ def world(live: Service) -> Iterator[Service]:
         list(client.place([pod("asked", cpu="1"), pod("too-large", cpu="99")], timeout=5))
         yield live
         for name in ("asked", "too-large"):
-            client.delete(f"/api/v1/namespaces/default/pods/{name}")
+            # At once: the next test's pods have the same names.
+            client.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
 
 
 def environment(live: Service) -> dict[str, str]:

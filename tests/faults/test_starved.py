@@ -62,9 +62,15 @@ def supervisor_stopped(service: Service) -> Iterator[None]:
 
 def fill(service: Service, *, nodes: int, pods: int) -> None:
     """Create nodes and pods that wait; the schedulers are killed before the first one comes."""
-    for pid in schedulers(service):
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not any(map(running, schedulers(service))), what="no scheduler")
+
+    def killed() -> bool:
+        """One that was only beginning is seen the second time."""
+        found = list(filter(running, schedulers(service)))
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        return not found
+
+    until(killed, what="no scheduler")
     offer = [node(f"n{number}", cpu="64", pods="250") for number in range(nodes)]
     create(service, "/api/v1/nodes", "Node", offer)
     waiting = [pod(f"p{number}", cpu=f"{10 + number % 40}m") for number in range(pods)]
