@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from clusterstate.actions.past import history
 from tests.api.builders import node
 from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC
+from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,6 +99,42 @@ def test_dates_that_a_version_of_before_stored_are_mended(api: Any) -> None:
         api.get(f"{NODES}/n").ok()["metadata"]["resourceVersion"]
         == (made["metadata"]["resourceVersion"])
     )
+
+
+def test_dates_in_the_packed_past_are_mended(api: Any, settings: Any) -> None:
+    """Lists at a revision, ``?at=`` and histories read what was packed long ago."""
+    settings.PAST_HOURS = 168
+    stored, spaced = "2026-02-27T00:00:00Z", "2026-02-27T01:00:00Z"
+    told = [
+        {**CONDITION, "lastTransitionTime": stored},
+        {**CONDITION, "type": "Other", "lastTransitionTime": spaced},
+    ]
+    for name in ("a", "n", "z"):
+        api.post(NODES, node(name)).ok(201)
+    api.patch(f"{NODES}/n/status", {"status": {"conditions": told}}).ok()
+    were = [api.get(f"{NODES}/{name}").ok() for name in ("a", "n", "z")]
+    at = were[1]["metadata"]["resourceVersion"]
+    for name in ("a", "n", "z"):
+        api.patch(f"{NODES}/{name}", {"metadata": {"labels": {"since": "later"}}}).ok()
+    with connection.cursor() as cursor:  # a version of before took these; the second is longer
+        for right, wrong in ((stored, DATE), (spaced, "2026-13-45T24:61:60Z ")):
+            cursor.execute("UPDATE document SET text = replace(text, %s, %s)", (right, wrong))
+    assert history.trim(now=NOW, keep_seconds=-3600).changes
+    exact = f"?resourceVersion={at}&resourceVersionMatch=Exact"
+    assert DATE in api.get(f"{NODES}{exact}").raw.decode()
+
+    importlib.import_module("migrations.0052_possible_times_packed").mend_all(
+        None, SimpleNamespace(connection=connection)
+    )
+
+    told[0]["lastTransitionTime"] = "2026-02-28T00:00:00Z"
+    told[1]["lastTransitionTime"] = "2026-12-31T23:59:59Z"
+    were[1]["status"]["conditions"] = told
+    for manifest in were:
+        del manifest["apiVersion"], manifest["kind"]
+    assert api.get(NODES + exact).ok()["items"] == were
+    named = api.get(f"{NODES}{exact}&fieldSelector=metadata.name%3Dz").ok()
+    assert named["items"] == were[2:]
 
 
 migration = importlib.import_module("migrations.0047_possible_times")
