@@ -1,5 +1,5 @@
 # One image for every role; docker-compose.yml has their commands.
-FROM python:3.13-slim AS build
+FROM python:3.13.15-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
 WORKDIR /app
 # plugins.txt, where there is one, names packages with plugins (docs/plugins.md).
 COPY requirements-uv.txt requirements-build.txt requirements.txt plugins.tx[t] ./
@@ -24,7 +24,7 @@ RUN python -m venv --without-pip build \
     && .venv/bin/uv pip install --no-cache --no-deps --compile-bytecode -p .venv/bin/python dist/*.whl \
     && .venv/bin/uv pip uninstall -p .venv/bin/python uv
 
-FROM python:3.13-slim
+FROM python:3.13.15-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/stowage stowage
 COPY --from=build /app/.venv /app/.venv
 # `python manage.py` and `python -m scheduling` start in the folder of the service's packages.

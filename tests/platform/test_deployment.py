@@ -146,6 +146,15 @@ def test_the_dockerfile_copies_what_exists_and_installs_by_hash() -> None:
     assert text.count("--require-hashes") == 3
 
 
+def test_images_of_others_are_named_by_version_and_digest() -> None:
+    """Whoever can move a tag cannot change what runs here."""
+    named = {service["image"] for service in SERVICES.values() if "build" not in service}
+    named.update(re.findall(r"^FROM +(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    assert len(named) == 3
+    exact = re.compile(r"[a-z/]+:\d+(\.\d+)+(-slim)?@sha256:[0-9a-f]{64}")
+    assert [image for image in named if not exact.fullmatch(image)] == []
+
+
 def test_no_package_index_is_named_in_a_tracked_file() -> None:
     hosts = "|".join(["py" + "pi.org", "python" + "hosted.org", "registry." + "npmjs"])
     found = subprocess.run(
