@@ -295,6 +295,8 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "/static/"
+# Before the files of the packages: the admin takes Alpine's build without eval from here.
+STATICFILES_DIRS = [BASE_DIR / "clusterstate" / "static"]
 WHITENOISE_USE_FINDERS = True  # files straight from the packages: nothing to collect
 WHITENOISE_AUTOREFRESH = DEBUG
 

@@ -142,8 +142,8 @@ def test_every_page_has_a_policy_for_scripts(administrator_2: Client) -> None:
     for path in ("/admin/login/", "/admin/", "/admin/clusterstate/node/"):
         policy = administrator_2.get(path, follow=True)["Content-Security-Policy"]
         assert "default-src 'self'" in policy
-        assert "script-src 'self' 'unsafe-eval'" in policy
-        assert "'unsafe-inline'" not in policy.split("style-src")[0]
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy.split("style-src")[0]
 
 
 def test_users_and_groups_are_kept_here(administrator_2: Client) -> None:

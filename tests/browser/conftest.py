@@ -17,6 +17,7 @@ from selenium.common.exceptions import (
     TimeoutException,
 )
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions
@@ -104,6 +105,16 @@ class Browser:
             return True
 
         self._until(choose)
+
+    def gone(self, css: str, seconds: float = 60) -> None:
+        """Wait until no such element is visible."""
+        self._until(
+            expected_conditions.invisibility_of_element_located((By.CSS_SELECTOR, css)), seconds
+        )
+
+    def press(self, key: str) -> None:
+        """Press a key, wherever the focus is."""
+        ActionChains(self.driver).send_keys(key).perform()
 
     def sees(self, text: str, seconds: float = 60) -> None:
         """Wait until the page shows the text."""

@@ -10,9 +10,12 @@ NOTICE = (PROJECT / "NOTICE").read_text()
 
 def test_what_others_made_is_what_its_notice_says() -> None:
     told = re.findall(
-        r"^(\S+/vendor/\S+) is (?:.+\n)+?SHA-256 of the file: (\w+)", NOTICE, re.MULTILINE
+        r"^(\S+/(?:vendor|alpine)/\S+) is (?:.+\n)+?SHA-256 of the file: (\w+)",
+        NOTICE,
+        re.MULTILINE,
     )
-    there = [*PROJECT.glob("api/static/*/vendor/*"), *PROJECT.glob("tests/*/vendor/*")]
+    folders = "api/static/*/vendor/*", "clusterstate/static/unfold/js/*/*", "tests/*/vendor/*"
+    there = [one for folder in folders for one in PROJECT.glob(folder)]
     assert dict(told) == {
         str(one.relative_to(PROJECT)): hashlib.sha256(one.read_bytes()).hexdigest() for one in there
     }
