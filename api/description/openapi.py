@@ -29,12 +29,6 @@ Json = dict[str, Any]
 # Go's mime parser refuses the "@" of the media type that kubectl asks for.
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
-_NAMES = {
-    word.partition("=")[0]: f"{package}.{word.rpartition('=')[2]}"
-    for package, words in wire_types.PACKAGES.items()
-    for word in words.split()
-}
-"""The definition's name of each class of ``wire_types``."""
 _PATTERNS = {
     moments.TIME: "date-time",
     wire_types.MICRO_TIME: "date-time",
@@ -97,7 +91,7 @@ class Definitions:
         if struct in self._names:
             return self._names[struct]
         own = struct.__name__
-        name = self._names[struct] = _NAMES.get(own, f"dev.stowage.{own}")
+        name = self._names[struct] = wire_types.DEFINITIONS.get(own, f"dev.stowage.{own}")
         self.found[name] = {}
         rules = wire_types.PATCH.get(struct.__name__, {})
         properties: Json = {}

@@ -249,6 +249,14 @@ def test_openapi_has_the_patch_rules_of_every_list_that_merges():
     assert ("NodeSpec", "taints") not in found
 
 
+def test_openapi_names_every_type_as_kubernetes_does():
+    assert [name for name in openapi.document()["definitions"] if "io.k8s." not in name] == []
+    assert (
+        "io.k8s.api.scheduling.v1alpha3.CompositePodGroupSchedulingConstraints"
+        in wire_types.DEFINITIONS.values()
+    )
+
+
 def test_openapi_names_every_kind_and_that_it_can_be_tried_dry():
     document = openapi.document()
     key = "x-kubernetes-group-version-kind"

@@ -40,7 +40,7 @@ class Gadget(msgspec.Struct, omit_defaults=True, gc=False, rename="camel"):
 
     api_version: str | None = None
     kind: str | None = None
-    metadata: wire_types.ObjectMeta | None = None
+    metadata: wire_types.ObjectMeta | None = None  # type: ignore[valid-type]
     spec: GadgetSpec | None = None
     status: GadgetStatus | None = None
 
@@ -50,7 +50,7 @@ class Gauge(msgspec.Struct, omit_defaults=True, gc=False, rename="camel"):
 
     api_version: str | None = None
     kind: str | None = None
-    metadata: wire_types.ObjectMeta | None = None
+    metadata: wire_types.ObjectMeta | None = None  # type: ignore[valid-type]
     spec: GadgetSpec | None = None
 
 

@@ -163,7 +163,6 @@ def product() -> dict[str, Module]:
     return {
         str(path.relative_to(ROOT)): parsed(path.read_text())
         for path in (ROOT / "manage.py", *paths)
-        if path.name != "wire_types.py"  # generated: a type for each of Kubernetes' definitions
     }
 
 

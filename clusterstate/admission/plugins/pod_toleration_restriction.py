@@ -122,7 +122,7 @@ def _annotated(namespace: Manifest, key: str) -> list[Manifest] | None:
     try:
         decoded = read_embedded(text, list[dict[str, Any]] | None)
         folded = [_fold(toleration) for toleration in decoded or ()]
-        msgspec.convert(folded, list[wire_types.Toleration])
+        msgspec.convert(folded, list[wire_types.Toleration])  # type: ignore[valid-type]
     except ValueError as error:
         raise BadRequest(f"annotation {key} does not decode: {error}") from error
     return folded

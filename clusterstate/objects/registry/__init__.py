@@ -6,7 +6,7 @@
     kind                   what an entry says: names, rows, how the kind is written
     strategies             what a write does to the manifests of one kind
     columns                the values of a kind's own columns
-    wire_types             Kubernetes' types as Structs (generated)
+    wire_types             Kubernetes' types as Structs (generated: wire_types.json)
     inspected              the fields of these types, by msgspec's inspection
     schema                 whether the fields of a manifest exist and have the right JSON type
     fields                 field selectors

@@ -19,12 +19,7 @@ def of_struct(struct: type[msgspec.Struct]) -> StructType:
 
 @cache
 def _of_wire_types() -> dict[type, StructType]:
-    structs = [
-        one
-        for one in vars(wire_types).values()
-        if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct
-    ]
-    found = msgspec.inspect.multi_type_info(structs)
+    found = msgspec.inspect.multi_type_info(wire_types.STRUCTS.values())
     return {info.cls: info for info in found if isinstance(info, StructType)}
 
 

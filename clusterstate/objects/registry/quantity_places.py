@@ -32,8 +32,8 @@ from clusterstate.objects.values.remembered import remembered
 _AMOUNT: Final = "an amount"
 _TIME: Final = "a time"
 _MICRO_TIME: Final = "a time with microseconds"
-_TIMES: Final = {wire_types.Time: _TIME, wire_types.MicroTime: _MICRO_TIME}
-_QUANTITY: Final = frozenset(get_args(wire_types.Quantity))
+_TIMES: Final = {wire_types.SCALARS["Time"]: _TIME, wire_types.SCALARS["MicroTime"]: _MICRO_TIME}
+_QUANTITY: Final = frozenset(get_args(wire_types.SCALARS["Quantity"]))
 
 
 class _Each(msgspec.Struct, frozen=True):

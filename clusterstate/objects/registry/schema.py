@@ -252,10 +252,4 @@ def _drop(value: Any, shape: _Shape) -> None:
             _drop(child, shape[0])
 
 
-prepare(
-    *(
-        each
-        for each in vars(wire_types).values()
-        if isinstance(each, type) and issubclass(each, msgspec.Struct)
-    )
-)
+prepare(*wire_types.STRUCTS.values())

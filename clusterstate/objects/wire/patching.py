@@ -207,7 +207,7 @@ _ATOMIC: Final = _Field()
 @cache
 def _fields(type_name: str) -> dict[str, _Field]:
     """Return the fields of a wire type; empty for free maps, which have no type."""
-    struct: Any = _structs().get(type_name)
+    struct = wire_types.STRUCTS.get(type_name)
     if struct is None:
         return {}
     rules = wire_types.PATCH.get(type_name, {})
@@ -218,15 +218,6 @@ def _fields(type_name: str) -> dict[str, _Field]:
             _struct_name(field.type), key, tuple(filter(None, strategies.split(",")))
         )
     return found
-
-
-@cache
-def _structs() -> dict[str, type[msgspec.Struct]]:
-    return {
-        name: value
-        for name, value in vars(wire_types).items()
-        if isinstance(value, type) and issubclass(value, msgspec.Struct)
-    }
 
 
 def _struct_name(annotation: Any) -> str:

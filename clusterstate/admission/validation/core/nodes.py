@@ -112,7 +112,7 @@ def _taints_annotation(text: str | None, path: str) -> Errors:
     if not text:
         return []
     try:
-        taints = read_embedded(text, list[wire_types.Taint] | None)
+        taints = read_embedded(text, list[wire_types.Taint] | None)  # type: ignore[valid-type]
     except ValueError as error:
         return [invalid(path, TAINTS_ANNOTATION, str(error))]
     return validate_taints(taints or [], f"{path}.{TAINTS_ANNOTATION}")

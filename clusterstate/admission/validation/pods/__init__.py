@@ -133,7 +133,7 @@ def validate_pod_annotations(
 
 def _tolerations_annotation(text: str, path: str) -> Errors:
     try:
-        tolerations = read_embedded(text, list[wire_types.Toleration] | None)
+        tolerations = read_embedded(text, list[wire_types.Toleration] | None)  # type: ignore[valid-type]
     except ValueError as error:
         return [invalid(path, TOLERATIONS_ANNOTATION, str(error))]
     return scheduling.validate_tolerations(tolerations or [], f"{path}.{TOLERATIONS_ANNOTATION}")
