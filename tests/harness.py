@@ -54,6 +54,7 @@ from scheduling.plugins.default_preemption import (
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from scheduling.plugins.node_affinity import NodeAffinity
+from scheduling.plugins.node_declared_features import NodeDeclaredFeatures
 from scheduling.plugins.node_name import NodeName
 from scheduling.plugins.node_ports import NodePorts
 from scheduling.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -209,6 +210,8 @@ def make_plugin(case: Case) -> Any:
             )
         case "NodeName":
             return NodeName()
+        case "NodeDeclaredFeatures":
+            return NodeDeclaredFeatures(version_of(case))
         case "NodePorts":
             return NodePorts()
         case "VolumeZone":

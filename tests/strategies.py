@@ -226,7 +226,23 @@ ports = st.builds(
 )
 
 
-def _container(image: str, amounts: Manifest, listed: list[Manifest], policy: str) -> Manifest:
+FEATURES = (
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+    "VolumeBindMountOptions",
+)
+_needs_features = st.sampled_from(
+    (
+        *[{}] * 9,
+        {"restartPolicyRules": [{"action": "RestartAllContainers"}]},
+        {"volumeMounts": [{"name": "v", "bindMountOptions": ["noexec"]}]},
+    )
+)
+
+
+def _container(
+    image: str, amounts: Manifest, listed: list[Manifest], policy: str, needs: Manifest
+) -> Manifest:
     resources = {"requests": amounts} if amounts else {}
     return _without_empty(
         {
@@ -235,20 +251,30 @@ def _container(image: str, amounts: Manifest, listed: list[Manifest], policy: st
             "resources": resources,
             "ports": listed,
             "restartPolicy": policy,
+            **needs,
         }
     )
 
 
 _few_ports = st.one_of(st.just([]), st.just([]), st.just([]), st.lists(ports, max_size=2))
-containers = st.builds(_container, st.sampled_from(IMAGES), requests, _few_ports, st.just(""))
+containers = st.builds(
+    _container, st.sampled_from(IMAGES), requests, _few_ports, st.just(""), _needs_features
+)
 init_containers = st.builds(
-    _container, st.sampled_from(IMAGES), requests, _few_ports, st.sampled_from(("", "Always"))
+    _container,
+    st.sampled_from(IMAGES),
+    requests,
+    _few_ports,
+    st.sampled_from(("", "Always")),
+    _needs_features,
 )
 
 
 def _pod_spec(**members: Any) -> Manifest:
     spec = _without_empty(members)
     spec.setdefault("containers", [])
+    if spec.pop("userNamespace", False):
+        spec |= {"hostNetwork": True, "hostUsers": False}
     return spec
 
 
@@ -265,6 +291,7 @@ pod_specs = st.builds(
         st.none(), st.none(), st.none(), st.just({"requests": {"cpu": "300m", "memory": "300Mi"}})
     ),
     volumes=st.sampled_from(([], [], [{"name": "v", "image": {"reference": "base"}}])),
+    userNamespace=st.sampled_from((*[False] * 9, True)),
 )
 owners = st.sampled_from(
     (None, None, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": True})
@@ -319,6 +346,7 @@ def _node(
     spec: Manifest,
     allocatable: dict[str, str],
     images: list[Manifest],
+    declared: list[str],
 ) -> Manifest:
     name = f"node-{number}"
     placed = {ZONE: zone, "rack": rack, HOSTNAME: name if hostname else None}
@@ -327,7 +355,12 @@ def _node(
         "metadata": _without_empty({"name": name, "labels": carried}),
         "spec": spec,
         "status": _without_empty(
-            {"allocatable": allocatable, "capacity": allocatable, "images": images}
+            {
+                "allocatable": allocatable,
+                "capacity": allocatable,
+                "images": images,
+                "declaredFeatures": declared,
+            }
         ),
     }
 
@@ -368,6 +401,7 @@ def nodes(number: int) -> Objects:
         ).map(lambda spec: {k: v for k, v in spec.items() if v}),
         _allocatable,
         _images,
+        st.lists(st.sampled_from(FEATURES), max_size=3, unique=True).map(sorted),
     )
 
 

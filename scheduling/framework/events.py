@@ -72,6 +72,7 @@ class Action(Flag):
     UPDATE_NODE_CONDITION = auto()
     UPDATE_NODE_ANNOTATION = auto()
     UPDATE_NODE_IMAGES = auto()
+    UPDATE_NODE_DECLARED_FEATURE = auto()
     UPDATE_POD_LABEL = auto()
     UPDATE_POD_SCALE_DOWN = auto()
     UPDATE_POD_TOLERATION = auto()
@@ -203,6 +204,8 @@ def diff_node(old: Node, new: Node) -> Action:
         action |= Action.UPDATE_NODE_ANNOTATION
     if old.status.images != new.status.images:
         action |= Action.UPDATE_NODE_IMAGES
+    if old.status.declared_features != new.status.declared_features:
+        action |= Action.UPDATE_NODE_DECLARED_FEATURE
     return action
 
 

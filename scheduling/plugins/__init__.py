@@ -10,8 +10,8 @@ both. Plugins import no other plugin and nothing of the engine; what they share 
 
     priority_sort, scheduling_gates            which pod is next; which may be tried
     gang_scheduling                            which pods are tried as a group, and when
-    node_name, node_unschedulable, node_affinity, taint_toleration, image_locality
-                                               what the node alone says
+    node_name, node_unschedulable, node_affinity, taint_toleration, image_locality,
+    node_declared_features                     what the node alone says
     node_ports, node_resources_fit, node_resources_balanced_allocation
                                                what is free on the node
     volume_binding, volume_zone, volume_restrictions, node_volume_limits

@@ -38,6 +38,7 @@ from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from scheduling.plugins.node_affinity import NodeAffinity
+from scheduling.plugins.node_declared_features import NodeDeclaredFeatures
 from scheduling.plugins.node_name import NodeName
 from scheduling.plugins.node_ports import NodePorts
 from scheduling.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -130,6 +131,7 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
         "DynamicResources": DynamicResources,
         "ImageLocality": lambda: ImageLocality(version),
         "DefaultBinder": DefaultBinder,
+        "NodeDeclaredFeatures": lambda: NodeDeclaredFeatures(version),
         "GangScheduling": GangScheduling,
     }
     plugins: dict[str, Plugin] = {}

@@ -120,6 +120,12 @@ def _taint_toleration(pod: Pod, event: ClusterEvent) -> bool:
     return not isinstance(event.old, Node) or keeps_off(event.old)
 
 
+def _node_declares_others(pod: Pod, event: ClusterEvent) -> bool:
+    if not isinstance(event.old, Node) or not isinstance(event.new, Node):
+        return True
+    return event.old.status.declared_features != event.new.status.declared_features
+
+
 def _node_affinity_args(profile: Profile) -> NodeAffinityArgs:
     args = profile.args.get("NodeAffinity")
     return args if isinstance(args, NodeAffinityArgs) else NodeAffinityArgs()
@@ -536,6 +542,10 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
         Registration(
             resource=Resource.DEVICE_CLASS, actions=Action.ADD | Action.UPDATE, hint=_serves
         ),
+    ),
+    "NodeDeclaredFeatures": _fixed(
+        # What a pod needs cannot be changed, so changes of the pod itself never help.
+        _node(Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, _node_declares_others)
     ),
     "DynamicResources": _fixed(*device_hints.DYNAMIC_RESOURCES),
     "GangScheduling": _fixed(

@@ -26,6 +26,7 @@ from tests.conformance.implementations import check_all
 from tests.reference.image_locality import ImageLocality
 from tests.reference.inter_pod_affinity import InterPodAffinity
 from tests.reference.node_affinity import NodeAffinity
+from tests.reference.node_declared_features import NodeDeclaredFeatures
 from tests.reference.node_name import NodeName
 from tests.reference.node_ports import NodePorts
 from tests.reference.node_resources_balanced_allocation import (
@@ -99,6 +100,7 @@ RULES: dict[str, Callable[[Args, Gates], AnyRule]] = {
     ),
     "TaintToleration": lambda args, gates: TaintToleration(comparison_operators=_comparison(gates)),
     "NodeAffinity": _node_affinity,
+    "NodeDeclaredFeatures": lambda args, gates: NodeDeclaredFeatures(),
     "NodePorts": lambda args, gates: NodePorts(),
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _balanced,

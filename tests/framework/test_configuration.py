@@ -56,6 +56,7 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
         "PodTopologySpread",
         "InterPodAffinity",
         "DynamicResources",
+        "NodeDeclaredFeatures",
     )
     assert profile.names("reserve") == ("VolumeBinding", "DynamicResources")
     assert profile.names("preBind") == ("VolumeBinding",)
@@ -198,9 +199,9 @@ def test_plugins_from_elsewhere_sit_beside_the_default_ones():
 
 
 def test_plugins_for_what_is_not_here_have_no_effect_and_say_so():
-    configuration = load(one_profile("{filter: {enabled: [{name: NodeDeclaredFeatures}]}}"))
-    assert "NodeDeclaredFeatures" not in configuration.profiles[0].names("filter")
-    assert any("NodeDeclaredFeatures has no effect" in w for w in configuration.warnings)
+    configuration = load(one_profile("{filter: {enabled: [{name: DeferredPodScheduling}]}}"))
+    assert "DeferredPodScheduling" not in configuration.profiles[0].names("filter")
+    assert any("DeferredPodScheduling has no effect" in w for w in configuration.warnings)
 
 
 # --- what is wrong ---

@@ -39,6 +39,7 @@ def pod(status=None, labels=None, **spec):
         ),
         (node(annotations={"a": "b"}), Action.UPDATE_NODE_ANNOTATION),
         (node(status={"images": [{"names": ["a"]}]}), Action.UPDATE_NODE_IMAGES),
+        (node(status={"declaredFeatures": ["A"]}), Action.UPDATE_NODE_DECLARED_FEATURE),
         (node(), NOTHING),
     ],
 )

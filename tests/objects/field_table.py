@@ -24,6 +24,9 @@ table is read by type and field, since a pod's spec is the same in a pod and in 
 from typing import Final
 
 _ACTS: Final = """\
+ContainerRestartRule: action
+VolumeMount: bindMountOptions
+NodeStatus: declaredFeatures
 PodGroup: apiVersion kind metadata spec
 GangSchedulingPolicy: minCount
 PodGroupSchedulingConstraints: topology
@@ -95,7 +98,7 @@ DeviceTaint: effect key value
 DeviceTaintRule: apiVersion kind metadata spec status
 DeviceTaintRuleSpec: deviceSelector taint
 DeviceTaintSelector: device driver pool
-DeviceToleration: effect key operator value
+DeviceToleration: effect key operator tolerationSeconds value
 ExactDeviceRequest: adminAccess allocationMode capacity count deviceClassName selectors tolerations
 ResourceClaim: apiVersion kind metadata spec status
 ResourceClaimSpec: devices
@@ -181,11 +184,11 @@ PodAntiAffinity: preferredDuringSchedulingIgnoredDuringExecution
 PodDisruptionBudget: apiVersion kind metadata spec status
 PodDisruptionBudgetSpec: maxUnavailable minAvailable selector unhealthyPodEvictionPolicy
 PodSchedulingGate: name
-PodSpec: activeDeadlineSeconds affinity containers hostNetwork hostname initContainers nodeName
-  nodeSelector overhead preemptionPolicy priority priorityClassName resourceClaims resources
-  restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup serviceAccount
-  serviceAccountName
-  subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes
+PodSpec: activeDeadlineSeconds affinity containers hostNetwork hostUsers hostname initContainers
+  nodeName nodeSelector overhead preemptionPolicy priority priorityClassName resourceClaims
+  resources restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup
+  serviceAccount serviceAccountName subdomain terminationGracePeriodSeconds tolerations
+  topologySpreadConstraints volumes
 PodTemplate: apiVersion kind metadata template
 PodTemplateSpec: metadata spec
 PolicyRule: apiGroups nonResourceURLs resourceNames resources verbs
@@ -287,7 +290,7 @@ Container: args command env envFrom imagePullPolicy lifecycle livenessProbe read
   resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce
   terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir
 ContainerResizePolicy: resourceName restartPolicy
-ContainerRestartRule: action exitCodes
+ContainerRestartRule: exitCodes
 ContainerRestartRuleOnExitCodes: operator values
 DownwardAPIProjection: items
 DownwardAPIVolumeFile: fieldRef mode path resourceFieldRef user
@@ -332,7 +335,7 @@ PodReadinessGate: conditionType
 PodSecurityContext: appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser
   seLinuxChangePolicy seLinuxOptions seccompProfile supplementalGroups supplementalGroupsPolicy
   sysctls windowsOptions
-PodSpec: dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostPID hostUsers
+PodSpec: dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostPID
   hostnameOverride imagePullSecrets os readinessGates securityContext setHostnameAsFQDN
   shareProcessNamespace
 PortworxVolumeSource: fsType readOnly volumeID
@@ -369,7 +372,7 @@ Volume: azureFile cephfs configMap downwardAPI emptyDir fc flexVolume flocker gi
   hostPath image name nfs photonPersistentDisk portworxVolume projected quobyte scaleIO secret
   storageos vsphereVolume
 VolumeDevice: devicePath name
-VolumeMount: bindMountOptions mountPath mountPropagation name readOnly recursiveReadOnly subPath
+VolumeMount: mountPath mountPropagation name readOnly recursiveReadOnly subPath
   subPathExpr
 VolumeProjection: clusterTrustBundle configMap downwardAPI podCertificate secret
   serviceAccountToken
@@ -452,7 +455,7 @@ NodeDaemonEndpoints: kubeletEndpoint
 NodeFeatures: supplementalGroupsPolicy
 NodeRuntimeHandler: features name
 NodeRuntimeHandlerFeatures: recursiveReadOnlyMounts userNamespaces
-NodeStatus: addresses allocatable capacity conditions config daemonEndpoints declaredFeatures
+NodeStatus: addresses allocatable capacity conditions config daemonEndpoints
   features images nodeInfo phase runtimeHandlers volumesAttached volumesInUse
 NodeSwapStatus: capacity
 NodeSystemInfo: architecture bootID containerRuntimeVersion kernelVersion kubeProxyVersion

@@ -168,11 +168,12 @@ def test_whoever_sets_a_silent_field_is_told_why_nothing_comes_of_it(wanted):
 
 
 def test_a_template_is_looked_at_as_deep_as_a_pod():
-    rules = {"name": "b", "restartPolicyRules": [{"action": "RestartAllContainers"}]}
-    job = {"spec": {"template": {"spec": {"containers": [{"name": "c"}, rules]}}}}
+    claim = {"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "other"}}}
+    volume = {"name": "b", "ephemeral": {"volumeClaimTemplate": claim}}
+    job = {"spec": {"template": {"spec": {"volumes": [{"name": "a"}, volume]}}}}
     (found,) = silent_fields.warnings("Job", job)
     assert found.startswith(
-        "spec.template.spec.containers[1].restartPolicyRules[0].action: the pod"
+        "spec.template.spec.volumes[1].ephemeral.volumeClaimTemplate.spec.dataSource: the hollow"
     )
 
 
@@ -180,9 +181,6 @@ def test_a_value_that_asks_for_nothing_needs_no_warning():
     assert silent_fields.warnings("Pod", {"spec": {"automountServiceAccountToken": False}}) == []
     assert silent_fields.warnings("Service", {"spec": {"type": "ClusterIP"}}) == []
     assert silent_fields.warnings("Pod", {"spec": {"resourceClaims": []}}) == []
-    rules = [{"action": "Restart"}]
-    pod = {"spec": {"containers": [{"name": "a", "restartPolicyRules": rules}]}}
-    assert silent_fields.warnings("Pod", pod) == []
 
 
 def test_labels_are_warned_of_when_they_are_set_and_not_again():

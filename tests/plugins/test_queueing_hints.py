@@ -27,12 +27,15 @@ from tests.reference.rule import SKIPPED
 ALL = registrations(default_configuration().profiles[0])
 
 
-def node(name="n", labels=None, taints=(), unschedulable=False, **allocatable):
+def node(name="n", labels=None, taints=(), unschedulable=False, features=(), **allocatable):
     return msgspec.convert(
         {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": {"taints": list(taints), "unschedulable": unschedulable},
-            "status": {"allocatable": {"pods": "10", **allocatable}},
+            "status": {
+                "allocatable": {"pods": "10", **allocatable},
+                "declaredFeatures": list(features),
+            },
         },
         Node,
     )
@@ -191,6 +194,10 @@ PORT = [{"hostPort": 80}]
         ),
         ("NodeUnschedulable", pod(), changed(node(unschedulable=True), node()), True),
         ("NodeUnschedulable", pod(), came(node(unschedulable=True)), False),
+        # declared features
+        ("NodeDeclaredFeatures", pod(), came(node(features=["A"])), True),
+        ("NodeDeclaredFeatures", pod(), changed(node(), node(features=["A"])), True),
+        ("NodeDeclaredFeatures", pod(), changed(node(), node(labels={"disk": "x"})), False),
         # labels
         ("NodeAffinity", pod(affinity=AFFINE), came(node()), False),
         ("NodeAffinity", pod(affinity=AFFINE), came(node(labels={"disk": "x"})), True),

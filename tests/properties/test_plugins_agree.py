@@ -100,6 +100,7 @@ ARGS: dict[str, st.SearchStrategy[Manifest]] = {
     "PodTopologySpread": _spread,
     "InterPodAffinity": _inter_pod,
     "ImageLocality": _nothing,
+    "NodeDeclaredFeatures": _nothing,
 }
 FILTERS = [name for name in ARGS if "filter" in BUILT_IN[name].points]
 SCORES = [name for name in ARGS if "score" in BUILT_IN[name].points]

@@ -18,6 +18,7 @@ from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.image_locality import ImageLocality
 from tests.reference.inter_pod_affinity import InterPodAffinity
 from tests.reference.node_affinity import NodeAffinity
+from tests.reference.node_declared_features import NodeDeclaredFeatures
 from tests.reference.node_name import NodeName
 from tests.reference.node_ports import NodePorts
 from tests.reference.node_resources_balanced_allocation import (
@@ -51,6 +52,7 @@ def default_rules(**switches: Any) -> tuple[AnyRule, ...]:
         InterPodAffinity(),
         NodeResourcesBalancedAllocation(),
         ImageLocality(),
+        NodeDeclaredFeatures(),
     )
 
 

@@ -58,15 +58,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("ExactDeviceRequest", "derivedAttributes"): Silent(_OFF),
     ("ResourceSliceSpec", "partitionTypeAttribute"): Silent(_OFF),
     ("ResourceSliceSpec", "skipNodeOperations"): Silent(_OFF),
-    ("DeviceTaint", "effect"): Silent(
-        "no new pod gets the device, and none that has it is evicted", only=("NoExecute",)
-    ),
-    ("DeviceToleration", "tolerationSeconds"): Silent("no pod is evicted for a device's taint"),
-    ("ContainerRestartRule", "action"): Silent(
-        "the pod is placed without regard to status.declaredFeatures of nodes, and may come to one"
-        " that restarts the container alone",
-        only=("RestartAllContainers",),
-    ),
     # As Kubernetes warns of them (pkg/api/node/warnings.go).
     ("NodeSpec", "configSource"): Silent(
         "the feature is no longer supported since v1.22, and it has been removed"

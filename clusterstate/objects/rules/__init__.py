@@ -8,6 +8,7 @@
     glances                       a summary of one pod version, for the fleet's past
     eviction, disruption          when a pod must leave a node; what a disruption budget is charged
     node_taints, node_edits       taints for a node's state; cordon, taint, label, resize
+    declared_features             what a node must have declared to take a pod
     pod_references                objects that a pod or a volume names
     volume_matching               which volume suits a claim
     csi_migration                 in-tree volumes as volumes of CSI drivers

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.objects.rules import resources
+from clusterstate.objects.rules.declared_features import RESTART_ALL
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import QuantityError
@@ -93,6 +94,8 @@ def reduce(manifest: Manifest) -> Manifest:
         value = spec.get(field)
         if value or (value == 0 and field == "priority"):
             kept_spec[field] = value
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        kept_spec["hostUsers"] = False
     for field in ("containers", "initContainers"):
         if containers := spec.get(field):
             kept_spec[field] = [_reduce_container(container) for container in containers]
@@ -227,6 +230,11 @@ def _reduce_container(container: Manifest) -> Manifest:
             kept["ports"] = used
     if container.get("restartPolicy"):
         kept["restartPolicy"] = container["restartPolicy"]
+    # What a node must have declared (``declared_features``).
+    if any(one.get("action") == RESTART_ALL for one in container.get("restartPolicyRules") or ()):
+        kept["restartPolicyRules"] = [{"action": RESTART_ALL}]
+    if any(one.get("bindMountOptions") for one in container.get("volumeMounts") or ()):
+        kept["volumeMounts"] = [{"bindMountOptions": ["any"]}]
     return kept
 
 

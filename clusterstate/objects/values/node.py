@@ -49,6 +49,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allocatable: dict[str, QuantityText] = {}
     images: tuple[ContainerImage, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -136,6 +136,18 @@ class ContainerPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     protocol: str = "TCP"
 
 
+class ContainerRestartRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What happens when a container exits."""
+
+    action: str = ""
+
+
+class VolumeMount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A mount; only ``bind_mount_options`` take part in scheduling."""
+
+    bind_mount_options: tuple[str, ...] = ()
+
+
 class Container(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A container or init container; ``restart_policy`` Always makes an init one a sidecar."""
 
@@ -144,6 +156,8 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
 
 class PodSchedulingGate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -290,6 +304,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
+    host_network: bool = False
+    host_users: bool | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

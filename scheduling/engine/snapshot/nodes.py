@@ -229,6 +229,9 @@ class NodeColumns(TouchedRows):
             changed = [column.set(row, labels.get(column.key)) for column in self._columns.values()]
             moved = self._place_in_zone(name, _zone_key(labels))
             looked_at = looked_at or self.reads_whole_nodes or moved or any(changed)
+        if before is not None:
+            declared = before.status.declared_features
+            looked_at = looked_at or declared != node.status.declared_features
         if looked_at:
             self._node_changed(row)
         old_images = () if before is None else before.status.images

@@ -180,6 +180,7 @@ BUILT_IN: dict[str, PluginInfo] = {
     ),
     "ImageLocality": _info("score"),
     "DefaultBinder": _info("bind"),
+    "NodeDeclaredFeatures": _info("filter"),
     "GangScheduling": _info("preEnqueue"),
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
@@ -200,7 +201,6 @@ DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
 
 WITHOUT_EFFECT = frozenset(
     {
-        "NodeDeclaredFeatures",
         "DeferredPodScheduling",
         "TopologyPlacementGenerator",
         "PodGroupPodsCount",

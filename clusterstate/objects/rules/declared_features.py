@@ -1,0 +1,30 @@
+"""Which features a node must have declared in ``status.declaredFeatures`` to take a pod.
+
+Rule: component-helpers ``nodedeclaredfeatures/features``, v1.37: those that are inferred for
+scheduling. Others are asked about when a pod on a node is resized, which is not done here.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
+from clusterstate.objects.values.pod import PodSpec
+
+RESTART_ALL: Final = "RestartAllContainers"
+
+
+def required_features(spec: PodSpec, version: Compatibility = NEWEST) -> tuple[str, ...]:
+    """Return the names of the features that a pod needs, sorted."""
+    return tuple(_required(spec, version))
+
+
+def _required(spec: PodSpec, version: Compatibility) -> Iterator[str]:
+    containers = (*spec.init_containers, *spec.containers)
+    if any(rule.action == RESTART_ALL for one in containers for rule in one.restart_policy_rules):
+        yield "RestartAllContainersOnContainerExits"
+    if spec.host_network and spec.host_users is False:
+        yield "UserNamespacesHostNetworkSupport"
+    if version >= Compatibility.V1_37 and any(
+        mount.bind_mount_options for one in containers for mount in one.volume_mounts
+    ):
+        yield "VolumeBindMountOptions"

@@ -1,0 +1,59 @@
+"""NodeDeclaredFeatures: a pod goes only where the node's agent declares what it needs.
+
+Rule: plugins/nodedeclaredfeatures/nodedeclaredfeatures.go, v1.37; 1.36 names what is missing.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from clusterstate.objects.rules.declared_features import required_features
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
+from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
+
+NAME = "NodeDeclaredFeatures"
+REASON = "node(s) didn't match Pod's required features"
+_REASON_1_36 = "node declared features check failed - unsatisfied requirements: "
+
+
+class NodeDeclaredFeatures:
+    """Filter on ``status.declaredFeatures``."""
+
+    name = NAME
+    filter_locality = Locality.NODE
+    score_locality = Locality.NODE
+
+    def __init__(self, version: Compatibility = NEWEST) -> None:
+        self._version = version
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return the features that the pod needs."""
+        return required_features(pod.pod.spec, self._version)
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes that do not declare all of the features."""
+        required = required_features(pod.pod.spec, self._version)
+        if not required:
+            return None
+        reason = np.zeros(len(rows), np.int32)
+        reasons: dict[tuple[str, ...], int] = {}
+        rejected = np.zeros(len(rows), np.bool_)
+        for place, row in enumerate(rows.tolist()):
+            declared = snapshot.node(row).status.declared_features
+            if missing := [one for one in required if one not in declared]:
+                rejected[place] = True
+                reason[place] = reasons.setdefault((self._reason(missing),), len(reasons))
+        if not reasons:
+            return None
+        codes = np.where(rejected, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.SUCCESS)
+        return FilterResult(codes.astype(np.uint8), reason, tuple(reasons))
+
+    def _reason(self, missing: list[str]) -> str:
+        if self._version >= Compatibility.V1_37:
+            return REASON
+        return _REASON_1_36 + ", ".join(missing)
