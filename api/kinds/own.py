@@ -10,7 +10,7 @@ from api.forms import options
 from api.kinds.views import ActionsMixin, StatusView
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.change_log import lineage
+from clusterstate.change_log import changes, lineage
 from clusterstate.objects.values.errors import BadRequest, Expired
 from clusterstate.queries import past
 
@@ -81,7 +81,7 @@ class OwnViewSet(ActionsMixin, StatusView):
             elif (revision := options.exact_version(query)) is not None:
                 lineage.require_reached(revision)
                 past.require(revision)
-                self.revision = revision
+                self.revision = changes.whole(revision)
         elif moment is None:
             raise BadRequest(f"{name}: {self._what()} can be read of a moment alone: say at")
         elif moment > now + past.AHEAD:

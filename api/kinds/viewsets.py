@@ -36,7 +36,7 @@ from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.writing.deletion import DeleteOptions
 from clusterstate.actions.writing.object_meta import conflict
 from clusterstate.actions.writing.stored import Deleted, Stored
-from clusterstate.change_log import lineage
+from clusterstate.change_log import changes, lineage
 from clusterstate.objects.values.errors import AlreadyExists, BadRequest, NotFound, TooLarge
 from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.wire import managed_fields, patching
@@ -194,6 +194,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             revision = options.exact_version(query)
             if revision is not None:
                 lineage.require_reached(revision)
+                revision = changes.whole(revision)
         if revision is None:
             body = find_object(kind, namespace, name)
         else:

@@ -17,6 +17,14 @@ inside the writer's statement matters (lock before number), and inside the follo
 before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
 not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
 
+*Atomic spans.* Some changes of one transaction are seen together: a group of pods is bound, or
+leaves, at once. Each has a revision of its own, as followers resume by it, and other writers' may
+lie between. So the transaction notes the revisions at which a part would be there (``ATOMIC``), and
+nobody is given the state at one of them: a watermark stops before (``whole_before``, which looks in
+a snapshot of its own, taken after the locks were read, for the same reason as the follower's), and
+an exact read answers with the state, and the revision, of the last of them (``whole``). A watermark
+never falls by that: while the transaction was open, its lock held the mark below its first number.
+
 No follower is given more than the ceiling that `clusterstate.change_log.lineage` keeps, and after a
 crash nothing is given out before `lineage` has moved the sequence above it.
 
@@ -72,17 +80,22 @@ WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
 BY_GATE = "(SELECT actor_id FROM gate), (SELECT cause FROM gate)"
 """Values of the log's columns ``actor_id`` and ``cause``: as the gate of the statement says."""
 
+ATOMIC = """
+    INSERT INTO atomic_span (revisions) SELECT int8range(min(revision), max(revision))
+    FROM {source} HAVING count(*) > 1 AND {condition}"""
+"""A part of a statement that writes rows with revisions in ``source``, which are seen as one."""
+
 _NO_CEILING = 2**62
 """While tables are filled for the first time."""
 
 WATERMARK = f"""
-SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE least(s.last, s.ceiling, (
+SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE whole_before(least(s.last, s.ceiling, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
     WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
       AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND l.pid <> pg_backend_pid())) END AS mark, s.last, s.ceiling
+      AND l.pid <> pg_backend_pid()))) END AS mark, s.last, s.ceiling
 FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
                   WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
                   ELSE revisions_closed() END AS last,
@@ -297,6 +310,17 @@ def _watermark() -> tuple[int, int | None]:
     if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
         ((mark, last, _),) = sql.fetch(WATERMARK)
     return mark, last
+
+
+def whole(revision: int) -> int:
+    """Return the first revision from this one on at which no atomic change is there in part.
+
+    At most the watermark, if ``revision`` is. Queries once.
+    """
+    row = sql.fetch_one("SELECT whole_after(%s::bigint)", (revision,))
+    assert row is not None
+    found: int = row[0]
+    return found
 
 
 class Settled(msgspec.Struct, frozen=True):

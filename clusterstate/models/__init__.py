@@ -47,7 +47,7 @@ from clusterstate.models.aside import SetAside
 from clusterstate.models.audit import AuditHead, AuditLine
 from clusterstate.models.brakes import AskedEviction, Brake, BrakeApproval, ZonePace
 from clusterstate.models.canaries import Canary
-from clusterstate.models.changes import Actor, Binder, Change, History
+from clusterstate.models.changes import Actor, AtomicSpan, Binder, Change, History
 from clusterstate.models.decisions import (
     ConfigurationUse,
     Decision,
@@ -106,6 +106,7 @@ __all__ = [
     "Actor",
     "ApiToken",
     "AskedEviction",
+    "AtomicSpan",
     "AuditHead",
     "AuditLine",
     "Binder",

@@ -1,7 +1,8 @@
-"""The change log, and two one-row tables that belong to it."""
+"""The change log, and what belongs to it: two one-row tables, and what is seen as one change."""
 
-from django.contrib.postgres.fields import DateTimeRangeField
+from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 
 from clusterstate.models.base import name_field
@@ -73,6 +74,24 @@ class Change(models.Model):
 
     def __str__(self) -> str:
         return f"{self.revision}: {self.namespace}/{self.name}"
+
+
+class AtomicSpan(models.Model):
+    """Revisions at which some changes of a transaction are there, and others are not.
+
+    Those of a group of pods that is bound or leaves: from the first, up to and without the last.
+    Nobody is given the state at one of them (`clusterstate.change_log.changes`).
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    revisions = BigIntegerRangeField()
+
+    class Meta:
+        db_table = "atomic_span"
+        indexes = [GistIndex(fields=["revisions"], name="atomic_span_revisions")]
+
+    def __str__(self) -> str:
+        return str(self.revisions)
 
 
 class Actor(models.Model):

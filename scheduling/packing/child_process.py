@@ -1,9 +1,14 @@
 """What the processes of the solver have in common: how they start, yield to everybody, and end."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+from typing import Final
+
+MOST_MEMORY: Final = 3 * 2**30
+"""Bytes; a search that needs more fails, and the machine does not."""
 
 
 def start(module: str) -> "subprocess.Popen[bytes]":
@@ -26,6 +31,7 @@ def end(child: "subprocess.Popen[bytes] | None") -> None:
 
 
 def give_way() -> None:
-    """Make this process a child that yields to everybody, and that its parent alone ends."""
+    """Make this process a child that yields to everybody, with bounded memory, for its parent."""
     os.nice(10)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its parent closes the pipe

@@ -1,11 +1,11 @@
 """The solver in a process of its own: the product's processes neither block nor grow.
 
 One child for each process that asks; it is started when it is first needed, yields to everybody
-(niceness 10), may take ``_MOST_MEMORY`` and ends by itself when nobody asks for a minute or when
-the process that started it ends. Question and answers go through its standard input and output,
-each a length and MessagePack. While it searches it sends each better placement, so that an answer
-is there also when the child dies or is too late: then what it sent last counts, with the bound
-that needs no search.
+(niceness 10), may take as much memory as ``child_process`` says, and ends by itself when nobody
+asks for a minute or when the process that started it ends. Question and answers go through its
+standard input and output, each a length and MessagePack. While it searches it sends each better
+placement, so that an answer is there also when the child dies or is too late: then what it sent
+last counts, with the bound that needs no search.
 """
 
 import atexit
@@ -33,7 +33,6 @@ NOT_INSTALLED: Final = (
     "this question needs OR-tools, which is not installed: install Stowage with the extra"
     " `solver` (pip install 'stowage[solver]'), or run make up, which does"
 )
-_MOST_MEMORY: Final = 3 * 2**30
 _IDLE_SECONDS: Final = 60.0
 _START_SECONDS: Final = 300.0
 """A child that yields to everybody may take long to load on a busy machine; who asks may give up
@@ -263,10 +262,7 @@ class _Asked(msgspec.Struct):
 
 def main() -> None:
     """Answer what comes on standard input until it ends or nothing comes for a while."""
-    import resource
-
     child_process.give_way()
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
     from scheduling.packing import purchase, search
 
     frames = _Frames(sys.stdin.buffer)

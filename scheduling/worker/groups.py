@@ -7,6 +7,7 @@ is time, as ``unwritten_refusals`` does for pods.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, cast
 
@@ -37,17 +38,26 @@ _AT_ONCE: Final = 20
 """Conditions that are written at a time: each is a statement of its own."""
 
 
+@dataclass(eq=False)
+class _Gang:
+    """Pods that were placed together and are not bound yet.
+
+    ``ready``: the bindings of those that wait for nothing; others may wait, as for their volumes.
+    """
+
+    number: int
+    key: GroupKey
+    pods: frozenset[int]
+    ready: list[Binding] = field(default_factory=list)
+
+
 class Groups:
     """What one scheduler knows of the groups that it decides."""
 
     def __init__(self) -> None:
+        self._gang_of: dict[int, _Gang] = {}
+        """Pods that were placed together and are not bound yet."""
         self._number = 0
-        self._gang_of: dict[int, int] = {}
-        """Pods that were placed together and are not bound yet, with the number of their gang."""
-        self._size: dict[int, int] = {}
-        self._key_of: dict[int, GroupKey] = {}
-        self._ready: dict[int, list[Binding]] = {}
-        """Gangs of which some pods still wait, as for their volumes: the bindings of the others."""
         # Conditions that are not written yet, in order, with the status and the time.
         self._unwritten: OrderedDict[GroupKey, tuple[Status, float]] = OrderedDict()
         self._told: dict[GroupKey, str] = {}
@@ -66,10 +76,9 @@ class Groups:
             self._tell(decision.key, decision.status, now)
             return
         self._number += 1
-        placed = [one.key for one in decision.decisions if one.scheduled]
-        self._gang_of.update((one, self._number) for one in placed if isinstance(one, int))
-        self._size[self._number] = len(placed)
-        self._key_of[self._number] = decision.key
+        placed = frozenset(cast("int", one.key) for one in decision.decisions if one.scheduled)
+        gang = _Gang(self._number, decision.key, placed)
+        self._gang_of.update(dict.fromkeys(placed, gang))
 
     def gather(self, bindings: Sequence[Binding], *, leaning: bool) -> list[Binding]:
         """Return the bindings to submit now: of a gang all or none.
@@ -85,45 +94,43 @@ class Groups:
             if gang is None:
                 found.append(one)
                 continue
-            group = 0 if leaning else gang
-            ready = self._ready.setdefault(gang, [])
-            ready.append(msgspec.structs.replace(one, gang=gang, group=group, leans=True))
-            if len(ready) == self._size[gang]:
-                found += self._ready.pop(gang)
+            number = gang.number
+            group = 0 if leaning else number
+            gang.ready.append(msgspec.structs.replace(one, gang=number, group=group, leans=True))
+            if len(gang.ready) == len(gang.pods):
+                found += gang.ready
+                gang.ready = []
         return found
 
     def broken(self, is_assumed: Callable[[int], bool]) -> list[int]:
         """Return the pods that cannot be bound any more, since another of their gang came back."""
-        if not self._ready:
-            return []
-        gone = {
-            gang
-            for pod_id, gang in self._gang_of.items()
-            if gang in self._ready and not is_assumed(pod_id)
-        }
-        found = [pod_id for pod_id, gang in self._gang_of.items() if gang in gone]
+        gangs = {gang.number: gang for gang in self._gang_of.values() if gang.ready}
+        gone = [gang for gang in gangs.values() if not all(map(is_assumed, gang.pods))]
         for gang in gone:
-            del self._ready[gang]
-        return [pod_id for pod_id in found if is_assumed(pod_id)]
+            self._drop(gang)
+        return [pod_id for gang in gone for pod_id in sorted(gang.pods) if is_assumed(pod_id)]
 
     def bound(self, pod_ids: Iterable[int], now: float) -> None:
         """Note which pods are on their nodes: their groups are scheduled."""
-        if self._gang_of:
-            gangs = {self._gang_of.pop(one): None for one in pod_ids if one in self._gang_of}
-            for gang in gangs:
-                self._size.pop(gang, None)
-                if (key := self._key_of.pop(gang, None)) is not None:
-                    self._tell(key, SUCCESS, now)
+        for pod_id in pod_ids if self._gang_of else ():
+            if (gang := self._gang_of.get(pod_id)) is not None:
+                self._drop(gang)
+                self._tell(gang.key, SUCCESS, now)
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
-        """Note which pods were placed and not bound."""
-        if self._gang_of:
-            for pod_id in pod_ids:
-                self._gang_of.pop(pod_id, None)
+        """Note which pods were placed and not bound; then none of their gangs is."""
+        for pod_id in pod_ids if self._gang_of else ():
+            if (gang := self._gang_of.get(pod_id)) is not None:
+                self._drop(gang)
+
+    def _drop(self, gang: "_Gang") -> None:
+        for pod_id in gang.pods:
+            if self._gang_of.get(pod_id) is gang:
+                del self._gang_of[pod_id]
 
     def forget(self) -> None:
         """Forget what was placed and not bound: the mirror was loaded again."""
-        self._gang_of, self._size, self._key_of, self._ready = {}, {}, {}, {}
+        self._gang_of = {}
 
     # --- the search for a placement ---------------------------------------------------------------
 

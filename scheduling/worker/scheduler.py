@@ -425,6 +425,7 @@ class Scheduler:
     def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:
         """Decide a batch and write it; return how many pods were written or are being written."""
         if not batch and not ready and not self.binder.has_leaning:
+            self._give_up_broken(now)
             self.binder.submit((), now)
             self.binder.refuse((), now)
             return self.binder.write_refused(now)
@@ -446,13 +447,16 @@ class Scheduler:
         if snapshot.groups:
             ready = self.groups.gather([*ready, *placed], leaning=bool(leaning))
             placed = []
-            self.binder.give_up(self.groups.broken(snapshot.is_assumed), now)
+            self._give_up_broken(now)
         going = self.binder.submit(placed, now, ready, began=began)
         self.binder.refuse(refused, now, configuration=self._revision, began=began)
         self.binder.write_refused(now)
         if recorder.full:
             recorder.record(_RECORDED_AT_ONCE)
         return len(batch) + len(ready) or going
+
+    def _give_up_broken(self, now: float) -> None:
+        self.binder.give_up(self.groups.broken(self.mirror.snapshot.is_assumed), now)
 
     def _footprint(self, pod: PendingPod) -> Footprint:
         """Return what the pod's class takes and relies on, worked out once for each class."""

@@ -294,6 +294,31 @@ def test_a_waiting_pod_is_listed_allowed_and_rejected_over_the_api(api, start, j
     assert (told["source"], told["rejectedBy"], told["verified"]) == ("recorded", ["Gang"], True)
 
 
+@pytest.mark.parametrize("decision", ["Allow", "Reject"])
+def test_a_group_of_which_one_waits_on_permit_is_bound_or_comes_back_with_it(api, start, decision):
+    """And nothing is kept of a group that is bound or came back."""
+    runner = start(Gang={"size": 5})
+    group = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+    api.post("/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups", group).ok(201)
+    for name in ("one", "two", "three"):
+        labels = {"example.com/gang": "red"} if name == "two" else {}
+        pod = make_pod(name).in_namespace("ns").labelled(labels)
+        pod = pod.with_("spec", "schedulingGroup", value={"podGroupName": "g"})
+        api.post("/api/v1/namespaces/ns/pods", pod.manifest).ok(201)
+    runner.turn()
+    assert names(api.get(WAITING)) == ["two"]
+    assert {node_of(api, name) for name in ("one", "two", "three")} == {""}
+    api.post(f"{BASE}/pods/two/permit", {"plugin": "Gang", "decision": decision}).ok(201)
+    runner.turn()
+    runner.work()
+    placed = [bool(node_of(api, name)) for name in ("one", "two", "three")]
+    assert placed == [decision == "Allow"] * 3
+    if decision == "Reject":
+        api.delete("/api/v1/namespaces/ns/pods/two").ok()
+        runner.turn()
+    assert not runner.scheduler.groups._gang_of
+
+
 def test_a_plugin_rejects_those_who_wait(api, start):
     """R164."""
     runner = start(Gang={"size": 5})

@@ -36,6 +36,7 @@ TABLES = {
     "axes_accessattemptexpiration": "goes with its attempt",
     "axes_accessfailurelog": "30 days: housekeeping.drop_old_access",
     "axes_accesslog": "30 days: housekeeping.drop_old_access",
+    "atomic_span": "goes with the changes that it tells of: housekeeping.drop_leftovers",
     "binder": ONE,
     "canary": "a hundred: canaries.create",
     "asked_eviction": "a minute after it was asked for: brakes.forget_asked",

@@ -5,6 +5,9 @@ exists is found by trying all of them.
 """
 
 import itertools
+import os
+import resource
+import signal
 from typing import Any
 
 import pytest
@@ -14,8 +17,9 @@ from hypothesis import strategies as st
 from scheduling.engine.groups import schedule_group
 from scheduling.engine.reference.cycle import Options, PodToPlace
 from scheduling.engine.snapshot import Snapshot
+from scheduling.packing import child_process
 from scheduling.packing.gang_facts import assignment, gang_problem
-from scheduling.packing.gangs import FOUND, IMPOSSIBLE, GangSearch, search
+from scheduling.packing.gangs import FOUND, IMPOSSIBLE, LATE, GangSearch, search
 from tests.builders import PodBuilder
 from tests.engine.test_groups import RACK, cluster, group, in_rack, member
 from tests.forms import many
@@ -101,6 +105,29 @@ def test_a_search_beside_answers_and_ends_with_who_asked() -> None:
     until(lambda: found.extend(asked.answers()) or found, seconds=90)
     assert [(key, one.outcome) for key, one in found] == [("g", FOUND)]
     asked.close()
+
+
+def test_a_search_that_stands_still_is_ended_and_has_found_nothing():
+    """And its process may take no more memory than the packer's."""
+    snapshot = cluster("4", "4")
+    ready = places(snapshot, [member("p0", cpu="3"), member("p1", cpu="1")])
+    problem = gang_problem(snapshot, kubernetes_framework(), group(count=2), ready, 0)
+    assert problem is not None
+    asked = GangSearch(0.5)
+    asked.ask("g", problem)
+    found: list[Any] = []
+    until(lambda: found.extend(asked.answers()) or found, seconds=90)
+    child = asked._child
+    assert child is not None
+    limits = resource.prlimit(child.pid, resource.RLIMIT_DATA)
+    assert limits == (child_process.MOST_MEMORY,) * 2
+    os.kill(child.pid, signal.SIGSTOP)
+    asked.ask("h", problem)
+    until(lambda: found.extend(asked.answers()) or len(found) == 2, seconds=90)
+    asked.ask("i", problem)
+    until(lambda: found.extend(asked.answers()) or len(found) == 3, seconds=90)
+    asked.close()
+    assert [(key, one.outcome) for key, one in found] == [("g", FOUND), ("h", LATE), ("i", FOUND)]
 
 
 def test_a_pod_that_is_company_enough_for_itself_may_have_to_come_first():

@@ -110,13 +110,19 @@ def drop_old_actors(*, now: datetime) -> int:
 
 
 def drop_leftovers(*, now: datetime) -> None:
-    """Delete reports of nodes and processes that are gone, and configurations nothing can ask for.
+    """Delete reports of nodes and processes that are gone, and what nothing can ask for any more.
+
+    That is: spans of atomic changes before all that is kept, and earlier configurations.
 
     A configuration is kept while it is among the last ones, while a decision that is kept may have
     been made under it, and while a reserved pod was decided under it.
     """
     sql.run(
         "DELETE FROM node_usage u WHERE NOT EXISTS (SELECT FROM node n WHERE n.name = u.node_name)"
+    )
+    sql.run(
+        "DELETE FROM atomic_span s USING history h LEFT JOIN past_head p ON p.id = 1"
+        " WHERE h.id = 1 AND upper(s.revisions) <= coalesce(p.since_revision, h.trimmed_revision)"
     )
     sql.run("DELETE FROM process_metric WHERE at < clock_timestamp() - interval '1 hour'")
     sql.run(

@@ -17,7 +17,8 @@ fact that was read. No caller knows how any of this is locked.
 *Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
 ``leans`` may hold only because of others of its group: it is bound together with all of the group
 or not at all (``BindResult.held``). The members it leans on need not lean themselves. A group in
-which all lean is bound whole or not at all, as a gang is.
+which all lean is bound whole or not at all, as a gang is. A batch with a gang is seen as one change
+(`change_log.changes`, atomic spans).
 """
 
 from collections import Counter
@@ -175,6 +176,8 @@ def _bind_statement(*, leaning: bool) -> str:
         FROM gate, numbered i
         WHERE p.id = i.id AND p.id = ANY (ARRAY(SELECT id FROM numbered))
         {returning_versions()}, old.nominated_node_name AS was_nominated)"""
+        atomic = f"""
+    atomic AS ({changes.ATOMIC.format(source="bound", condition="%s::boolean")}),"""
         answer = (
             "SELECT able.id, bound.revision FROM able LEFT JOIN bound ON bound.id = able.id"
             " ORDER BY bound.revision NULLS FIRST"
@@ -190,11 +193,12 @@ def _bind_statement(*, leaning: bool) -> str:
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_BINDABLE} AND p.deletion_at IS NULL
               AND {_AS_DECIDED}
         {returning_versions()}, old.nominated_node_name AS was_nominated)"""
+        atomic = ""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
     WITH {gate},
     {bound},
-    unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),
+    unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),{atomic}
     held AS (
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
@@ -251,16 +255,18 @@ def bind_pods(
         sql.Int8s([0 if one.footprint is None else one.footprint.class_id for one in ordered]),
     ]
     groups: list[Any] = []
+    atomic: list[bool] = []
     if leaning:
         sizes = Counter(one.group for one in ordered)
         groups = [
             sql.Int4s([sizes[one.group] if one.leans else 0 for one in ordered]),
             sql.Int8s([one.group for one in ordered]),
         ]
+        atomic = [any(one.gang for one in ordered)]
     statement = _BIND_LEANING if leaning else _BIND
     parameters = [
-        *actors.gate(), now, binder, snapshot_revision, *what, *groups, snapshot_revision, binder,
-        now,
+        *actors.gate(), now, binder, snapshot_revision, *what, *groups, snapshot_revision, *atomic,
+        binder, now,
     ]  # fmt: skip
     _, rows = again_after_deadlock(
         lambda: sql.fetch_together((LOCK_PLACEMENT, ()), (statement, parameters))

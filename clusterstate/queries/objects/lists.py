@@ -165,9 +165,10 @@ def list_page(
     now: float | None = None,
     part: str = "",
 ) -> Page:
-    """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
+    """Return objects ordered by namespace and name, as of one revision. Queries two to four times.
 
-    ``exact`` is that revision; without it, it is the present one. ``at`` is one that was found for
+    ``exact`` is that revision, or the next at which no atomic change is there in part; without it,
+    it is the present one. ``at`` is one that was found for
     a moment of the past (`past.revision_at`), also of another history.
 
     An empty ``namespace`` means all; ``part`` is in the name of those that are returned, and is for
@@ -213,7 +214,7 @@ def list_page(
             raise Expired(f"former states of {kind.resource} are not kept")
     elif exact is not None:
         lineage.require(exact)
-        revision = min(exact, revision)
+        revision = changes.whole(min(exact, revision))
     if labels.nothing:
         return Page([], revision)
     listing = _Listing(kind, namespace, labels, chosen, revision, limit, after, part)

@@ -104,7 +104,7 @@ def revision_at(moment: datetime, *, now: datetime) -> int:
     """Return the last revision of a change that was made at that moment or before.
 
     The state at that revision is the state of then. Changes are dated by the clocks of the hosts
-    that made them. Queries at most six times.
+    that made them. Of an atomic change the last revision counts. Queries at most seven times.
 
     Raises:
         BadRequest: the moment has not come yet.
@@ -132,7 +132,7 @@ def revision_at(moment: datetime, *, now: datetime) -> int:
             f"what happened at {moment:%Y-%m-%dT%H:%M:%SZ} is not known: another history of the"
             " database began after it"
         )
-    return revision
+    return changes.whole(revision)
 
 
 def _next(revision: int, found: Reach) -> int | None:
