@@ -68,6 +68,7 @@ def test_no_list_asks_again_for_each_row(administrator: Client) -> None:
     assert grew == {}
 
 
+@pytest.mark.long
 def test_a_list_that_asks_for_each_row_is_found(
     administrator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

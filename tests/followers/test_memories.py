@@ -1,5 +1,7 @@
 """Another thread may empty what a process remembers at any moment: followers must bear it."""
 
+import random
+
 import pytest
 
 from clusterstate.database import sql
@@ -8,12 +10,17 @@ from scheduling.answers import registry
 from tests.admin.conftest import person
 from tests.controllers.support import after, make_node, make_pod, set_taints, taint, tolerates
 from tests.followers import everybody
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.drawn
 def test_followers_bear_that_memories_are_emptied_after_any_question(monkeypatch):
-    """As when a restore is noticed by one thread while the others work: once at each place."""
+    """As when a restore is noticed by one thread while the others work.
+
+    Once at each place; in the suite at every seventh, beginning anywhere.
+    """
     for name in ("n1", "n2"):
         make_node(name)
     for number in range(3):
@@ -33,12 +40,13 @@ def test_followers_bear_that_memories_are_emptied_after_any_question(monkeypatch
 
         monkeypatch.setattr(sql, name, emptied)
     everybody.follow(after(0))
-    place = 1
+    step = many(7, 1)
+    place = random.randint(1, step)
     while last < asked:
         make_pod(f"later-{place}", "n2", now=after(place))
         asked, last = 0, place
         everybody.follow(after(place))
-        place += 1
+        place += step
     assert place > 50
     left = sql.fetch("SELECT DISTINCT node_name FROM pod WHERE deletion_at IS NULL")
     assert left == [("n2",)]

@@ -113,6 +113,7 @@ def test_a_backup_is_put_back_under_the_running_service(service: Service, tmp_pa
     assert pods(service) == before
 
 
+@pytest.mark.long
 def test_a_backup_goes_into_an_empty_external_database(
     service: Service, servers: dict[str, str], tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_postgresql_has_another_clock_so_that_a_statement_which_asks_for_it_is_f
     assert abs(told[0] - clock.now()) > timedelta(minutes=2)
 
 
+@pytest.mark.long
 def test_a_test_that_depends_on_the_day_fails_when_the_clock_is_moved(tmp_path: Path) -> None:
     """To another year, to the last second of a day."""
     planted = tmp_path / "test_planted.py"

@@ -26,7 +26,6 @@ _OURS = ("PYTEST", "TEST_", "STOWAGE_", "DATABASE_URL", "REDIS_URL")
             (["-n", "1"], "worker", signal.SIGKILL),
             ([], "run", signal.SIGKILL),
         ],
-        2,
     ),
     ids=["killed with workers", "interrupted", "worker killed", "killed"],
 )

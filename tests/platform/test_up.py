@@ -19,6 +19,7 @@ import yaml
 from cryptography import x509
 
 from clusterstate.local import credentials
+from tests.forms import few
 from tests.live import ROOT, Service, free_ports, started
 from tests.waiting import running, until
 
@@ -204,10 +205,12 @@ def test_a_taken_port_is_named_with_the_variable_to_set(service: Whole) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [
-        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none"),
-        ("REDIS_URL", "redis://127.0.0.1:1/0"),
-    ],
+    few(
+        [
+            ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none"),
+            ("REDIS_URL", "redis://127.0.0.1:1/0"),
+        ]
+    ),
 )
 def test_a_configured_server_that_is_away_is_named(
     tmp_path: Path, servers: dict[str, str], variable: str, value: str
