@@ -16,8 +16,10 @@ from clusterstate.queries.nodes.fleet import FleetNode
 from clusterstate.queries.scheduler.overview import WaitingGroup
 
 _SENTENCE: Final = re.compile(r"0/(\d+) nodes are available: (.+)", re.DOTALL)
-_TRIED: Final = ". preemption: "
-"""What preemption made of it follows (``defaultpreemption``); it is of the same nodes."""
+_TRIED: Final = re.compile(
+    r"\. (?:(?:[a-z][A-Za-z ]+, )?preemption: .*|[a-z][A-Za-z ]+)$", re.DOTALL
+)
+"""What PostFilter made of it follows: words of ``dynamicresources`` and ``defaultpreemption``."""
 _PART: Final = re.compile(r"(\d+) (.+)", re.DOTALL)
 _CORDON: Final = "node.kubernetes.io/unschedulable"
 _MOST_TAINTS: Final = 4
@@ -42,7 +44,7 @@ def hindrances(message: str) -> list[Hindrance]:
     if found is None:
         return []
     every = int(found[1])
-    counted = found[2].split(_TRIED, 1)[0].removesuffix(".")
+    counted = _TRIED.split(found[2], maxsplit=1)[0].removesuffix(".")
     parts = [_PART.fullmatch(one) for one in _BETWEEN.split(counted)]
     reasons = [Hindrance(int(one[1]), one[2], every) for one in parts if one]
     if len(reasons) != len(parts) or any(one.nodes > every for one in reasons):

@@ -33,6 +33,8 @@ from scheduling.framework.types import PodInfo
 
 TAKEN: Final = "DynamicResources/claims"
 """The note with the claims that a pod was given: plain data, written with its binding."""
+RELEASED: Final = "DynamicResources/released"
+"""The note with the claim that PostFilter gives back (``Release``)."""
 GATES: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
 """What acts here: the defaults of 1.36, lists of attributes, and no conditions of binding."""
 

@@ -15,12 +15,18 @@ from typing import Any, Final
 import numpy as np
 
 from clusterstate.objects.dra import scoring
-from clusterstate.objects.dra.attempt import ERROR, Attempt, Verdict
-from scheduling.framework.device_claims import TAKEN, concerns, new_attempt
-from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult, Scores
+from clusterstate.objects.dra.attempt import ERROR, NOTHING_TO_RELEASE, Attempt, Verdict
+from scheduling.framework.device_claims import RELEASED, TAKEN, concerns, new_attempt
+from scheduling.framework.interface import (
+    CycleState,
+    FilterResult,
+    Handle,
+    PreFilterResult,
+    Scores,
+)
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import Diagnosis, PodInfo
 
 NAME: Final = "DynamicResources"
 _ANSWERS: Final = "DynamicResources/answers"
@@ -33,6 +39,7 @@ _CODES: Final = {
     "Error": Code.ERROR,
 }
 _MOST_ANSWERS: Final = 256
+_NOT_ASKED: Final = Status(Code.ERROR, ("not found",))
 
 
 class Answers:
@@ -166,6 +173,29 @@ class DynamicResources:
             if verdict.code == "Error":
                 break
         return FilterResult(codes, reason, tuple(reasons)) if reasons else None
+
+    def post_filter(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        diagnosis: Diagnosis,
+        handle: Handle,
+    ) -> tuple[None, Status]:
+        """Note a claim of a pod that fits nowhere which is to be given back, and say so.
+
+        A claim that others do not use and that keeps the pod off a node loses its allocation. Where
+        another plugin ended PreFilter before this one was asked, it fails, as upstream: the message
+        ends in "not found", and no later plugin is asked.
+        """
+        attempt = state.get(NAME, Attempt)
+        if attempt is None:
+            known = NAME in state.skip_filter
+            return None, _status(NOTHING_TO_RELEASE) if known else _NOT_ASKED
+        verdict, release = attempt.post_filter()
+        if release is not None:
+            state.write(RELEASED, release)
+        return None, _status(verdict)
 
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, multiplicity: object

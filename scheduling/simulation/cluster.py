@@ -8,6 +8,7 @@ run. Scenarios are played on it, and what plans foretell.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, cast
 
+from clusterstate.objects.dra.attempt import Release, with_status
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.deciding import Decider
@@ -290,6 +291,16 @@ class VirtualCluster(Waking):
                 pod_id = cast("int", decision.key)
                 self._displaced(nomination.node_name, decision.displaced, before)
                 self._observer.preempts(pod_id, nomination.node_name, nomination.victims)
+            if decision.released is not None:
+                self._release(decision.released)
+
+    def _release(self, what: Release) -> None:
+        """Give a claim back, and wake the pods that it may help."""
+        freed = what.becomes or with_status(what.claim, {})
+        self._wake(self.set_device("ResourceClaim", freed), self.now)
+        if what.becomes is None:
+            meta = freed["metadata"]
+            self.snapshot.devices.remove("ResourceClaim", meta["namespace"], meta["name"])
 
     def _displaced(
         self, node_name: str, keys: Sequence[Hashable], before: Mapping[int, Standing | None]

@@ -36,9 +36,11 @@ from clusterstate.actions.pods.bind import Binding, BindResult
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
-from clusterstate.actions.scheduler.claiming import bind_in_order
+from clusterstate.actions.scheduler.claiming import bind_in_order, release
 from clusterstate.change_log import wake
 from clusterstate.database import sql
+from clusterstate.objects.dra.attempt import Release
+from clusterstate.objects.dra.resourceclaim import full_name
 from clusterstate.objects.values import ending
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.values.errors import StatusError
@@ -472,9 +474,12 @@ class Binder:
                 self.refused.note(item, now)
             self._events.note(pod_id, WARNING, "FailedScheduling", decision.message)
         self._give_back(one for one in refused if one.displaced and cast(int, one.key) not in queue)
+        now_ = datetime.fromtimestamp(now, UTC)
+        for decision in refused:
+            if decision.released is not None:
+                self._release(decision.released, now_)
         if not at_once:
             return
-        now_ = datetime.fromtimestamp(now, UTC)
         self.refused.drop(item.pod_id for item in at_once)
         with wake.without_scheduler():
             self._mirror.wrote_nominations(set_unschedulable(at_once, now=now_))
@@ -524,6 +529,14 @@ class Binder:
             self._mirror.queue.requeue_stale(pod_id, now)
         self._give_back(preempting)
         return [decision for decision in refused if not decision.victims]
+
+    def _release(self, what: Release, now: datetime) -> None:
+        """Give a claim back; that it changes wakes the pods that it may help."""
+        try:
+            release(what, now=now)
+        except StatusError as error:
+            # It changed meanwhile, which wakes them as well.
+            logger.info("claim_kept", claim=full_name(what.claim), error=error.message)
 
     def _give_back(self, preempting: Iterable[Decision]) -> None:
         """Restore the nominations that preemptions ended which are not carried out."""

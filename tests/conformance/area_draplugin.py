@@ -145,13 +145,13 @@ class Play:
         return verdict, {}
 
     def post_filter(self, node):
-        verdict, claim, goes = self.attempt.post_filter()
-        if claim is not None:
-            key = claim["metadata"]["namespace"], claim["metadata"]["name"]
-            if goes:
-                del self.world.claims[key]
+        verdict, release = self.attempt.post_filter()
+        if release is not None:
+            if release.becomes is None:
+                meta = release.claim["metadata"]
+                self.world.remove("ResourceClaim", meta["namespace"], meta["name"])
             else:
-                self.world.set("ResourceClaim", claim)
+                self.world.set("ResourceClaim", release.becomes)
         return verdict, {}
 
     def reserve(self, node):

@@ -30,12 +30,14 @@ _REASONS = st.sampled_from(
         "rack, or row, is full",
     ]
 )
+_NO_CLAIMS = "no new claims to deallocate"
+_FREED = "deallocation of ResourceClaim completed"
 _AFTER = "preemption: 0/9 nodes are available: 8 Preemption is not helpful, 1 No victims found."
 
 
 @given(
     st.dictionaries(_REASONS, st.integers(1, 5000), min_size=1),
-    st.sampled_from(["", _AFTER]),
+    st.sampled_from(["", _AFTER, f"{_NO_CLAIMS}, {_AFTER}", _NO_CLAIMS, f"{_FREED}, {_AFTER}"]),
 )
 def test_the_scheduler_s_sentence_is_read_as_it_was_counted(
     counted: dict[str, int], after: str

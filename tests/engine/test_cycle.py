@@ -54,8 +54,8 @@ def test_a_pod_goes_where_its_requests_are_free() -> None:
     big = schedule_pod(snapshot, framework, place(snapshot, make_pod("q").asks(cpu="3")))
     assert not big.scheduled
     assert big.message == (
-        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
-        "2 Preemption is not helpful for scheduling."
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     )
     assert big.rejected_by == ("NodeResourcesFit",)
 
@@ -179,3 +179,29 @@ def test_the_record_names_the_ten_best_by_plugin() -> None:
     assert {best.node_name for best in decision.best[:3]} == {"node-012", "node-013", "node-014"}
     assert decision.margin == 0
     assert decision.plugins[0] == "TaintToleration"
+
+
+def test_a_refusal_has_the_words_of_every_default_plugin_that_takes_part() -> None:
+    """``FailedScheduling`` of kube-scheduler 1.36, by both ways to decide."""
+    snapshot = cluster(2, cpu="2")
+    framework = kubernetes_framework()
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "none"}}
+    big = make_pod("p").asks(cpu="3")
+    lost = make_pod("q").append("spec", "volumes", value=claim)
+    for pod, message in (
+        (
+            big,
+            (
+                "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+                "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+            ),
+        ),
+        # VolumeBinding ends PreFilter before DynamicResources is asked; its PostFilter fails.
+        (lost, '0/2 nodes are available: persistentvolumeclaim "none" not found. not found'),
+    ):
+        placed = place(snapshot, pod)
+        assert schedule_pod(snapshot, framework, placed).message == message
+        decider = Decider(snapshot, framework)
+        for _ in range(2):
+            (decision,) = schedule_batch(snapshot, framework, [placed], decider=decider)
+            assert decision.message == message

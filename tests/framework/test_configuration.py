@@ -60,7 +60,7 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
     )
     assert profile.names("reserve") == ("VolumeBinding", "DynamicResources")
     assert profile.names("preBind") == ("VolumeBinding",)
-    assert profile.names("postFilter") == ("DefaultPreemption",)
+    assert profile.names("postFilter") == ("DynamicResources", "DefaultPreemption")
     assert profile.weights() == {
         "TaintToleration": 3,
         "NodeAffinity": 2,

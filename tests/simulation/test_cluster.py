@@ -101,3 +101,36 @@ def test_a_nominated_pod_that_is_placed_gives_nothing_away() -> None:
     world.go_on()
     assert world.where == {NOMINATED: "n1"}
     assert world.tried == [NOMINATED]
+
+
+def test_a_claim_that_is_given_back_lets_its_pod_find_another_node() -> None:
+    """As live: PostFilter of DynamicResources, and the event that the claim changed."""
+    world = Cluster()
+    world.snapshot.set_node(make_node("n2").offers(cpu="4", memory="8Gi", pods="10").build())
+    devices = world.snapshot.devices
+    devices.set("DeviceClass", {"metadata": {"name": "gpu"}, "spec": {}})
+    for node in ("n1", "n2"):
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.io", "nodeName": node, "pool": pool, "devices": [{"name": "a"}]}
+        devices.set("ResourceSlice", {"metadata": {"name": node}, "spec": spec})
+    held = {"driver": "d.io", "pool": "n1", "device": "a", "request": "r"}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    allocation = {
+        "devices": {"results": [held]}, "nodeSelector": {"nodeSelectorTerms": [term]},
+    }  # fmt: skip
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    claim = {
+        "metadata": {"name": "c", "namespace": "default", "uid": "u"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        "status": {"allocation": allocation},
+    }
+    devices.set("ResourceClaim", claim)
+    entry = {"name": "c", "resourceClaimName": "c"}
+    pod = make_pod("claims").asks(cpu="3").append("spec", "resourceClaims", value=entry)
+    world.snapshot.add_pod("full", world.info(make_pod("full").asks(cpu="2")), "n1")
+    world.cluster.add(4, world.info(pod))
+    world.cluster.cycle()
+    assert 4 not in world.where
+    assert "status" not in devices.claims["default", "c"]
+    world.go_on()
+    assert world.where[4] == "n2"

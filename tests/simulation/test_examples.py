@@ -148,8 +148,9 @@ def test_three_taints_and_two_tolerations() -> None:
         },
         "best": [],
         "message": (
-            "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are"
-            " available: 1 Preemption is not helpful for scheduling."
+            "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to"
+            " deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for"
+            " scheduling."
         ),
         "errors": [],
         "preemption": {"nominatedNode": "", "victims": [], "candidates": {}},

@@ -8,12 +8,13 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Binding, Refused
+from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.actions.scheduler.claiming import bind_in_order
+from clusterstate.actions.scheduler.claiming import bind_in_order, release
 from clusterstate.change_log import changes
-from clusterstate.objects.dra.attempt import ALLOCATED_HERE
+from clusterstate.objects.dra.attempt import ALLOCATED_HERE, Release
+from clusterstate.objects.values.errors import Conflict
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.controllers.evictions import devices as device_taints
@@ -211,6 +212,103 @@ def test_who_waits_for_devices_is_woken_when_some_come_or_are_given_back():
     assert sorted(held) == ["a", "b"]
     assert not scheduler.mirror.snapshot.devices.is_taken
     assert not scheduler.mirror.snapshot.devices.in_flight
+
+
+def begun() -> Scheduler:
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+    return scheduler
+
+
+def go_on(scheduler: Scheduler, seconds: float, cycles: int = 9) -> dict[str, str]:
+    """Let a scheduler work after so many seconds; return the pods' nodes."""
+    now = after(seconds).timestamp()
+    for _ in range(cycles):
+        scheduler.cycle(now)
+        scheduler.binder.finish_batch(now)
+    scheduler.binder.write_refused(now + 60)
+    return nodes_of()
+
+
+def bind_to(name: str, node: str) -> None:
+    binding = Binding(find_pod_id("default", name), node)
+    assert bind_pods([binding], snapshot_revision=changes.watermark(), now=NOW).bound
+
+
+def only_on(name: str, node: str) -> None:
+    """Allocate a claim for a node, with nobody who uses it, as a driver or an admin may."""
+    of = {"driver": "gpu.example.com", "pool": node, "device": "a", "request": "r"}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {"devices": {"results": [of]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    objects.update(
+        "ResourceClaim", "default", name,
+        lambda old: {**old, "status": {"allocation": allocation}}, now=NOW, subresource="status",
+    )  # fmt: skip
+
+
+def test_an_idle_claim_is_given_back_when_its_pod_fits_nowhere_with_it():
+    """Rule: dynamicresources.go ``PostFilter``, v1.36; the message is kube-scheduler's."""
+    offer("n1", "a")
+    offer("n2", "a")
+    for name in ("idle", "used"):
+        claim(name)
+        only_on(name, "n1" if name == "idle" else "n2")
+    create_pods([pod_manifest("full"), claiming("p1", "idle")], now=NOW)
+    bind_to("full", "n1")
+    objects.update("Node", "", "n1", cordoned, now=NOW)
+    scheduler = begun()
+    assert go_on(scheduler, 0, cycles=1)["p1"] == ""
+    assert not stored("ResourceClaim")["idle"].get("status")
+    message = stored("Pod")["p1"]["status"]["conditions"][0]["message"]
+    assert message == (
+        "0/2 nodes are available: 1 node(s) were unschedulable, 1 resourceclaim not available on"
+        " the node. deallocation of ResourceClaim completed, preemption: 0/2 nodes are available:"
+        " 2 Preemption is not helpful for scheduling."
+    )
+    assert stored("ResourceClaim")["used"]["status"]["allocation"]
+    objects.update("ResourceClaim", "default", "used", freed, now=NOW, subresource="status")
+    assert go_on(scheduler, 30)["p1"] == "n2"
+
+
+def cordoned(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "spec": {**old.get("spec", {}), "unschedulable": True}}
+
+
+def freed(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "status": {}}
+
+
+def test_a_claim_that_others_use_or_that_changed_meanwhile_is_kept():
+    offer("n1", "a")
+    claim("c1")
+    only_on("c1", "n1")
+    create_pods([claiming("user", "c1"), claiming("p1", "c1")], now=NOW)
+    scheduler = begun()
+    before = stored("ResourceClaim")["c1"]
+    was = Release(before, {**before, "status": {}})
+    binding = Binding(find_pod_id("default", "user"), "n1", claims=(before,))
+    assert bind_in_order(
+        [binding], snapshot_revision=changes.watermark(), now=NOW, binder="one"
+    ).bound
+    with pytest.raises(Conflict):
+        release(was, now=NOW)
+    objects.update("Node", "", "n1", cordoned, now=NOW)
+    assert go_on(scheduler, 1)["p1"] == ""
+    message = stored("Pod")["p1"]["status"]["conditions"][0]["message"]
+    assert "node. still not schedulable, preemption: " in message
+    assert stored("ResourceClaim")["c1"]["status"]["reservedFor"][0]["name"] == "user"
+
+
+def test_a_claim_that_is_left_from_an_earlier_attempt_is_deleted():
+    claim("left")
+    only_on("left", "n1")
+    kept = ["resource.kubernetes.io/delete-protection"]
+    objects.update(
+        "ResourceClaim", "default", "left",
+        lambda old: {**old, "metadata": {**old["metadata"], "finalizers": kept}}, now=NOW,
+    )  # fmt: skip
+    release(Release(stored("ResourceClaim")["left"], None), now=NOW)
+    assert not stored("ResourceClaim")
 
 
 @pytest.mark.parametrize("by_claims", [True, False])

@@ -1,10 +1,10 @@
-"""Bind pods that were given devices: their claims and the binding in one transaction.
+"""Bind pods that were given devices, claims and binding in one transaction; give claims back.
 
 Upstream writes a pod's claims before it binds the pod, and takes them back if it cannot (PreBind,
 Unreserve). Here no claim is held for a pod that is not bound: each such pod is bound by itself, and
 if a claim is no longer as it was decided, or the pod cannot be bound, nothing is written.
 
-Rules: dynamicresources.go ``bindClaim`` and ``createSpecialClaim``, v1.36.
+Rules: dynamicresources.go ``bindClaim``, ``createSpecialClaim`` and ``PostFilter``, v1.36.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,12 @@ from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import (
     ALLOCATED_HERE,
     MAPPINGS,
+    Release,
     allocated_claim,
     is_special,
 )
 from clusterstate.objects.dra.resourceclaim import (
+    FINALIZER,
     can_be_reserved,
     full_name,
     is_reserved_for,
@@ -165,6 +167,34 @@ def _reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
     where = meta.get("namespace", ""), meta["name"]
     objects.update(_CLAIM, *where, kept, now=now)
     objects.update(_CLAIM, *where, used, now=now, subresource="status")
+
+
+def release(what: Release, *, now: datetime) -> None:
+    """Write that a claim was given back, if it still is as it was when that was decided.
+
+    Raises:
+        StatusError: it is gone or another one, or its status is not as it was.
+    """
+    claim, becomes = what.claim, what.becomes
+    where = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
+
+    def given_back(stored: Manifest) -> Manifest:
+        if stored["metadata"].get("uid") != claim["metadata"].get("uid") or (
+            (stored.get("status") or {}) != (claim.get("status") or {})
+        ):
+            raise Conflict(f"claim {full_name(claim)} got changed in the meantime")
+        return {**stored, "status": {} if becomes is None else becomes.get("status") or {}}
+
+    def let_go(stored: Manifest) -> Manifest:
+        meta = stored["metadata"]
+        kept = [name for name in meta.get("finalizers") or () if name != FINALIZER]
+        return {**stored, "metadata": {**meta, "finalizers": kept}}
+
+    with transaction.atomic():
+        objects.update(_CLAIM, *where, given_back, now=now, subresource="status")
+        if becomes is None:
+            objects.update(_CLAIM, *where, let_go, now=now)
+            objects.delete(_CLAIM, *where, now=now)
 
 
 def _write_special(

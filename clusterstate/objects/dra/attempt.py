@@ -62,7 +62,18 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.code == SUCCESS
 
 
+class Release(msgspec.Struct, frozen=True):
+    """A claim that is given back, so that its pod may find a node: as it was, and as it becomes.
+
+    ``becomes`` is ``None`` for a claim that is deleted.
+    """
+
+    claim: Manifest
+    becomes: Manifest | None
+
+
 _OK: Final = Verdict()
+NOTHING_TO_RELEASE: Final = Verdict(UNSCHEDULABLE, "no new claims to deallocate")
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -352,17 +363,17 @@ class Attempt:
 
     # --- PostFilter ---
 
-    def post_filter(self) -> tuple[Verdict, Manifest | None, bool]:
-        """Give an idle claim back. Return what to say, the claim as it becomes, and if it goes."""
+    def post_filter(self) -> tuple[Verdict, Release | None]:
+        """Return what to say of a pod that fits nowhere, and the claim that is given back for it.
+
+        Of several the first is taken (any one upstream).
+        """
         if not self.gates.enabled:
-            return Verdict(UNSCHEDULABLE, "plugin disabled"), None, False
-        if not pod_claims(self.pod) and self.special is None:
-            return Verdict(UNSCHEDULABLE), None, False
+            return Verdict(UNSCHEDULABLE, "plugin disabled"), None
+        if not pod_claims(self.pod) and not self.gates.extended_resources:
+            return Verdict(UNSCHEDULABLE), None
         if not self.claims and self.special is None:
-            return Verdict(UNSCHEDULABLE, "no new claims to deallocate"), None, False
-        special = self.special
-        if special is not None and special["metadata"].get("uid") in self.unavailable:
-            return Verdict(UNSCHEDULABLE, "deletion of ResourceClaim completed"), special, True
+            return NOTHING_TO_RELEASE, None
         for claim in self.claims:
             if claim["metadata"].get("uid", "") not in self.unavailable:
                 continue
@@ -374,12 +385,16 @@ class Attempt:
             if users and consumer["resource"] == "podgroups":
                 # Others of the group may run with it: it is only given up for now.
                 verdict = Verdict(UNRESOLVABLE, "ResourceClaim unreserved for PodGroup")
-                return verdict, with_status(claim, status), False
+                return verdict, Release(claim, with_status(claim, status))
             for field in ("allocation", "devices"):
                 status.pop(field, None)
             verdict = Verdict(UNSCHEDULABLE, "deallocation of ResourceClaim completed")
-            return verdict, with_status(claim, status), False
-        return Verdict(UNSCHEDULABLE, "still not schedulable"), None, False
+            return verdict, Release(claim, with_status(claim, status))
+        if self.special is not None and not is_special(self.special):
+            # It is left from an earlier attempt.
+            verdict = Verdict(UNSCHEDULABLE, "deletion of ResourceClaim completed")
+            return verdict, Release(self.special, None)
+        return Verdict(UNSCHEDULABLE, "still not schedulable"), None
 
     # --- Reserve to the binding ---
 

@@ -17,6 +17,7 @@ from typing import cast
 
 import msgspec
 
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from scheduling.engine.queue.pending import PendingPod
@@ -94,6 +95,22 @@ class Waking:
                 new=cast(Looked | None, new),
             )
             self._wake(event, now)
+
+    def set_device(self, kind: str, new: Manifest) -> ClusterEvent:
+        """Take over a claim, class, slice or rule of devices; return what it means."""
+        old = self.snapshot.devices.set(kind, new)
+        if kind == "DeviceTaintRule":
+            return self.slices_tainted()
+        action = Action.ADD if old is None else Action.UPDATE
+        return ClusterEvent(
+            resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
+        )
+
+    def slices_tainted(self) -> ClusterEvent:
+        """Return what it means that a rule came, changed or went: slices say something else."""
+        return ClusterEvent(
+            resource=Resource.RESOURCE_SLICE, action=Action.UPDATE, devices=self.snapshot.devices
+        )
 
     def something_changed(self, resource: Resource, action: Action, now: float) -> None:
         """Wake whom it may help that a namespace, or anything else, is not as it was."""

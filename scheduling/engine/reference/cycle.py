@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
+from clusterstate.objects.dra.attempt import Release
 from scheduling.engine.preemption.row_program import RowPrograms
 from scheduling.engine.reference.decision import (
     ERROR,
@@ -29,6 +30,7 @@ from scheduling.engine.reference.decision import (
 )
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.device_claims import RELEASED
 from scheduling.framework.interface import CycleState
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import Filtered, PluginFailed, PreFiltered, ScoreTable
@@ -469,6 +471,7 @@ class _Cycle:
             absent=begun.absent,
             nomination=nomination,
             displaced=displaced,
+            released=self.state.get(RELEASED, Release),
             status=Status(Code.UNSCHEDULABLE, (message,)),
             full=(
                 full_table(self.snapshot, filtered, begun.absent, None)

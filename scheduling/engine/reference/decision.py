@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from clusterstate.objects.dra.attempt import Release
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.outcomes import Filtered, ScoreTable
 from scheduling.framework.status import SUCCESS, Status
@@ -146,6 +147,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
     where room is made (``Snapshot.nominated_below``); none if all victims are leaving already, so
     that there is nothing to do (``prepareCandidateAsync``, preemption/executor.go, v1.36).
+    ``released``: the claim of devices that PostFilter gives back.
     """
 
     key: Hashable
@@ -170,6 +172,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = SUCCESS
     nomination: Nomination | None = None
     displaced: tuple[Hashable, ...] = ()
+    released: Release | None = None
     seed: int = 0
     draw: int = 0
     next_start: int = 0

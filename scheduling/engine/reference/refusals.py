@@ -13,8 +13,9 @@ Two stamps, the second only where it is proved to be enough:
   help whatever pods there are: preemption is off for the pod, or has no candidate, or no pod of
   lower priority is on a node.
 
-Not kept: what names a node or victims, errors, the refusal of a pod that is nominated itself, full
-tables, and anything of a profile in which a plugin has a say that does not state what it reads.
+Not kept: what names a node, victims or a claim, errors, the refusal of a pod that is nominated
+itself, full tables, and anything of a profile in which a plugin has a say that does not state what
+it reads.
 """
 
 from collections import OrderedDict
@@ -127,6 +128,7 @@ class Refusals:
             or decision.full is not None
             or not decision.node_count
             or pod.nominated_node
+            or decision.released is not None
             or (nomination is not None and (nomination.node_name or nomination.victims))
         ):
             if decision.scheduled:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+import msgspec
 import numpy as np
 
 from clusterstate.actions.loops.aside import Which, is_an_objects_fault
@@ -127,9 +128,10 @@ class SingleChanges(WarmState):
         if change.verb == changes.DELETED:
             self._remove_other(change)
             if change.kind == "DeviceTaintRule" and len(self.queue):
-                self._wake(self._slices_tainted(), now)
+                self._wake(self.slices_tainted(), now)
         elif change.text is not None:
-            event = self._set_device(change.kind, change.text.replace(SLOT, ""))
+            new = msgspec.json.decode(change.text.replace(SLOT, ""))
+            event = self.set_device(change.kind, new)
             if len(self.queue):
                 self._wake(event, now)
 

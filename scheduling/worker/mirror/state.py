@@ -293,23 +293,6 @@ class WarmState(Waking):
 
     # --- what else scheduling looks up -----------------------------------------------------------
 
-    def _set_device(self, kind: str, manifest: bytes | str) -> ClusterEvent:
-        """Take over a claim, class or slice; return what it means."""
-        new = msgspec.json.decode(manifest)
-        old = self.snapshot.devices.set(kind, new)
-        action = Action.ADD if old is None else Action.UPDATE
-        if kind == "DeviceTaintRule":
-            return self._slices_tainted()
-        return ClusterEvent(
-            resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
-        )
-
-    def _slices_tainted(self) -> ClusterEvent:
-        """Return what it means that a rule came, changed or went: slices say something else."""
-        return ClusterEvent(
-            resource=Resource.RESOURCE_SLICE, action=Action.UPDATE, devices=self.snapshot.devices
-        )
-
     def lets_group_in(self, pod: PendingPod) -> bool:
         """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
         return lets_in(self.snapshot, self.queue, pod)
@@ -335,7 +318,7 @@ class WarmState(Waking):
     ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
         """Take over an object; of one for volumes return what it was and what it is."""
         if kind in DEVICE_KINDS:
-            self._set_device(kind, manifest)
+            self.set_device(kind, msgspec.json.decode(manifest))
             return None
         if kind == "PodGroup":
             self.snapshot.groups.set(_decode_group(manifest))
