@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+OF_PEOPLE = {"STOWAGE_SECRET_KEY", "STOWAGE_OIDC_CLIENT_SECRET"}
+"""Secrets of what serves pages to people."""
 SETTINGS = (ROOT / "clusterstate/settings.py").read_text()
 
 
@@ -69,13 +71,13 @@ def test_services_use_variables_that_the_settings_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_every_setting_reaches_the_containers_from_the_file_of_secrets(name: str) -> None:
-    """What compose works out itself is stated; a default beside that would hide what .env says."""
-    assert OURS[name]["env_file"] == [{"path": ".env", "required": False}]
+def test_every_setting_reaches_the_containers_from_a_file_without_secrets(name: str) -> None:
+    """What is stated beside the file hides what the file says: secrets, and what compose knows."""
+    assert OURS[name]["env_file"] == [{"path": "settings.env", "required": False}]
     assert set(OURS[name]["environment"]) <= {
         "DATABASE_URL",
         "REDIS_URL",
-        "STOWAGE_SECRET_KEY",
+        *OF_PEOPLE,
         "STOWAGE_HTTP_PORT",
         "STOWAGE_HTTPS_PORT",
         "STOWAGE_PROCESS",
@@ -102,6 +104,10 @@ def test_no_secret_is_an_argument_and_only_who_needs_one_has_it() -> None:
     }
     assert has["postgres"] == {"POSTGRES_PASSWORD"}
     assert has["redis"] == {"REDIS_PASSWORD"}
+    serve = {name for name, one in OURS.items() if OF_PEOPLE & set(one["environment"])}
+    assert serve == {"web", "https", "console"}
+    for name in serve:
+        assert set(OURS[name]["environment"]) >= OF_PEOPLE
 
 
 def test_the_certificate_is_made_where_https_looks_for_it() -> None:
