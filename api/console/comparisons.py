@@ -30,11 +30,11 @@ from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 POLICIES: Final = (
-    ("default", "what an empty configuration means"),
+    ("default", "the scheduler's defaults"),
     ("least", "the emptiest node first"),
     ("most", "the fullest node first, CPU and memory"),
-    ("packing", "as few nodes as can be, dear resources first"),
-    ("fragmentation", "what is left fits typical pods"),
+    ("packing", "as few nodes as possible, expensive resources first"),
+    ("fragmentation", "what stays free fits typical pods"),
 )
 """The names of policies that a comparison knows (``scheduling.scenarios.policies``), in words."""
 WANTS: Final = (

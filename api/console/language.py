@@ -134,7 +134,9 @@ def _compared(term: str, free: str | None, name: str, sign: str, bound: str) -> 
     try:
         number = float(quantity.milli_value(bound))
     except quantity.QuantityError:
-        raise QueryError(f"{term}: {bound} is no quantity such as 4, 500m, 64Gi or 80%") from None
+        raise QueryError(
+            f"{term}: {bound!r} is not a quantity; write it like 4, 500m, 64Gi or 80%"
+        ) from None
     if resource != "cpu":
         number /= 1000
 

@@ -9,11 +9,11 @@ import msgspec
 from clusterstate.objects.values.meta import Manifest
 
 _TEXTS: Final = {
-    "lands": "find a place",
-    "unknown": "leave later than was looked ahead",
-    "held": "stay until a budget lets them go",
-    "nowhere": "find none",
-    "lost": "nobody makes again",
+    "lands": "find a node",
+    "unknown": "leave after the time that was previewed",
+    "held": "held back by a disruption budget",
+    "nowhere": "find no node",
+    "lost": "not recreated: no controller",
 }
 """Possible outcomes for a pod: draw order and label."""
 

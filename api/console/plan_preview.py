@@ -32,7 +32,12 @@ _STATES: Final = {
     TO_DO: "to do", IS_DONE: "done", HELD: "held back", HAS_FAILED: "failed", DROPPED: "dropped",
 }  # fmt: skip
 _FIRST: Final = ("open", "pods", "cpu", "memory")
-_ROOM: Final = {"open": "open nodes", "pods": "pods", "cpu": "CPU", "ephemeral-storage": "disk"}
+_ROOM: Final = {
+    "open": "schedulable nodes",
+    "pods": "pods",
+    "cpu": "CPU",
+    "ephemeral-storage": "disk",
+}
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):

@@ -240,7 +240,7 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     """Return what a drain may be asked for besides, where the address asks for one."""
     if request.GET.get("do") != plan_forms.DRAIN or request.method != "GET":
         return []
-    texts = {"force": "pods that nobody makes again", "local": "pods with local data"}
+    texts = {"force": "pods without a controller", "local": "pods with local data (emptyDir)"}
     found = []
     for name, text in texts.items():
         is_on = request.GET.get(name) == "on"

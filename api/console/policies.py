@@ -41,7 +41,7 @@ _POLICIES: Final = (
     ("ResourceQuota", "limits of a namespace, and what is used"),
     ("LimitRange", "defaults and bounds in a namespace"),
     ("PodDisruptionBudget", "how many pods may be unavailable"),
-    ("Namespace", ""),
+    ("Namespace", "a scope for names, roles and quotas"),
     ("ClusterRole", "permissions, in all namespaces"),
     ("ClusterRoleBinding", "who has a role everywhere"),
     ("Role", "permissions in a namespace"),

@@ -94,7 +94,7 @@ def _group(item: Manifest) -> Waiting:
         oldest=(namespace, name),
         whose=list(status["owners"])[:3],
         examples=status["examples"],
-        blockers=[_blocker(one) for one in status["blockers"][:4]],
+        blockers=_blockers(status["blockers"]),
         remedies=_remedies(status.get("remedies") or ()),
     )
 
@@ -104,6 +104,14 @@ def _remedies(found: Sequence[Manifest]) -> list[Help]:
     helps = [_help(one) for one in found]
     helps.sort(key=lambda one: not one.preview)
     return helps[:_MOST_REMEDIES]
+
+
+def _blockers(found: Sequence[Manifest]) -> list[Manifest]:
+    """Return the four that reject most nodes; once where several filters give the same reason."""
+    by_text: dict[str, Manifest] = {}
+    for one in map(_blocker, found):
+        by_text.setdefault(one["text"], one)
+    return list(by_text.values())[:4]
 
 
 def _blocker(one: Manifest) -> Manifest:

@@ -1,4 +1,4 @@
-"""How well a cluster is used: shares in use, and how much of what is free is torn to pieces.
+"""How well a cluster is used: shares in use, and how much of what is free is fragmented.
 
 *Fragmented* is the part of what the nodes offer of one resource that is free and of no use to the
 pods of the script: for each of their classes the free amount of the nodes that it does not fit, and

@@ -107,7 +107,7 @@ def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     ]
     measure = outcomes[0].measure
     wanted += [
-        (f"{measure} that is free and torn to pieces", lambda s: s.fragmented, _percent),
+        (f"{measure} that is free but fragmented", lambda s: s.fragmented, _percent),
         ("pods that wait", lambda s: float(s.pending), _count),
         ("nodes in use", lambda s: float(s.nodes_used), _count),
     ]
@@ -115,7 +115,7 @@ def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     for title, read, form in wanted:
         curves = [(one.title, [(s.at, read(s)) for s in one.samples]) for one in outcomes]
         found.append((title, lines(title, curves, form=form)))
-    found.append(("which share of the pods was bound within what time", _waits(outcomes)))
+    found.append(("share of pods bound, by time waited", _waits(outcomes)))
     return found
 
 

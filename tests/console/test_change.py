@@ -111,7 +111,7 @@ def test_a_drain_tells_where_each_pod_lands_and_evicts_them(
     assert "Cordon and evict 2 pods" in page
     assert page.count('<a class="ok" href="/console/nodes/n2/">') == 2
     assert "the only one that fits" in page
-    assert re.search(r'open nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
+    assert re.search(r'schedulable nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
     page = do(operator, "do=drain&node=n1")
     assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
     for name in ("web-1", "web-2"):
@@ -159,7 +159,7 @@ def test_a_pod_that_nobody_makes_again_stays_unless_forced(operator: Client) -> 
     assert bind(new_pod("alone"), "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert "no controller would make it again" in page
-    assert "With pods that nobody makes again" in page
+    assert "Include pods without a controller" in page
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1&force=on"))
     assert "not recreated: no controller owns it" in page
     do(operator, "do=drain&node=n1&force=on")
@@ -172,7 +172,7 @@ def test_pods_that_fit_nowhere_are_called_stuck(operator: Client) -> None:
     owned("web-1", "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert '<span class="bad">nowhere</span>' in page
-    assert '<i class="nowhere"></i>find none</dt><dd>1</dd>' in page
+    assert '<i class="nowhere"></i>find no node</dt><dd>1</dd>' in page
     assert "/console/pods/default/web-1/why" in page
 
 

@@ -152,7 +152,7 @@ def test_without_the_process_a_page_says_so(tmp_path: Path, settings: Any) -> No
     settings.CONSOLE_AT = f"unix:{tmp_path / 'nobody.sock'}"
     status, headers, body = answer(asked())
     assert (status, headers[b"retry-after"]) == (503, b"2")
-    assert b"The console is not there yet" in body
+    assert b"The console is not ready yet" in body
 
 
 def test_only_the_consoles_paths_are_handed_over(settings: Any) -> None:
@@ -179,7 +179,7 @@ def stopped(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.parametrize(
     ("method", "size", "word"),
     [
-        ("GET", 0, b"Ask again"),  # by hand: a question that takes too long is not repeated
+        ("GET", 0, b"Try again"),  # by hand: a question that takes too long is not repeated
         ("POST", 100, b"is not known"),
         ("POST", 8 << 20, b"is not known"),  # more than the socket holds
     ],

@@ -132,7 +132,7 @@ def past() -> None:
 def test_the_past_is_compared_in_figures_and_pictures(operator: Client, past: None) -> None:
     page, found = asked(operator, {"hours": "1", "policy": ["packing", "least"]})
     assert re.search(r'packing" checked', page)
-    assert "waiting for an advisor" in page
+    assert "waiting for a free advisor" in page
     page = text(found)
     for words in ("recorded", "packing", "least", "median wait", "default/p0"):
         assert words in page
@@ -252,7 +252,7 @@ def test_a_canary_is_tried_reported_switched_and_returned(operator: Client, past
     assert "+ " in page
     assert "weight: 7" in page
     assert page_of in text(operator.get(CANARIES))
-    assert "waiting for an advisor" in text(operator.get(page_of, {"report": "1"}))
+    assert "waiting for a free advisor" in text(operator.get(page_of, {"report": "1"}))
     before = decisions.configuration()
     assert before is not None
     assert operator.post(f"{page_of}act", {"what": "switch"})["Location"] == page_of
