@@ -112,7 +112,7 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
     return [
         Error(
             f"STOWAGE_ADMISSION: {problem}.",
-            hint=f"The switches are {known}, in camel case.",
+            hint=f"It is a JSON object with these keys, in camel case: {known}.",
             id="clusterstate.E005",
         )
     ]

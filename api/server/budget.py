@@ -32,7 +32,7 @@ class Budget:
         """Raise TooManyRequests when ``size`` more bytes of ``flow`` are too many now."""
         if self._used + size > self._total or self._flows.get(flow, 0) + size > self._of_one:
             raise TooManyRequests(
-                "too many bytes of requests and answers are on their way",
+                "the server holds too many bytes of requests and responses; try again later",
                 {"retryAfterSeconds": 1},
             )
 

@@ -155,7 +155,7 @@ class Reader:
         expected = self._sum.hexdigest()
         kind, payload = self._piece()
         if kind != b"Z" or _decoded(payload, str) != expected or self._file.read(1):
-            raise Damaged("The backup's end is not that of its beginning.")
+            raise Damaged("The backup is damaged or incomplete: its checksum does not match.")
 
     def _rows(self, name: str) -> Iterator[bytes]:
         lines = 0
