@@ -3,6 +3,7 @@
 An action (``drain node-1``) leads to its preview; nothing is done from here.
 """
 
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -29,7 +30,7 @@ _MORE: Final = (
     layout.Place("New pod", "submit", "", Attributes("create", resource="pods")),
     layout.Place("New object", "create", "", Attributes("list", resource="pods")),
     layout.Place("Changes by time", "changes", "", Attributes("list", resource="pods")),
-    layout.Place("Plans made", "plans", "", Attributes("list", "stowage.dev", "plans")),
+    layout.Place("Saved plans", "plans", "", Attributes("list", "stowage.dev", "plans")),
     layout.Place(
         "Who can", "who-can", "",
         Attributes("list", "rbac.authorization.k8s.io", "clusterrolebindings"),
@@ -144,9 +145,11 @@ def _pods(request: HttpRequest, text: str) -> list[Item]:
     if len(text) < 2 or " " in text:
         return []
     base = reverse("console:fleet") + "pods/"
+    about, found = "pod", _pods_like(request, text)
+    if not found:
+        about, found = "deleted pod", _search_pods(request, text, finding.deleted_pods)
     return [
-        Item(f"{space}/{pod}", "pod", f"{base}{quote(space)}/{quote(pod)}/")
-        for space, pod in _pods_like(request, text)
+        Item(f"{space}/{pod}", about, f"{base}{quote(space)}/{quote(pod)}/") for space, pod in found
     ]
 
 
@@ -159,7 +162,14 @@ def _named(text: str) -> list[FleetNode]:
 
 
 def _pods_like(request: HttpRequest, text: str) -> list[tuple[str, str]]:
-    """Return (namespace, name) of pods that the person may see with that in their names.
+    """Return (namespace, name) of pods that the person may see with that in their names."""
+    return _search_pods(request, text, finding.pods_like)
+
+
+def _search_pods(
+    request: HttpRequest, text: str, search: Callable[..., list[tuple[str, str]]]
+) -> list[tuple[str, str]]:
+    """Return what ``search`` finds for ``NAME`` or ``NAMESPACE/NAME`` where the person may look.
 
     Queries once for each namespace that is looked through.
     """
@@ -168,7 +178,5 @@ def _pods_like(request: HttpRequest, text: str) -> list[tuple[str, str]]:
     if not layout.may(request, "list", "pods", namespace=spaces[0]):
         mine = layout.namespaces(request, Attributes("list", resource="pods"))
         spaces = [] if slash else mine[:_MOST_SPACES]
-    found = [
-        one for space in spaces for one in finding.pods_like(name, namespace=space, limit=_MOST)
-    ]
+    found = [one for space in spaces for one in search(name, namespace=space, limit=_MOST)]
     return found[:_MOST]

@@ -251,6 +251,17 @@ def test_the_palette_finds_pods_by_how_they_begin_and_else_by_a_part(operator: C
     assert found("other/web") == []
 
 
+def test_the_palette_finds_a_deleted_pod_by_its_name(operator: Client) -> None:
+    """Who evicted it, and why, is on its page; only its history is left of it."""
+    new_pod("web-1")
+    objects.delete("Pod", "default", "web-1", {"gracePeriodSeconds": 0}, now=NOW)
+    for typed in ("web-1", "default/web-1"):
+        (found,) = operator.get("/console/find", {"q": typed}).json()["items"]
+        assert (found["text"], found["about"]) == ("default/web-1", "deleted pod")
+    assert "This pod was deleted" in text(operator.get(found["to"]))
+    assert operator.get("/console/find", {"q": "other/web-1"}).json()["items"] == []
+
+
 NEW = "/console/new"
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import pod_overlay
@@ -32,6 +33,19 @@ def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, 
         (part, namespace, namespace, part, limit),
     )
     return [(row[0], row[1]) for row in rows]
+
+
+def deleted_pods(name: str, *, namespace: str = "", limit: int) -> list[tuple[str, str]]:
+    """Return namespace and name of deleted pods with exactly this name, by namespace.
+
+    As far back as the change log is not packed. Queries once, by the index of deletions.
+    """
+    rows = sql.fetch(
+        "SELECT DISTINCT namespace FROM change WHERE kind = %s AND verb = 3 AND name = %s"
+        " AND (%s = '' OR namespace = %s) ORDER BY namespace LIMIT %s::bigint",
+        (KINDS["Pod"].code, name, namespace, namespace, limit),
+    )
+    return [(row[0], name) for row in rows]
 
 
 class PodSearch(msgspec.Struct, frozen=True, kw_only=True):
