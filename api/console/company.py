@@ -263,7 +263,7 @@ def _back(request: HttpRequest) -> HttpResponse:
     except signing.BadSignature:
         begun = {"state": ""}
     if not given or not secrets.compare_digest(begun["state"].encode(), given.encode()):
-        raise Refused("it was not begun in this browser; begin again")
+        raise Refused("the sign-in was not started in this browser; start it again")
     if problem := request.GET.get("error", ""):
         raise Refused(f"the provider says {problem[:100]!r}")
     provider = _provider()

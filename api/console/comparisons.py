@@ -1,4 +1,4 @@
-"""Comparisons: the recent past beside what other configurations would have made of it, in pictures.
+"""Comparisons: replays of the recent past with other configurations, as figures and pictures.
 
 The answer is an advisor's, as that of ``POST comparisons`` is, and nothing is stored. The question
 stands in the address, so that it can be sent to a colleague: the moment at which the stretch ends,

@@ -163,11 +163,11 @@ def _page_of(request: HttpRequest) -> str:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Send a stranger to the sign-in and back from there; to a part of a page say 401.
+    """Redirect somebody who is not signed in to the sign-in; answer 401 to a part of a page.
 
-    The page goes to the sign-in, or stays where something is typed on it (``forms.js``).
-
-    Back is the page that was open: where a form was sent to is often no page.
+    After the sign-in they return to the page that was open, since the address of a form is often
+    no page. On a 401 the script of the page goes to the sign-in, or stays if something is typed
+    on the page (``forms.js``).
     """
     here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
     target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"

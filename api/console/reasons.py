@@ -26,7 +26,7 @@ _groups: Final = Shared("waiting-groups", deadline=10.0)
 def waiting(request: HttpRequest) -> HttpResponse:
     """Return the waiting pods in groups: how many, since when, what stands in the way.
 
-    Of the past the scheduler's sentences are shown: what would have helped then is not asked.
+    For a past moment it shows the scheduler's messages alone, without what would have helped.
     """
     layout.filters(request, "namespace")
     namespace = layout.scope(request, "list", "pods")

@@ -113,27 +113,27 @@ class StatusView(APIView):
         cls._versioning = cls.versioning_class() if cls.versioning_class else None
 
     def get_authenticators(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the authenticators that were made once for the class."""
         return self._authenticators
 
     def get_permissions(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the permissions that were made once for the class."""
         return self._permissions
 
     def get_throttles(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the throttles that were made once for the class."""
         return self._throttles
 
     def get_parsers(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the parsers that were made once for the class."""
         return self._parsers
 
     def get_renderers(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the renderers that were made once for the class."""
         return self._renderers
 
     def get_content_negotiator(self) -> Any:
-        """Return what the class of views was made with."""
+        """Return the content negotiator that were made once for the class."""
         return self._negotiation
 
     # --------------------------------------------------------------------- the way of a request

@@ -36,11 +36,11 @@ class Handshakes:
     def serve(
         self, make: Callable[[], asyncio.Protocol], context: ssl.SSLContext
     ) -> Callable[[], asyncio.Protocol]:
-        """Return a factory for a server without TLS, which leads to ``make``'s protocols by it."""
+        """Return a factory for plain TCP: it does the TLS handshake, then calls ``make``."""
         return lambda: _Begun(self, make, context)
 
     def begin(self, transport: asyncio.Transport) -> str:
-        """Take in one more, and let another one go if there are too many; return its address."""
+        """Add a connection and return its address; abort another if there are too many."""
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         self._open.setdefault(address, {})[transport] = None
@@ -90,7 +90,7 @@ class _Begun(asyncio.Protocol):
         self._waiting = _Waiting()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin at once: a task would begin after the client's first words, which would be lost."""
+        """Begin at once: a task would start later and miss the client's first bytes."""
         self._transport = transport
         self._address = self._handshakes.begin(transport)
         self._shaking = self._handshakes.shake(transport, self._waiting, self._context)

@@ -156,7 +156,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
         change: bool = False,  # noqa: FBT001  # Django's signature
         **options: Any,
     ) -> Any:
-        """Return the form's class, which knows whose request it is for."""
+        """Return the form's class with the user who sends the request, for admission."""
         options.setdefault("form", NodeForm)
         form: type[Any] = super().get_form(request, obj, change, **options)
         return type(form.__name__, (form,), {"user": requester(request)})

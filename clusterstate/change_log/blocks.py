@@ -67,10 +67,11 @@ def mark_of(key: str) -> bytes:
 
 
 class _Columns(msgspec.Struct, array_like=True, gc=False):
-    """An index as it is written: numbers by column, texts by their number in ``words``.
+    """An index as it is stored: a column for each field, texts as positions in ``words``.
 
-    Of a glance ``uses`` has the text, -1 where there is none, and ``places`` the node, counted from
-    1; 0: the one after the change. Blocks of former versions have neither.
+    ``uses`` and ``places`` are the text and the node of the summary that lists of pods show. In
+    ``uses`` -1 means none. In ``places`` positions begin with 1, and 0 means the node that the pod
+    has after the change. Blocks of earlier versions have neither.
     """
 
     revision: int

@@ -36,10 +36,11 @@ class Account:
 
     @classmethod
     def choose(cls, data: Path | None = None) -> "Account":
-        """Return the owner of existing data, else `postgres`, else `stowage`; itself unless root.
+        """Return the account to run PostgreSQL as: the present one, unless that is root.
 
-        `stowage` may still have to be made (`made`). Data that `nobody` owns, as 0.1.0 had it,
-        gets another owner.
+        For root: the owner of ``data`` if it exists, else `postgres`, else `stowage`, which may
+        still have to be created (`made`). Data owned by `nobody`, as 0.1.0 had it, gets a new
+        owner.
         """
         if os.geteuid() != 0:
             return cls()

@@ -1,4 +1,4 @@
-"""Brakes: what is held back, who let it go, and what counts and rates of evictions rest on."""
+"""Eviction brakes: pods held back, who approved them, and the rows that counts and rates use."""
 
 from django.db import models
 

@@ -35,7 +35,7 @@ class Trouble:
         self._in_a_row = 0
 
     def note(self, reason: str) -> int:
-        """Note a failure; return how many of this reason a line is to tell of, 0: no line now."""
+        """Count a failure; return how many of this reason to log now in one line, 0 for no line."""
         with self._lock:
             now = self._now()
             self._in_a_row += 1
@@ -54,7 +54,7 @@ class Trouble:
             return count
 
     def over(self) -> int:
-        """Note that the work goes on; return how many failures a line is to tell of, 0: no line."""
+        """Note a success; return how many failures in a row it ended, 0 if fewer than 2."""
         with self._lock:
             failures, self._in_a_row = self._in_a_row, 0
             if failures < 2:
@@ -64,14 +64,14 @@ class Trouble:
             return failures
 
     def tell_end(self, logger: Logger, work: str) -> None:
-        """Note that the work of this name goes on, and log that if it failed more than once."""
+        """Note a success, and log it if the work failed more than once before."""
         if failures := self.over():
             logger.info("goes_on", work=work, failures=failures)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of what an error says; its kind where it says nothing.
+    """Return the first line of an error's message, or its type if there is none.
 
-    What PostgreSQL adds below names the statement, which differs from try to try.
+    Further lines of PostgreSQL's quote the statement, which differs from try to try.
     """
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -307,7 +307,7 @@ def _error(failure: _Failure) -> StatusError:
 
 
 class Turns:
-    """Whose long questions an advisor's threads work on; one more of a name may be refused."""
+    """Limits how many long questions of one user an advisor works on at a time."""
 
     def __init__(self, most: int) -> None:
         self._most = most

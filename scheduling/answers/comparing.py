@@ -1,4 +1,4 @@
-"""The recent past beside what other configurations would have made of it: a ``Comparison``.
+"""Answers a ``Comparison``: replays the recent past with other configurations, side by side.
 
 The past is the change log's (``recorded``), played in virtual time (``scheduling.scenarios``). The
 first run is what really happened; the others decide. Nothing is stored or bound.

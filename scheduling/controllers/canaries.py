@@ -27,7 +27,7 @@ _PATIENCE: Final = 5.0
 
 
 def follow(now: datetime) -> int:
-    """Look at the guarded canary; return 1 if it was given back."""
+    """Check the guarded canary; return 1 if it was rolled back."""
     canary = canaries.settle(now)
     if canary is None or canary.switched_at is None:
         return 0

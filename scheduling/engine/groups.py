@@ -46,9 +46,10 @@ _MOST_MOVES = 256
 def with_members(
     batch: Sequence[PendingPod], queue: PriorityQueue, groups: dict[str, Framework]
 ) -> list[PendingPod]:
-    """Return a batch in which the pods of a group stand together, all that may be tried.
+    """Return the batch with all pods of each group side by side, where its first pod stood.
 
-    Where the first of them stood; ``groups`` are the profiles that decide groups, by name.
+    Members of a group that may be tried and are not in the batch are taken from the queue.
+    ``groups``: the profiles that decide pods as groups, by scheduler name.
     """
     found: list[PendingPod] = []
     at: dict[GroupKey, list[PendingPod]] = {}

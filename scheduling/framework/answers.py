@@ -16,10 +16,10 @@ R = TypeVar("R")
 
 
 def rejected(plugin: Plugin, point: str, status: Status) -> Status:
-    """Return a rejection as the plugin's.
+    """Return the status with the plugin's name, where it is a rejection.
 
     Raises:
-        PluginFailed: it is none, but an error, or a code that means nothing there.
+        PluginFailed: the status is an error, or a code that this extension point does not allow.
     """
     if status.code.rejects:
         return status.by(plugin.name)

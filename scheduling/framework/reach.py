@@ -1,8 +1,8 @@
-"""Which pods a counter or a term can mean, as something that can be looked up.
+"""An index from pods to the counters and affinity terms that may match them.
 
-An *anchor* is a label with its value, a namespace, or that a pod has host ports or disks. What is
-filed under anchors of which every pod it means has at least one need not be compared with all
-others.
+An *anchor* is a property that a pod can be looked up by: a label with its value, a namespace, host
+ports or volumes. A term is filed under anchors so chosen that every pod it matches has at least one
+of them. So a pod is compared only with the terms filed under its own anchors.
 """
 
 from collections.abc import Iterable, Iterator

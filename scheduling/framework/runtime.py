@@ -253,7 +253,7 @@ class Framework(FilterPoint):
 
     @cached_property
     def age_points_per_minute(self) -> int:
-        """By how much the priority of a waiting pod grows in the order of the queue."""
+        """Points by which a waiting pod's priority grows in each minute, in the queue's order."""
         if self.sorts_by_itself:
             return 0
         return sum(getattr(plugin, "age_points_per_minute", 0) for plugin in self.queue_sort)

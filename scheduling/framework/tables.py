@@ -130,12 +130,12 @@ class LabelColumn:
 
 
 class Domains(msgspec.Struct, frozen=True):
-    """What all tables of a label and of the same eligible nodes share.
+    """The domains of a topology key among the eligible nodes, shared by all tables over them.
 
-    ``eligible`` bool (rows,), ``None`` for all nodes. ``ids`` int32 (rows,): as the column's, -1
-    also where a node is not eligible. ``nodes`` int64 (values,): eligible nodes with the value.
-    ``present``: ids of values with at least one. ``version``: of the nodes. ``moved``: the rows
-    whose ids differ from those before, which had the number ``follows``.
+    ``eligible`` bool (rows,), ``None`` for all nodes. ``ids`` int32 (rows,): each node's domain, -1
+    without the label or where it is not eligible. ``nodes`` int64 (domains,): eligible nodes of
+    each domain. ``present``: domains with at least one. ``version``: of the nodes. ``moved``: rows
+    whose ``ids`` differ from those of the version ``follows``.
     """
 
     eligible: Mask | None

@@ -29,7 +29,7 @@ _START_SECONDS: Final = 30.0
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """Pods of two classes never share a domain; ``domains``: of each node, -1 for none."""
+    """Anti-affinity: pods of two classes share no domain; ``domains``: of each node, or -1."""
 
     first: int
     second: int
@@ -37,9 +37,11 @@ class Apart(msgspec.Struct, frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """Pods of a class go where one of ``others`` is in the domain, or into ``served`` domains.
+    """A required pod affinity of the class ``cls``.
 
-    ``first_may``: the first pod of the class needs nobody, if it is one of ``others`` itself.
+    Its pods may go only to a domain that has a pod of a class in ``others``, or that is in
+    ``served`` (a matching pod runs there). ``domains``: of each node, -1 for none. ``first_may``:
+    the class matches its own term, so its first pod may go anywhere.
     """
 
     cls: int

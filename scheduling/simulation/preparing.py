@@ -46,7 +46,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Set(msgspec.Struct, frozen=True):
-    """A pod that is on a node already: the scheduler leaves it alone, and it takes its room."""
+    """A pod that has a node already: it takes up room there and is not scheduled."""
 
     namespace: str
     name: str

@@ -218,7 +218,7 @@ class _Table:
         self._lines[plugin] = line if before is None else np.where(before, before, line)
 
     def verdicts(self, state: CycleState, narrowing: str, left_out: Mask) -> Verdicts:
-        """Return the table; ``narrowing`` is the plugin whose PreFilter left nodes out."""
+        """Return the verdicts; ``narrowing``: the plugin whose PreFilter excluded nodes, or ''."""
         lines = list(self._lines.values())
         shape = (len(lines), len(self._rows))
         place = 1 + list(self._lines).index(narrowing) if narrowing else 0

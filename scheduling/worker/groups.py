@@ -220,7 +220,7 @@ class Groups:
 
     @acts_as(KUBE_SCHEDULER)
     def write(self, most: int = _AT_ONCE) -> int:
-        """Write the oldest conditions, at most so many; return how many."""
+        """Write the ``most`` oldest conditions of PodGroups; return how many were written."""
         written = 0
         with wake.without_scheduler():
             while self._unwritten and written < most:

@@ -140,7 +140,7 @@ def verdict(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem 
 
 
 def _lacking(snapshot: Snapshot, record: PodRecord) -> Problem | None:
-    """Return what the node has too little of: OutOfcpu, OutOfmemory, OutOfpods ..."""
+    """Return OutOfcpu, OutOfmemory, OutOfpods ... for the first resource that the node lacks."""
     row = record.row
     allowed, count = int(snapshot.allowed_pods[row]), int(snapshot.pod_count[row])
     if short(1, allowed, count):

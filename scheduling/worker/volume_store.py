@@ -66,7 +66,7 @@ def _find(kind: str, namespace: str, name: str) -> Manifest | None:
 
 
 def _write(taken: Assumed) -> None:
-    """Name the claims in their volumes, and the node in the claims that volumes are made for."""
+    """Write ``claimRef`` to volumes, and the selected node to claims that wait for provisioning."""
     now = steady_clock.now()
     try:
         with transaction.atomic():

@@ -31,9 +31,10 @@ def returning_versions(row: str = "new", revision: str = "new.revision") -> str:
 
 
 def log_versions(source: str, verb: int = changes.MODIFIED, by: str = changes.BY_GATE) -> str:
-    """Return the statement that logs what ``source`` wrote, as ``returning_versions`` returns it.
+    """Return an INSERT into the change log of the rows of ``source``.
 
-    Its one parameter is the time. ``by`` says who wrote it: the gate, or columns of ``source``.
+    ``source``: a CTE of an UPDATE with ``returning_versions``. ``by``: the actor, as the session's
+    setting or as columns of ``source``. The statement's one parameter is the time.
     """
     previous = ", ".join(f"previous_{name}" for name in _VERSIONED)
     before = ", ".join(f"old_{name}" for name in _VERSIONED)

@@ -224,7 +224,7 @@ def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
 
 
 def fail(refusal: Refusal) -> bool:
-    """Note that a PreBind or Bind plugin failed; return whether the reservation waited for it."""
+    """Refuse a reservation because PreBind or Bind failed; return False if it is gone already."""
     with transaction.atomic():
         refused = refuse([refusal], steps=(BINDING,))
         if refused:

@@ -96,7 +96,7 @@ def _may_match(device: DeviceView, expression: str, *, lists: bool) -> bool:
 
 
 class _Request:
-    """One request or subrequest of a claim that devices are looked for."""
+    """A request or subrequest of a claim, and the candidate devices for it."""
 
     __slots__ = (
         "admin",

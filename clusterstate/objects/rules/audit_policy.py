@@ -124,7 +124,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How much of a request is written, and at which stages not."""
+    """What the audit log gets of a request: the level, and the stages that it leaves out."""
 
     level: Level
     omitted: frozenset[str] = frozenset()

@@ -100,7 +100,7 @@ _CONTROLLER: Final = '"controller":true,"kind":"([^".]+)","name":"([^"]+)"'
 
 
 def owner_of(pod: str, document: str) -> str:
-    """Return an SQL expression: a pod's owner as brakes name it, NULL where it has none."""
+    """Return an SQL expression for a pod's owner, ``NAMESPACE.KIND.NAME``; NULL without one."""
     listed = f"left(split_part({document}.text, '{_OWNED}', 2), 4096)"
     return (
         f"{pod}.namespace || '.' || array_to_string(regexp_match({listed}, '{_CONTROLLER}'), '.')"

@@ -24,7 +24,7 @@ DURING_EXECUTION: Final = "requiredDuringExecution"
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that must leave its node; ``cause``, ``blocked_by``, ``landing`` as in the table."""
+    """A pod that is to be evicted at ``due_at``; fields as in the model ``EvictionTimer``."""
 
     pod_id: int
     pod_uid: str

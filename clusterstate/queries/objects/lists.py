@@ -565,10 +565,10 @@ def _write_token(after: _After) -> str:
 
 
 def check_token(token: str) -> None:
-    """Check the token by which a list goes on; empty where it does not.
+    """Check the ``continue`` token of a list; an empty one is right.
 
     Raises:
-        BadRequest: it was not given out here.
+        BadRequest: this service did not issue it.
     """
     if token:
         _read_token(token)

@@ -80,10 +80,10 @@ WHERE p.node_name = ANY(%s) AND p.node_name <> '' AND {_UNFINISHED}
 
 
 def on_nodes(names: Collection[str], waiting_pods: Sequence[Waiting]) -> dict[str, OnNode]:
-    """Return what these nodes offer and have set aside, without those that do not exist.
+    """Return the nodes that exist, with their allocatable amounts and the amounts of each pod.
 
-    For a pod whose resize waits that is its allocation, for all others what they count for. Queries
-    twice, in one round trip.
+    A pod whose resize waits counts with its allocated amounts, every other one with its requests.
+    Queries twice, in one round trip.
     """
     wanted = sql.Texts(sorted(names))
     nodes, pods = sql.fetch_together((_NODES, (wanted,)), (_PODS, (wanted,)))

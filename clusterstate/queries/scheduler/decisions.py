@@ -276,7 +276,7 @@ def _made_room(text: str) -> bool:
 
 
 class AdmissionRules(msgspec.Struct, frozen=True):
-    """What of the scheduler's configuration in force concerns admission.
+    """The parts of the scheduler's configuration that admission needs.
 
     ``compatibility``: the version of Kubernetes that it names; ``profiles``: their names.
     """

@@ -1,10 +1,10 @@
 """Reads of reservations: pods that have a node and are not bound yet, or just were.
 
-They are rows and not in the change log, and need not be: whoever holds a mirror reads all of them
-at each question (as many as pods wait on Permit or PreBind), in a statement before the log, so that
-a pod whose reservation ended by its binding is never missing. For a moment of the past they follow
-from the decisions before it (``decisions.placed_before``), which say since when the scheduler
-counted a pod; Permit holds none for longer than these are looked back.
+Reservations are rows and are not in the change log. A process with a mirror reads all of them for
+each question; there are as many as pods wait on Permit or PreBind. It reads them before the log:
+a reservation that ends by binding in between is then in both, and never in neither. For a moment of
+the past they are derived from the decisions before it (``decisions.placed_before``), which say when
+the scheduler began to count a pod. That search goes back as far as Permit may hold a pod.
 """
 
 from collections.abc import Sequence

@@ -90,7 +90,7 @@ class Histogram(Series):
 
 
 class Gauge:
-    """A number that is so now, in this process."""
+    """A present value of this process."""
 
     __slots__ = ("labels", "name", "value")
 

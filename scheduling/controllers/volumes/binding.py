@@ -156,9 +156,9 @@ def _unfit(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
 
 
 class VolumeFate(msgspec.Struct, frozen=True):
-    """What is to be done with a volume: the phase to say, and whether its claim is to be forgotten.
+    """The phase to write to a volume, and what to remove of its ``claimRef``.
 
-    ``forget``: ``claimRef`` goes (``all``), or its uid alone (``uid``); empty: it stays.
+    ``forget``: ``all`` of it, its ``uid`` alone, or nothing (empty).
     """
 
     phase: str

@@ -62,7 +62,7 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
 
 
 def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan:
-    """Return what to do for a CronJob, whose own Jobs these are."""
+    """Return what to do for a CronJob; ``jobs`` are the Jobs that it owns."""
     spec, before = cron_job["spec"], cron_job.get("status") or {}
     made = Plan(status={}, delete=[], events=[], standing={})
     active = _active(made, before.get("active") or (), jobs)

@@ -20,7 +20,11 @@ _LONGEST_REST: Final = 900.0
 
 
 class _Rest(msgspec.Struct, frozen=True):
-    """How often in a row a DaemonSet's pods ended on a node, and until when the last one stays."""
+    """The backoff of a DaemonSet on a node.
+
+    ``times``: how many of its pods failed there in a row; the last one is kept until ``until``,
+    so that it is not replaced at once.
+    """
 
     times: int
     until: datetime

@@ -69,11 +69,11 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
 def lines_ahead(
     pod: int, run: Int32, found: Int32, lines: Lines, plans: Plans, programs: Programs
 ) -> int:
-    """Find lines of the next pods that must be scored anew as well; return how many there are.
+    """Find the lines of the next pods that must be scored again too; return their number.
 
-    ``found``: room for them; the pod's own is the first. Of a plan with several groups only the
-    pod's own line is scored: what groups add may have to be found first. Totals of a line that is
-    used once are not written over before its pod was decided for.
+    ``found`` receives them; the caller has set ``found[0]`` to the pod's own. Only the pod's own
+    line is found if its plan has several groups, whose scores may have to be computed first. A line
+    that is used once keeps its totals until its pod is decided.
     """
     count = 1
     lowest = found[0] if found[0] < ONCE else np.int32(ONCE)

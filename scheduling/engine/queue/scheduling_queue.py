@@ -189,11 +189,11 @@ class PriorityQueue:
             self._enqueue(entry, now)
 
     def adopt(self, other: "PriorityQueue", now: float) -> None:
-        """Take over the pods of another queue, where they stand there, in place of what is here.
+        """Replace entries by those of another queue, each in the sub-queue that it has there.
 
-        For pods whose rows were read again: what woke them is worked out in a queue of their own,
-        so that the same events do not reach the other pods a second time. ``other`` must not be
-        used afterwards.
+        Used for pods whose rows were read again: the events that they missed are replayed in
+        ``other``, so that these events do not reach the remaining pods a second time. ``other``
+        must not be used afterwards.
         """
         while other._waiting.next_woken() is not None:
             other._wake(now)

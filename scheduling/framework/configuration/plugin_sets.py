@@ -81,7 +81,7 @@ def read_plugin_sets(
 
 
 def _pass_over(given: Field | None, warnings: list[str]) -> None:
-    """Read a set at an extension point that this service does not have: kube-scheduler's only."""
+    """Check the plugin set of an extension point that only kube-scheduler has; nothing uses it."""
     if given is None:
         return
     for entry in (*given.objects("enabled"), *given.objects("disabled")):

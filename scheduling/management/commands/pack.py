@@ -84,7 +84,9 @@ class Command(BaseCommand):
         own = [one for one in given if isinstance(one, dict) and one.get("kind") == packing.KIND]
         if own:
             if len(given) > 1:
-                raise CommandError("Give either one Packing document and nothing else, or objects without one.")
+                raise CommandError(
+                    "Give either one Packing document and nothing else, or objects without one."
+                )
             document: Manifest = own[0]
             return document
         placed = workloads.Placed(list(map(files.of_placement, given)))

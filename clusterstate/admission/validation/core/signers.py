@@ -37,7 +37,7 @@ def validate_signer_name(name: str, path: str) -> Errors:
 
 
 def _labels_of(text: str, check: Callable[[str], formats.Problems], path: str) -> Errors:
-    """Return what is wrong with the first wrong label; the errors of more would look alike."""
+    """Return the errors of the first label that is wrong; those of further labels repeat them."""
     for label in text.split("."):
         if problems := check(label):
             return [invalid(path, text, f'validating label "{label}": {p}') for p in problems]
