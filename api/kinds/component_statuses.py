@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import msgspec
 from rest_framework.response import Response
 
 from api.forms import renderers, replies
@@ -13,9 +12,7 @@ from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
 
-KIND: Final = Kind(
-    name="ComponentStatus", plural="componentstatuses", wire_type=msgspec.Struct, version="v1"
-)
+KIND: Final = Kind(name="ComponentStatus", version="v1")
 _COMPONENTS: Final = {
     "controller-manager": "controllers",
     "etcd-0": "database",

@@ -14,7 +14,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire import managed_fields
 from clusterstate.objects.wire.managed_fields import Manager
 
-KIND: Final = Kind(name="Scale", plural="scales", wire_type=wire_types.Scale, group="autoscaling")
+KIND: Final = Kind(name="Scale", wire_type=wire_types.Scale, group="autoscaling")
 """Of no objects: a Scale is composed when it is asked for."""
 
 

@@ -36,7 +36,7 @@ from clusterstate.queries.scheduler.canaries import (
 )
 from scheduling.answers import advisor
 
-KIND: Final = Kind(name="Canary", group=GROUP, plural=PLURAL, wire_type=msgspec.Struct)
+KIND: Final = Kind(name="Canary", group=GROUP, plural=PLURAL)
 _HOUR: Final = 3600
 _LONGEST: Final = 7 * 86400 - _HOUR - 60
 """Seconds that a report looks back at most: what a comparison may."""

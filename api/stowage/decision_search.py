@@ -39,12 +39,7 @@ from clusterstate.queries.scheduler import decision_search
 from clusterstate.queries.scheduler.decision_search import Chosen, Found, Page, Search
 
 EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
-KIND: Final = Kind(
-    name="Decision",
-    group=own.GROUP,
-    plural="decisions",
-    wire_type=msgspec.Struct,
-)
+KIND: Final = Kind(name="Decision", group=own.GROUP)
 _MANY: Final = 100
 MOST: Final = 1000
 _AT_ONCE: Final = 5000

@@ -35,12 +35,7 @@ from clusterstate.queries.objects import get_object
 from scheduling.answers import advisor
 from scheduling.answers.zones import zones_at
 
-KIND = Kind(
-    name="Eviction",
-    group=GROUP,
-    plural="evictions",
-    wire_type=msgspec.Struct,
-)
+KIND = Kind(name="Eviction", group=GROUP)
 _SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
 
 

@@ -25,12 +25,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler import reservations
 from clusterstate.queries.scheduler.reservations import Reservation
 
-KIND = Kind(
-    name="WaitingPod",
-    group=GROUP,
-    plural="waitingpods",
-    wire_type=msgspec.Struct,
-)
+KIND = Kind(name="WaitingPod", group=GROUP)
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,8 +47,8 @@ from clusterstate.queries.scheduler.plans import (
 )
 from scheduling.answers import advisor
 
-KIND: Final = Kind(name="Plan", group=GROUP, plural=PLURAL, wire_type=msgspec.Struct)
-BRAKE: Final = Kind(name="Brake", group=GROUP, plural="brakes", wire_type=msgspec.Struct)
+KIND: Final = Kind(name="Plan", group=GROUP, plural=PLURAL)
+BRAKE: Final = Kind(name="Brake", group=GROUP)
 _MANY = 100
 _MOST_TOLD = 100
 LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"

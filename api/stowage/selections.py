@@ -6,7 +6,6 @@ pods, RuntimeClasses with their nodes and the pods that use them.
 
 from typing import Final
 
-import msgspec
 from rest_framework.response import Response
 
 from api.forms import renderers, replies, wire
@@ -19,12 +18,7 @@ from clusterstate.objects.rules.selections import Selection
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects.selections import pod_selections, runtime_class_selections
 
-KIND: Final = Kind(
-    name="Selection",
-    group=GROUP,
-    plural="selections",
-    wire_type=msgspec.Struct,
-)
+KIND: Final = Kind(name="Selection", group=GROUP)
 
 
 class SelectionsViewSet(OwnViewSet):

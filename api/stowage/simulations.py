@@ -6,7 +6,6 @@ The answers to the first two come from an advisor (``scheduling.answers.advisor`
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
 from rest_framework.response import Response
 
 from api.access import naming, naming_objects, outgoing
@@ -64,12 +63,7 @@ class SimulationsViewSet(QuestionViewSet):
         return naming.of_simulation(answer, naming.reader(self.user))
 
 
-KIND: Final = Kind(
-    name="Headroom",
-    group=GROUP,
-    plural="headroom",
-    wire_type=msgspec.Struct,
-)
+KIND: Final = Kind(name="Headroom", group=GROUP, plural="headroom")
 
 
 class HeadroomViewSet(QuestionViewSet):

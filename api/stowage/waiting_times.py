@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
 from django.conf import settings
 from rest_framework.response import Response
 
@@ -24,12 +23,7 @@ from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import waiting_times
 
-KIND: Final = Kind(
-    name="WaitingTimes",
-    group=GROUP,
-    plural="waitingtimes",
-    wire_type=msgspec.Struct,
-)
+KIND: Final = Kind(name="WaitingTimes", group=GROUP, plural="waitingtimes")
 
 _USUAL_DIMENSION: Final = "reason"
 _USUAL_PAST: Final = 3600

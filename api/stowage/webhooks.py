@@ -39,7 +39,7 @@ from clusterstate.queries.people import webhooks as queries
 from clusterstate.queries.people.notices import CHANGE, TYPES
 from clusterstate.queries.people.webhooks import Delivery, Webhook
 
-KIND: Final = Kind(name="Webhook", group=own.GROUP, plural="webhooks", wire_type=msgspec.Struct)
+KIND: Final = Kind(name="Webhook", group=own.GROUP)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9.-]{0,253}", re.ASCII)
 _LONGEST_SECRET: Final = 1024

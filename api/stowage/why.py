@@ -89,12 +89,7 @@ class WhyViewSet(CompressedViewSet):
         return replies.reply(advisor.ask_text("why", asked))
 
 
-KIND: Final = Kind(
-    name="WaitingGroup",
-    group=GROUP,
-    plural="waitinggroups",
-    wire_type=msgspec.Struct,
-)
+KIND: Final = Kind(name="WaitingGroup", group=GROUP)
 
 
 class WaitingGroupsViewSet(CompressedViewSet):

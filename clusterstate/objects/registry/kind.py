@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from clusterstate.objects.registry.strategies import Strategy
+from clusterstate.objects.registry.wire_types import STRUCTS
 from clusterstate.objects.values.meta import Manifest
 
 SHARED_TABLE: Final = "generic_object"
@@ -37,12 +39,21 @@ class Part(msgspec.Struct, frozen=True):
     read: Callable[[Manifest], list[Manifest]]
 
 
+def _plural(singular: str) -> str:
+    """Return the resource of a kind (``UnsafeGuessKindToResource``, apimachinery, v1.36)."""
+    if singular.endswith("s"):
+        return f"{singular}es"
+    return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object.
 
     ``version`` is what is given out; ``versions`` is everything that requests may use, where older
     ones have the same shape, or a form of their own (`api.forms.other_forms`). ``plural`` is the
-    resource name in paths and messages. ``wire_type`` names the fields that a client may write.
+    resource name in paths and messages, if it is not the one that Kubernetes guesses from the name.
+    ``wire_type`` names the fields that a client may write: those of Kubernetes' type of the kind's
+    name, unless the entry has another. What is never stored has none.
 
     ``code`` stands for the kind in the change log and in the shared table. No code is used twice,
     and 0 marks what is composed when it is read and never registered. ``table`` has the kind's
@@ -73,8 +84,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    plural: str
-    wire_type: type[msgspec.Struct]
+    plural: str = ""
+    wire_type: type[msgspec.Struct] = msgspec.Struct
     code: int = 0
     table: str = SHARED_TABLE
     columns: tuple[Column, ...] = ()
@@ -104,6 +115,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = True
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.plural:
+            force_setattr(self, "plural", _plural(self.name.lower()))
+        if self.code and self.wire_type is msgspec.Struct:
+            force_setattr(self, "wire_type", STRUCTS.get(self.name, msgspec.Struct))
 
     @property
     def api_version(self) -> str:

@@ -6,7 +6,7 @@ may expect that something happens with an object, and nothing here does it, ``no
 
 from typing import Final
 
-from clusterstate.objects.registry import older_pod_groups, wire_types
+from clusterstate.objects.registry import older_pod_groups
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.strategies import (
     CertificateStrategy,
@@ -24,49 +24,21 @@ _TURNS: Final = "requests take turns by user, without configuration"
 
 STORED_KINDS: Final = (
     # Configuration that agents and programs read.
-    Kind(
-        name="ConfigMap",
-        plural="configmaps",
-        code=21,
-        wire_type=wire_types.ConfigMap,
-        short_names=("cm",),
-    ),
-    Kind(
-        name="Secret",
-        plural="secrets",
-        code=22,
-        wire_type=wire_types.Secret,
-        selectable={"type": ""},
-    ),
+    Kind(name="ConfigMap", code=21, short_names=("cm",)),
+    Kind(name="Secret", code=22, selectable={"type": ""}),
     Kind(
         name="ServiceAccount",
-        plural="serviceaccounts",
         code=23,
-        wire_type=wire_types.ServiceAccount,
         short_names=("sa",),
         subresources=("token",),
         returns_deleted=True,
     ),
-    Kind(
-        name="PodTemplate",
-        plural="podtemplates",
-        code=24,
-        wire_type=wire_types.PodTemplate,
-        returns_deleted=True,
-    ),
-    Kind(
-        name="ControllerRevision",
-        plural="controllerrevisions",
-        code=25,
-        wire_type=wire_types.ControllerRevision,
-        group="apps",
-    ),
+    Kind(name="PodTemplate", code=24, returns_deleted=True),
+    Kind(name="ControllerRevision", code=25, group="apps"),
     # Work.
     Kind(
         name="Job",
-        plural="jobs",
         code=26,
-        wire_type=wire_types.Job,
         group="batch",
         categories=("all",),
         subresources=("status",),
@@ -76,9 +48,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="CronJob",
-        plural="cronjobs",
         code=27,
-        wire_type=wire_types.CronJob,
         group="batch",
         short_names=("cj",),
         categories=("all",),
@@ -87,9 +57,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="HorizontalPodAutoscaler",
-        plural="horizontalpodautoscalers",
         code=28,
-        wire_type=wire_types.HorizontalPodAutoscaler,
         group="autoscaling",
         version="v2",
         versions=("v2", "v1"),
@@ -104,7 +72,6 @@ STORED_KINDS: Final = (
         name="Endpoints",
         plural="endpoints",
         code=84,
-        wire_type=wire_types.Endpoints,
         created_by_update=True,
         short_names=("ep",),
         deprecated=("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
@@ -112,9 +79,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="EndpointSlice",
-        plural="endpointslices",
         code=29,
-        wire_type=wire_types.EndpointSlice,
         group="discovery.k8s.io",
         counts_generation=True,
         strategy=EndpointSliceStrategy(),
@@ -122,9 +87,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="Ingress",
-        plural="ingresses",
         code=30,
-        wire_type=wire_types.Ingress,
         group="networking.k8s.io",
         short_names=("ing",),
         subresources=("status",),
@@ -133,9 +96,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="IngressClass",
-        plural="ingressclasses",
         code=31,
-        wire_type=wire_types.IngressClass,
         group="networking.k8s.io",
         namespaced=False,
         counts_generation=True,
@@ -143,9 +104,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="NetworkPolicy",
-        plural="networkpolicies",
         code=32,
-        wire_type=wire_types.NetworkPolicy,
         group="networking.k8s.io",
         short_names=("netpol",),
         counts_generation=True,
@@ -153,9 +112,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="ServiceCIDR",
-        plural="servicecidrs",
         code=85,
-        wire_type=wire_types.ServiceCIDR,
         group="networking.k8s.io",
         namespaced=False,
         subresources=("status",),
@@ -165,9 +122,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="IPAddress",
-        plural="ipaddresses",
         code=86,
-        wire_type=wire_types.IPAddress,
         group="networking.k8s.io",
         namespaced=False,
         short_names=("ip",),
@@ -177,9 +132,7 @@ STORED_KINDS: Final = (
     # Turns of requests.
     Kind(
         name="FlowSchema",
-        plural="flowschemas",
         code=88,
-        wire_type=wire_types.FlowSchema,
         group="flowcontrol.apiserver.k8s.io",
         namespaced=False,
         subresources=("status",),
@@ -189,9 +142,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="PriorityLevelConfiguration",
-        plural="prioritylevelconfigurations",
         code=89,
-        wire_type=wire_types.PriorityLevelConfiguration,
         group="flowcontrol.apiserver.k8s.io",
         namespaced=False,
         subresources=("status",),
@@ -202,9 +153,7 @@ STORED_KINDS: Final = (
     # Volumes.
     Kind(
         name="PersistentVolume",
-        plural="persistentvolumes",
         code=33,
-        wire_type=wire_types.PersistentVolume,
         namespaced=False,
         short_names=("pv",),
         subresources=("status",),
@@ -212,18 +161,14 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="PersistentVolumeClaim",
-        plural="persistentvolumeclaims",
         code=34,
-        wire_type=wire_types.PersistentVolumeClaim,
         short_names=("pvc",),
         subresources=("status",),
         returns_deleted=True,
     ),
     Kind(
         name="StorageClass",
-        plural="storageclasses",
         code=35,
-        wire_type=wire_types.StorageClass,
         group="storage.k8s.io",
         namespaced=False,
         short_names=("sc",),
@@ -232,9 +177,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="CSIDriver",
-        plural="csidrivers",
         code=36,
-        wire_type=wire_types.CSIDriver,
         versions_updates=True,
         group="storage.k8s.io",
         namespaced=False,
@@ -243,9 +186,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="CSINode",
-        plural="csinodes",
         code=37,
-        wire_type=wire_types.CSINode,
         versions_updates=True,
         group="storage.k8s.io",
         namespaced=False,
@@ -253,18 +194,14 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="CSIStorageCapacity",
-        plural="csistoragecapacities",
         code=38,
-        wire_type=wire_types.CSIStorageCapacity,
         versions_updates=True,
         group="storage.k8s.io",
         returns_deleted=True,
     ),
     Kind(
         name="VolumeAttachment",
-        plural="volumeattachments",
         code=39,
-        wire_type=wire_types.VolumeAttachment,
         versions_updates=True,
         group="storage.k8s.io",
         namespaced=False,
@@ -276,9 +213,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="VolumeAttributesClass",
-        plural="volumeattributesclasses",
         code=87,
-        wire_type=wire_types.VolumeAttributesClass,
         group="storage.k8s.io",
         namespaced=False,
         short_names=("vac",),
@@ -288,9 +223,7 @@ STORED_KINDS: Final = (
     # Devices.
     Kind(
         name="DeviceClass",
-        plural="deviceclasses",
         code=40,
-        wire_type=wire_types.DeviceClass,
         group="resource.k8s.io",
         namespaced=False,
         counts_generation=True,
@@ -298,9 +231,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="DeviceTaintRule",
-        plural="devicetaintrules",
         code=95,
-        wire_type=wire_types.DeviceTaintRule,
         group="resource.k8s.io",
         namespaced=False,
         strategy=DeviceTaintRuleStrategy(),
@@ -310,27 +241,16 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="ResourceClaim",
-        plural="resourceclaims",
         code=41,
-        wire_type=wire_types.ResourceClaim,
         group="resource.k8s.io",
         strategy=DeviceClaimStrategy(),
         subresources=("status",),
         returns_deleted=True,
     ),
-    Kind(
-        name="ResourceClaimTemplate",
-        plural="resourceclaimtemplates",
-        code=42,
-        wire_type=wire_types.ResourceClaimTemplate,
-        group="resource.k8s.io",
-        returns_deleted=True,
-    ),
+    Kind(name="ResourceClaimTemplate", code=42, group="resource.k8s.io", returns_deleted=True),
     Kind(
         name="ResourceSlice",
-        plural="resourceslices",
         code=43,
-        wire_type=wire_types.ResourceSlice,
         group="resource.k8s.io",
         namespaced=False,
         strategy=TaintedSliceStrategy(),
@@ -341,9 +261,7 @@ STORED_KINDS: Final = (
     # Groups of pods.
     Kind(
         name="PodGroup",
-        plural="podgroups",
         code=90,
-        wire_type=wire_types.PodGroup,
         group="scheduling.k8s.io",
         version="v1beta1",
         versions=older_pod_groups.VERSIONS,
@@ -354,9 +272,7 @@ STORED_KINDS: Final = (
     ),
     Kind(
         name="Workload",
-        plural="workloads",
         code=91,
-        wire_type=wire_types.Workload,
         group="scheduling.k8s.io",
         version="v1beta1",
         versions=older_pod_groups.VERSIONS,
@@ -366,9 +282,7 @@ STORED_KINDS: Final = (
     # Certificates.
     Kind(
         name="CertificateSigningRequest",
-        plural="certificatesigningrequests",
         code=44,
-        wire_type=wire_types.CertificateSigningRequest,
         group="certificates.k8s.io",
         namespaced=False,
         short_names=("csr",),
