@@ -7,15 +7,17 @@ rebuilt snapshot may stand in another order, so of equal nodes another one may c
 record is verified when total, ties, counts and message agree and its node is among the best.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -28,7 +30,7 @@ from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_at
 from clusterstate.queries.scheduler import decisions
-from clusterstate.queries.scheduler.decisions import Record
+from clusterstate.queries.scheduler.decisions import Placed, Placement, Record
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.reference.record import unpack, unpack_table
@@ -161,14 +163,13 @@ def refused_later(record: Record) -> bool:
     return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 
 
-def has_claims(record: Record) -> bool:
-    """Return whether the pod has volumes or claims of devices, which ``make_again`` lacks.
+def has_volumes(record: Record) -> bool:
+    """Return whether the pod has volumes that matter. Queries once.
 
-    Queries once.
+    What others' bindings were doing with claims and volumes at that moment is not known.
     """
     found = load_classes([record.class_id])
-    infos = [from_stored_class(row.id, row.spec) for row in found]
-    return any(info.volumes or info.claims for info in infos)
+    return any(from_stored_class(row.id, row.spec).volumes for row in found)
 
 
 def make_again(record: Record, *, full: bool = True) -> Replayed:
@@ -268,11 +269,12 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             )
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
+    taking = _set_what_is_claimed(snapshot, infos[record.class_id], placements, placed, infos)
     for placement in placements:
         if placement.class_id not in infos and snapshot.row_of(placement.node_name) is not None:
             snapshot.remove_node(placement.node_name)  # what is free there is not known
     for placement in placements:
-        if placement.class_id not in infos:
+        if placement.class_id not in infos or placement.pod_id in taking:
             continue
         if placement.pod_id == record.pod_id:
             if placement.nominated_node_name:
@@ -303,6 +305,37 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             snapshot.add_pod(pod_id, infos[one.class_id], one.node_name)
     _nominate(record, snapshot, infos)
     return snapshot, infos
+
+
+def _set_what_is_claimed(
+    snapshot: Snapshot,
+    info: PodInfo,
+    placements: Sequence[Placement],
+    placed: Mapping[int, Placed],
+    infos: Mapping[int, PodInfo],
+) -> set[int]:
+    """Put volumes and devices of then into the snapshot, where a pod of the class claims some.
+
+    Return the pods with claims that were placed in mind: they take theirs again, in their order.
+    """
+    revision = snapshot.revision
+    if info.volumes:
+        for kind, lens in VOLUME_KINDS.items():
+            for item in list_at(kind, revision):
+                snapshot.set_object(msgspec.json.decode(item, type=lens))
+    if info.may_claim:
+        for kind in DEVICE_KINDS:
+            for item in list_at(kind, revision):
+                snapshot.devices.set(kind, decode_object(item))
+    unbound = {one.pod_id: one for one in placements if not one.node_name}
+    taken = set()
+    for pod_id, one in placed.items():
+        known = infos.get(unbound[pod_id].class_id) if pod_id in unbound else None
+        row = snapshot.row_of(one.node_name)
+        if known is not None and row is not None and (known.claims or known.may_claim):
+            snapshot.assume(pod_id, known, row)
+            taken.add(pod_id)
+    return taken
 
 
 def _nominate(record: Record, snapshot: Snapshot, infos: dict[int, PodInfo]) -> None:

@@ -5,6 +5,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     document.read    document -> Simulation, or Invalid with every wrong field
     world            the base with the document's objects; what admission looks up
     preparing        a pod of the document, checked, admitted, filed under its class
+    claims           what controllers and bindings do about claims of volumes and devices
     leaving          what follows from a pod's leaving for another one
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
     headroom, room   how many more of a pod fit, and what stops the next one; all at once

@@ -27,6 +27,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.queueing_hints import registrations
+from scheduling.simulation import claims
 
 BATCH = 1000
 """Pods decided in one cycle, as the live scheduler does."""
@@ -155,14 +156,20 @@ class VirtualCluster(Waking):
             self.queue.add(pod, place.queued_at)
         return True
 
-    def leave(self, key: Hashable) -> None:
-        """Take a pod away, wherever it is; an unknown one is fine."""
-        before = self.standing(key)
+    def leave(self, key: Hashable, name: str = "") -> None:
+        """Take a pod away, wherever it is; an unknown one is fine.
+
+        ``name``: by which claims know who uses them, of a pod that is not of this cluster's making.
+        """
+        before, record = self.standing(key), self.snapshot.pod(key)
         self.snapshot.remove_pod(key)
         if isinstance(key, int):
             self.queue.delete(key)
         self.snapshot.unnominate(key)
         self.pod_changed(before, None, self.now)
+        if record is not None:
+            for change in claims.give_back(self.snapshot, record.info, key, name):
+                self.object_changed(*change, self.now)
 
     def terminate(self, record: PodRecord, *, preempted: bool) -> None:
         """Note that a pod on a node is going to leave."""
@@ -270,6 +277,7 @@ class VirtualCluster(Waking):
         classes: dict[int, PodInfo] = {}
         for pod_id, node_name in zip(ids, names, strict=True):
             info = snapshot.classes[queue.pod(pod_id).class_id]
+            claims.bind(snapshot, pod_id)
             snapshot.confirm(pod_id, info, node_name, start_time=self.now)
             queue.done(pod_id)
             classes[info.index] = info

@@ -27,6 +27,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+from scheduling.simulation import claims
 from scheduling.simulation.cluster import VirtualCluster
 
 NEVER, AT_ONCE, WHEN_GONE = "never", "atOnce", "whenGone"
@@ -270,13 +271,15 @@ class Foresight:
         left.at, left.gone_at = now, now + leaver.grace
         self._charge(record)
         self._changed()
+        # What its claims ask for is known as long as it is there.
+        instead = self._another(record.info) if leaver.comes_again == AT_ONCE else None
         if leaver.grace > 0:
             self.cluster.terminate(record, preempted=leaver.cause == PREEMPTED)
             self._add(now + leaver.grace, _GONE, leaver)
         else:
             self._is_gone(leaver)
-        if leaver.comes_again == AT_ONCE:
-            self._come_again(leaver, record.info)
+        if instead is not None:
+            self._come_again(leaver, instead)
         return True
 
     def _withdraw(self, now: float, leaver: Leaver) -> None:
@@ -286,7 +289,11 @@ class Foresight:
         self.cluster.leave(leaver.key)
         self._changed()
         if info is not None and leaver.comes_again != NEVER:
-            self._come_again(leaver, info)
+            self._come_again(leaver, self._another(info))
+
+    def _another(self, info: PodInfo) -> PodInfo:
+        """Return the class of the pod that is made instead of one of a class."""
+        return claims.another(self._snapshot, info, f"again-{self._new + 1}")
 
     def _leave_again(self, pod_id: int, waiter: Waiter, node_name: str) -> None:
         """Let a pod that landed leave when its time on a node that evicts is over."""
@@ -310,10 +317,11 @@ class Foresight:
         record = self._snapshot.pod(leaver.key)
         if record is None:
             return
-        self.cluster.leave(leaver.key)
+        instead = self._another(record.info) if leaver.comes_again == WHEN_GONE else None
+        self.cluster.leave(leaver.key, leaver.title.rpartition("/")[2])
         self._changed()
-        if leaver.comes_again == WHEN_GONE:
-            self._come_again(leaver, record.info)
+        if instead is not None:
+            self._come_again(leaver, instead)
 
     def _come_again(self, leaver: Leaver, info: PodInfo) -> None:
         """Let the pod that is made instead wait; it has a name that nobody knows yet."""

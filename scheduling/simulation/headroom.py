@@ -29,6 +29,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
+from scheduling.simulation.claims import another, settle
 from scheduling.simulation.document import (
     API_VERSION,
     GROUP,
@@ -39,7 +40,7 @@ from scheduling.simulation.document import (
     type_error,
     without,
 )
-from scheduling.simulation.preparing import admitted
+from scheduling.simulation.preparing import admitted, with_claims
 from scheduling.simulation.room import room_for
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
@@ -127,7 +128,7 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
     warnings: list[str] = list(simulation.warnings)
     manifest = _template(question.pod.manifest)
     try:
-        manifest = admitted(manifest, world, warnings)
+        manifest = with_claims(admitted(manifest, world, warnings), world)
         info = world.intern(manifest)
     except Invalid as invalid:
         errors = [below(question.pod.path, error) for error in invalid.errors]
@@ -208,10 +209,14 @@ def _placed(
     while fits < limit:
         go_on()
         deciding.warm_for(fits, snapshot.node_count)
-        pods = [PodToPlace((_KEY, n), info) for n in range(fits, min(fits + batch, limit))]
+        pods = [
+            PodToPlace((_KEY, n), another(snapshot, info, f"{n}"))
+            for n in range(fits, min(fits + batch, limit))
+        ]
         decisions = schedule_batch(
-            snapshot, framework, pods, options, start=start, draw=fits, decider=decider
-        )
+            snapshot, framework, pods, options, start=start, draw=fits, decider=decider,
+            stop=lambda made: settle(snapshot, made),
+        )  # fmt: skip
         placed = [decision for decision in decisions if decision.scheduled]
         for decision in placed:
             counts[decision.node_name] = counts.get(decision.node_name, 0) + 1
@@ -227,7 +232,12 @@ def _placed(
     if status["limited"]:
         return {**status, "message": "", "blockers": []}
     decision = schedule_pod(
-        snapshot, framework, PodToPlace((_KEY, fits), info), options, draw=fits, start=start
+        snapshot,
+        framework,
+        PodToPlace((_KEY, fits), another(snapshot, info, "next")),
+        options,
+        draw=fits,
+        start=start,
     )
     if decision.outcome == ERROR:
         raise StatusError(decision.message)

@@ -8,11 +8,13 @@ import msgspec
 
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.types import PodRecord
+from scheduling.simulation import claims
 
 
-def leave(snapshot: Snapshot, victim: PodRecord) -> None:
+def leave(snapshot: Snapshot, victim: PodRecord, name: str) -> None:
     """Take a preempted pod off its node, and count it against the budgets that cover it."""
     snapshot.remove_pod(victim.key)
+    claims.give_back(snapshot, victim.info, victim.key, name)
     count_against_budgets(snapshot, victim)
 
 

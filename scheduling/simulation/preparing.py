@@ -19,14 +19,15 @@ from clusterstate.objects.values.quantity import QuantityError
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
+from scheduling.simulation import claims
 from scheduling.simulation.document import type_error, unknown_fields
 from scheduling.simulation.world import FINISHED, NOBODY, World, is_stored
 
 _SIMPLE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 """A DNS label: valid as a pod's name, and nothing warns of it."""
 _MOST_REMEMBERED: Final = 20_000
-_DEPENDS_ON_NAME: Final = b'"ephemeral"'
-"""A generic ephemeral volume gives its claim the name of the pod."""
+_DEPENDS_ON_NAME: Final = re.compile(rb'"ephemeral"|"resourceClaimTemplateName"')
+"""Claims that are made for a pod are its own."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -121,7 +122,7 @@ class Preparer:
             text = msgspec.json.encode({**manifest, "metadata": {**meta, "name": ""}})
         except (TypeError, ValueError, RecursionError):
             return b""
-        return b"" if _DEPENDS_ON_NAME in text else text
+        return b"" if _DEPENDS_ON_NAME.search(text) else text
 
     def _prepared(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
         warnings: list[str] = []
@@ -133,7 +134,7 @@ class Preparer:
         manifest = _named(manifest, number)
         title = display(manifest, number)
         try:
-            manifest = admitted(manifest, self._world, warnings)
+            manifest = with_claims(admitted(manifest, self._world, warnings), self._world)
             info = self._world.intern(manifest)
         except Invalid as invalid:
             return Refused(title, "invalid", invalid.message, tuple(invalid.errors))
@@ -183,6 +184,16 @@ def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
     taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
     set_defaults("Pod", taken)
     return taken
+
+
+def with_claims(manifest: Manifest, world: World) -> Manifest:
+    """Return a pod with the claims that controllers make for it, which are in the world then."""
+    namespace = manifest["metadata"]["namespace"]
+    return claims.make(
+        world.snapshot,
+        manifest,
+        lambda name: world.find("ResourceClaimTemplate", namespace, name),
+    )
 
 
 def display(manifest: Manifest, number: int) -> str:

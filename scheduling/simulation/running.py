@@ -15,7 +15,7 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.types import Candidate, PodRecord
 from scheduling.plugins.catalogue import build_framework
-from scheduling.simulation import causes
+from scheduling.simulation import causes, claims
 from scheduling.simulation.document import API_VERSION, FULL, GROUP, KIND, NONE, Simulation
 from scheduling.simulation.leaving import leave
 from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
@@ -257,7 +257,7 @@ class _Run:
             start=self._starts.get(name, 0),
             draw=first,
             decider=decider,
-            stop=stop,
+            stop=lambda made: claims.settle(snapshot, made) or (stop is not None and stop(made)),
         )
         self._starts[name] = decisions.next_start
         return decisions
@@ -269,7 +269,7 @@ class _Run:
         described = self._preemption(decision)
         snapshot = self._world.snapshot
         for victim, title in zip(decision.victims, described["victims"], strict=True):
-            leave(snapshot, victim)
+            leave(snapshot, victim, title.rpartition("/")[2])
             self._world.note_left(title)
             self.evictions.append(
                 {"pod": title, "nodeName": nomination.node_name, "by": ready.title}

@@ -15,6 +15,7 @@ import msgspec
 from clusterstate.admission import CREATE, AdmissionSettings, User, admit
 from clusterstate.admission.defaults import set_defaults
 from clusterstate.admission.plugins.runtime_class import Conflict, set_overhead
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.values import ending, int_or_percent, moments
@@ -313,6 +314,9 @@ class World:
             snapshot.set_controller(controller)
         elif kind in VOLUME_KINDS:
             snapshot.set_object(msgspec.convert(_in(manifest, namespace), VOLUME_KINDS[kind]))
+        elif kind in DEVICE_KINDS:
+            meta = {"uid": f"{namespace}/{name}", **manifest["metadata"], "namespace": namespace}
+            snapshot.devices.set(kind, {**manifest, "metadata": meta})
         elif kind == "PodDisruptionBudget":
             budget = msgspec.convert(_in(manifest, namespace), PodDisruptionBudget)
             snapshot.set_budget(budget)
@@ -469,6 +473,8 @@ class World:
             snapshot.remove_controller(kind, namespace, name)
         elif kind in VOLUME_KINDS:
             snapshot.remove_object(kind, namespace, name)
+        elif kind in DEVICE_KINDS:
+            snapshot.devices.remove(kind, namespace, name)
         elif kind == "PodDisruptionBudget":
             snapshot.remove_budget(namespace, name)
             self._open_budgets = [

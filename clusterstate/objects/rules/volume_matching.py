@@ -230,6 +230,27 @@ def ephemeral_claim_name(pod_name: str, volume_name: str) -> str:
     return f"{pod_name}-{volume_name}"
 
 
+def ephemeral_claim(pod: Manifest, volume: str, template: Manifest) -> Manifest:
+    """Return the claim for an ephemeral volume. Rule: volume/ephemeral/controller.go, v1.36."""
+    meta, given = pod["metadata"], template.get("metadata") or {}
+    owner = {
+        "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"],
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    kept = {key: given[key] for key in ("labels", "annotations") if given.get(key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": ephemeral_claim_name(meta["name"], volume),
+            "namespace": meta["namespace"],
+            "ownerReferences": [owner],
+            **kept,
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
 def not_for_pod(claim: PersistentVolumeClaim, pod: ObjectMeta) -> str:
     """Return why a claim is not the one made for the pod, empty if it is."""
     mine = any(one.controller and one.uid == pod.uid for one in claim.metadata.owner_references)

@@ -158,7 +158,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def placed_before(record: Record) -> dict[int, Placed]:
-    """Return where pods were put shortly before a decision, by pod id. Queries once.
+    """Return where pods were put shortly before a decision, by pod id, in turn. Queries once.
 
     By the same scheduler: another one's decision is not known to this one before the pod is bound.
     Not all of them were bound when the decision was made: the scheduler counts a pod from when it
@@ -167,15 +167,18 @@ def placed_before(record: Record) -> dict[int, Placed]:
     """
     rows = sql.fetch(
         """
-        SELECT DISTINCT ON (pod_id) pod_id, class_id, node_name, outcome = 'stale',
+        SELECT pod_id, class_id, node_name, stale, counted FROM (
+        SELECT DISTINCT ON (pod_id) pod_id, class_id, node_name, outcome = 'stale' AS stale,
             outcome = 'scheduled'
-            OR outcome = 'stale' AND epoch = %s::bigint AND taken_back > %s::bigint
+            OR outcome = 'stale' AND epoch = %s::bigint AND taken_back > %s::bigint AS counted,
+            epoch, number, id
         FROM decision
         WHERE id < %s::bigint AND id > %s::bigint
           AND at > %s::timestamptz AND at <= %s::timestamptz
           AND pod_id <> %s::bigint AND scheduler = %s::smallint
           AND (epoch, number, id) < (%s::bigint, %s::bigint, %s::bigint)
         ORDER BY pod_id, epoch DESC, number DESC, id DESC
+        ) AS latest ORDER BY epoch, number, id
         """,
         (
             record.epoch,

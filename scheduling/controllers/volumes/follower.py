@@ -25,6 +25,7 @@ from clusterstate.change_log import changes, wake
 from clusterstate.database import locks
 from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER, HOLLOW_PROVISIONER
 from clusterstate.objects.rules.volume_matching import (
+    ephemeral_claim,
     ephemeral_claim_name,
     quantity_of,
     with_annotation,
@@ -445,7 +446,7 @@ class _Pass:
             for volume in pod["spec"].get("volumes") or ():
                 template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
                 if template is not None:
-                    claim = _ephemeral_claim(pod, volume["name"], template)
+                    claim = ephemeral_claim(pod, volume["name"], template)
                     self._create(_CLAIM, pod["metadata"]["namespace"], claim)
 
     def _attach(self, pods: Iterable[ClaimingPod]) -> None:
@@ -509,24 +510,4 @@ def _attachment(csi: Manifest, volume: str, node_name: str) -> Manifest:
             "nodeName": node_name,
             "source": {"persistentVolumeName": volume},
         },
-    }
-
-
-def _ephemeral_claim(pod: Manifest, volume: str, template: Manifest) -> Manifest:
-    meta, given = pod["metadata"], template.get("metadata") or {}
-    owner = {
-        "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"],
-        "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
-    kept = {key: given[key] for key in ("labels", "annotations") if given.get(key)}
-    return {
-        "apiVersion": "v1",
-        "kind": _CLAIM,
-        "metadata": {
-            "name": ephemeral_claim_name(meta["name"], volume),
-            "namespace": meta["namespace"],
-            "ownerReferences": [owner],
-            **kept,
-        },
-        "spec": template.get("spec") or {},
     }

@@ -201,7 +201,8 @@ def schedule_batch(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
-        stop: asked of each decision that places nothing: whether the batch ends with it.
+        stop: asked of each decision that no loop made, once the snapshot has it: whether the batch
+            ends with it. All of pods with claims are among them.
     """
     decisions = Decisions()
     waiting = list(pods)

@@ -1,0 +1,126 @@
+"""What is answered about pods with claims is what then happens: simulations, headroom, plans."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.scheduler import decisions
+from scheduling.answers import advisor
+from scheduling.controllers.pods import resource_claims
+from scheduling.processes.decision_checks import check
+from tests.answers.test_plans import ask, leaving, owned
+from tests.clock import NOW
+from tests.controllers.support import make_node, make_pod, pod_manifest, schedule
+
+pytestmark = pytest.mark.django_db
+DEVICES = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+CLAIMING: dict[str, Any] = {
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    "tolerations": [{"operator": "Exists", "effect": "NoExecute"}],
+}
+
+
+@pytest.fixture(autouse=True)
+def _cluster(db: None) -> None:
+    make_node("n1")
+    make_node("n2")
+    make("DeviceClass", "gpu", spec={})
+    make("ResourceClaimTemplate", "one", namespace="default", spec={"spec": DEVICES})
+    for node, count in (("n1", 2), ("n2", 1)):
+        slice_ = {
+            "driver": "gpu.example.com", "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+        }  # fmt: skip
+        make("ResourceSlice", node, spec=slice_)
+
+
+def make(kind: str, name: str, *, namespace: str = "", **body: Any) -> None:
+    of_devices = kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceSlice")
+    api = "resource.k8s.io/v1" if of_devices else "v1"
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    manifest = {"apiVersion": api, "kind": kind, "metadata": meta, **body}
+    objects.create(kind, namespace, manifest, now=NOW)
+
+
+def happens() -> dict[str, tuple[str, str]]:
+    """Let the controller of claims and the scheduler work; return node and message of each pod."""
+    resource_claims.follow(NOW)
+    schedule(NOW)
+    found = {}
+    for item in list_page("Pod").items:
+        pod = msgspec.json.decode(item)
+        told = pod["status"].get("conditions") or ()
+        why = [one.get("message", "") for one in told if one["type"] == "PodScheduled"]
+        found[pod["metadata"]["name"]] = (pod["spec"].get("nodeName", ""), "".join(why))
+    return found
+
+
+def simulated(*pods: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    spec = {"pods": [*pods], "seed": 7, "explain": "none"}
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Simulation", "spec": spec}
+    results = advisor.ask("simulation", document)["status"]["results"]
+    return {one["pod"].partition("/")[2]: (one["nodeName"], one["message"]) for one in results}
+
+
+def test_a_simulation_answers_what_the_scheduler_then_does():
+    pods = [pod_manifest(f"p{number}", **CLAIMING) for number in range(4)]
+    foretold = simulated(*pods)
+    for pod in pods:
+        make_pod(pod["metadata"]["name"], **CLAIMING)
+    found = happens()
+    assert sorted(node for node, _ in found.values()) == ["", "n1", "n1", "n2"]
+    assert foretold == found
+
+
+def test_headroom_counts_the_devices_that_are_free():
+    make_pod("holds", **CLAIMING)
+    ((node, _),) = happens().values()
+    document = {"spec": {"pod": pod_manifest("p", **CLAIMING)}}
+    status = advisor.ask("headroom", document)["status"]
+    left = {"n1": 2, "n2": 1}
+    left[node] -= 1
+    assert (status["fits"], status["nodes"]) == (2, {k: v for k, v in left.items() if v})
+    assert status["blockers"][0]["plugin"] == "DynamicResources"
+
+
+def test_a_drained_pod_gets_another_device_and_whoever_waits_gets_none():
+    for name in ("a", "b"):
+        owned(name, **CLAIMING)
+    at = {name: node for name, (node, _) in happens().items()}
+    if set(at.values()) == {"n1"}:  # both may be on the node with two
+        status = ask({"drain": {"nodes": ["n1"]}})
+        assert sorted(landing for _, _, landing in leaving(status).values()) == ["", "n2"]
+        assert len(status["stuck"]) == 1
+    else:
+        status = ask({"drain": {"nodes": ["n2"]}})
+        (moves,) = (name for name, node in at.items() if node == "n2")
+        assert leaving(status)[moves][2] == "n1"
+
+
+def test_a_device_that_is_freed_is_taken_by_whom_it_helps():
+    for number in range(3):
+        make_pod(f"p{number}", **CLAIMING)
+    assert all(node for node, _ in happens().values())
+    make_pod("waits", **CLAIMING)
+    node, message = happens()["waits"]
+    assert not node
+    assert "cannot allocate all claims" in message
+    freed = next(name for name, (at, _) in happens().items() if at == "n2")
+    status = ask({"evict": {"pods": [f"default/{freed}"], "disableEviction": True}})
+    placed = {one["pod"]: one["nodeName"] for one in status["placed"]}
+    assert placed == {"default/waits": "n2"}, status
+
+
+def test_a_decision_about_a_device_is_made_again_on_the_devices_of_then():
+    for number in range(4):
+        make_pod(f"p{number}", **CLAIMING)
+    happens()
+    records = [one for n in range(4) for one in decisions.of_pod("default", f"p{n}", limit=9)]
+    assert sorted(record.outcome for record in records) == ["scheduled"] * 3 + ["unschedulable"]
+    for name in ("n1", "n2"):
+        objects.delete("ResourceSlice", "", name, now=NOW)
+    assert [check(record) for record in records] == [("same", [])] * 4
