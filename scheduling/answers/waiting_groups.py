@@ -15,6 +15,7 @@ from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP
 from scheduling.simulation.groups import BLOCKED, Group, grouped, most_common
 from scheduling.simulation.remedies import Question, remedies
+from scheduling.simulation.shortages import shortages
 
 KIND: Final = "WaitingGroup"
 PLURAL: Final = "waitinggroups"
@@ -64,6 +65,8 @@ def waiting_groups(world: World, document: object) -> Manifest:
     helped = _MOST_HELPED if asked.name or asked.remedies else 0
     for group, item in zip(groups[:helped], items, strict=False):
         item["status"]["remedies"] = _remedies(present, pods, group, patches=asked.patches)
+        if lacks := shortages(present.snapshot, group.members[0].info):
+            item["status"]["shortages"] = lacks
     return {"items": items, "revision": world.revision, "notExamined": left_out}
 
 

@@ -37,6 +37,7 @@ from scheduling.simulation import explanation
 from scheduling.simulation.document import API_VERSION
 from scheduling.simulation.explanation import Explained
 from scheduling.simulation.remedies import Question, Remedy, remedies
+from scheduling.simulation.shortages import shortages
 from scheduling.simulation.verdicts import judge, scores_of
 
 KIND: Final = "Explanation"
@@ -163,6 +164,8 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
     status |= explanation.head(explained)
     if not decision.scheduled:
         status["preemption"] = preemption(decision)
+        if lacks := shortages(snapshot, info):
+            status["shortages"] = lacks
         if asked.remedies:
             queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
             stored = stored_pod(asked.namespace, asked.name) if asked.patches else None

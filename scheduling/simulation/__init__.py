@@ -12,6 +12,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     verdicts         every filter on every node, also behind the first that rejects it
     explanation      the funnel, the scores, why one node won; ``causes``: the RuntimeClass's part
     remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
+    shortages        what the claims of a pod lack, and who holds it
     groups           waiting pods by what stands in their way
     node_advice      which nodes to add for the pods that wait
     packing          all pods looked at together, with what the best possible is at most

@@ -182,6 +182,8 @@ def why(wanted: Wanted, pod: str, namespace: str, form: str) -> None:
     click.echo(f"{head} on {node}" if node else head)
     if status.get("message"):
         click.echo(status["message"])
+    for text in status.get("shortages") or ():
+        click.echo(text)
     tables: list[tuple[str, Sequence[str], list[Manifest]]] = [
         ("Filters, in order", ("plugin", "rejected", "left"), status.get("funnel") or []),
         ("What stands in the way", ("plugin", "reasons", "nodes", "alone"), [

@@ -109,6 +109,14 @@ def test_a_device_that_is_freed_is_taken_by_whom_it_helps():
     node, message = happens()["waits"]
     assert not node
     assert "cannot allocate all claims" in message
+    asked = {"namespace": "default", "name": "waits"}
+    (told,) = advisor.ask("why", asked)["status"]["shortages"]
+    title, _, said = told.partition("-gpu-")
+    assert title == "claim default/waits"
+    assert "request gpu: 3 of 3 devices suit class gpu; 3 are held by " in said
+    assert all(f"p{number} (1)" in said for number in range(3))
+    (group,) = advisor.ask("waiting-groups", {"remedies": True})["items"]
+    assert group["status"]["shortages"] == [told]
     freed = next(name for name, (at, _) in happens().items() if at == "n2")
     status = ask({"evict": {"pods": [f"default/{freed}"], "disableEviction": True}})
     placed = {one["pod"]: one["nodeName"] for one in status["placed"]}

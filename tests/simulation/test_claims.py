@@ -4,6 +4,9 @@ import pytest
 
 from scheduling import simulation
 from scheduling.simulation import Base
+from scheduling.simulation.preparing import with_claims
+from scheduling.simulation.running import world_of
+from scheduling.simulation.shortages import shortages
 
 
 def node(name, **labels):
@@ -63,7 +66,7 @@ EXTENDED = {
         {
             "name": "c",
             "image": "i",
-            "resources": {"limits": {"example.com/gpu": "1"}},
+            "resources": {k: {"example.com/gpu": "1"} for k in ("limits", "requests")},
         }
     ]
 }
@@ -178,3 +181,63 @@ def test_a_volume_is_given_once_and_pins_its_pod():
     found = run([pod(f"p{n}", spec) for n in range(3)], objects)
     assert places(found) == ["", "a", "b"]
     assert "didn't find available persistent volumes" in str([one["message"] for one in found])
+
+
+def told(info_of, objects):
+    """What the claims of a pod of a document lack."""
+    document = {"spec": {"base": "empty", "objects": objects, "pods": [], "admission": False}}
+    asked = simulation.read({"apiVersion": "stowage.dev/v1", "kind": "Simulation", **document})
+    world = world_of(asked, Base())
+    manifest = {**info_of, "metadata": {**info_of["metadata"], "namespace": "default"}}
+    return shortages(world.snapshot, world.intern(with_claims(manifest, world)))
+
+
+def test_taints_and_missing_slices_are_told():
+    half = gpus("c", "0")
+    half["spec"]["pool"]["resourceSliceCount"] = 2
+    tainted = gpus("a", "0")
+    tainted["spec"]["devices"][0]["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
+    (text,) = told(pod("p", OF_TEMPLATE), [half, tainted, CLASS, TEMPLATE])
+    assert text == (
+        "claim default/p-gpu-new, request gpu: 2 of 2 devices suit class gpu; 1 are in incomplete"
+        " pools: gpu.example.com/c (1 of 2 slices); 1 are tainted and not tolerated"
+    )
+
+
+def test_holders_in_other_namespaces_are_counted():
+    held = {"driver": "gpu.example.com", "pool": "a", "device": "0", "request": "gpu"}
+    user = {"resource": "pods", "name": "secret", "uid": "u"}
+    status = {"allocation": {"devices": {"results": [held]}}, "reservedFor": [user]}
+    other = {**SHARED, "metadata": {"name": "theirs", "namespace": "theirs"}, "status": status}
+    (text,) = told(pod("p", EXTENDED), [gpus("a", "0"), CLASS, other])
+    assert text == (
+        "example.com/gpu: 1 of 1 devices suit class gpu; 1 are held by other namespaces (1)"
+    )
+
+
+def test_room_for_volumes_is_told_by_place():
+    made = {
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "provisioner": "csi.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    room = {
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": "a", "namespace": "kube-system"},
+        "storageClassName": "fast",
+        "capacity": "500Mi",
+        "nodeTopology": {"matchLabels": {"zone": "a"}},
+    }
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    asking = pod("p", {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]})
+    (text,) = told(asking, [made, room, claim])
+    assert text == (
+        "claim default/data wants 1Gi of class fast: 0 volumes, 0 of them free, 0 large enough;"
+        " too little room to make one: 500Mi in zone=a"
+    )

@@ -1,0 +1,198 @@
+"""What a pod's claims lack, in sentences: which devices suit, who holds them, which volume is free.
+
+They say what filters look at, of all nodes together, beside the scheduler's own reason. Who asks
+may see the pod's namespace alone: holders in others are counted and not named. Nothing queries.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from clusterstate.objects.dra.allocated import device_id, results
+from clusterstate.objects.dra.resourceclaim import (
+    ClaimError,
+    device_requests,
+    full_name,
+    reserved_for,
+    tolerates,
+)
+from clusterstate.objects.dra.slices import CompileError, DeviceId, DeviceView, EvaluationError
+from clusterstate.objects.rules.volume_matching import quantity_of, size_of, wanted_size
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.storage import (
+    NO_PROVISIONER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.device_claims import DeviceTable, concerns, manifest_of
+from scheduling.framework.types import PodInfo
+from scheduling.framework.volume_table import VolumeTable
+
+_MOST_NAMED: Final = 5
+
+
+def shortages(snapshot: Snapshot, info: PodInfo) -> list[str]:
+    """Return a sentence for each request of devices and each claim of a volume that is not met."""
+    found: list[str] = []
+    if concerns(info, snapshot.devices):
+        found += _of_devices(snapshot.devices, info)
+    for name in info.claims:
+        claim = snapshot.volumes.claim(info.namespace, name)
+        if claim is not None and not claim.spec.volume_name:
+            found.append(_of_volumes(snapshot.volumes, claim))
+    return found
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def holders(devices: DeviceTable) -> dict[DeviceId, list[tuple[str, str]]]:
+    """Return who has each device or a share of it: namespace, and the pod's or claim's name."""
+    found: dict[DeviceId, list[tuple[str, str]]] = {}
+    every = {one["metadata"].get("uid", id(one)): one for one in devices.claims.values()}
+    for claim in (every | devices.in_flight).values():
+        meta = claim["metadata"]
+        names = [one["name"] for one in reserved_for(claim)] or [f"claim {meta['name']}"]
+        for result in results(claim):
+            pairs = [(meta.get("namespace", ""), name) for name in names]
+            found.setdefault(device_id(result), []).extend(pairs)
+    return found
+
+
+def incomplete_pools(devices: DeviceTable) -> dict[tuple[str, str], str]:
+    """Return the pools whose newest generation lacks slices, and how many there are of how many."""
+    newest: dict[tuple[str, str], list[int]] = {}
+    for one in devices.slices.values():
+        known = newest.setdefault((one.driver, one.pool), [one.generation, 0, one.count])
+        if one.generation > known[0]:
+            known[:] = [one.generation, 0, one.count]
+        known[1] += one.generation == known[0]
+    return {
+        pool: f"{there} of {count} slices" for pool, (_, there, count) in newest.items()
+        if there < count
+    }  # fmt: skip
+
+
+def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
+    held, incomplete = holders(devices), incomplete_pools(devices)
+    try:
+        claims = devices.claims_of(manifest_of(info))
+    except ClaimError:
+        claims = []  # the scheduler's reason says it all
+    wanted = [
+        (f"claim {full_name(claim)}, request {name}", request)
+        for claim in claims
+        if not (claim.get("status") or {}).get("allocation")
+        for name, request in device_requests(claim)
+    ]
+    for resource, count in info.requests.items():
+        if count and (of_class := devices.class_of(resource)) is not None:
+            name = of_class["metadata"]["name"]
+            wanted.append((resource, {"deviceClassName": name, "count": count}))
+    for title, request in wanted:
+        yield f"{title}: {_of_request(devices, request, info.namespace, held, incomplete)}"
+
+
+def _of_request(
+    devices: DeviceTable,
+    request: Manifest,
+    namespace: str,
+    held: dict[DeviceId, list[tuple[str, str]]],
+    incomplete: dict[tuple[str, str], str],
+) -> str:
+    name = request.get("deviceClassName", "")
+    of_class = devices.classes.get(name)
+    if of_class is None:
+        return f"device class {name} does not exist"
+    selectors = [*_selectors(of_class["spec"]), *_selectors(request)]
+    pools = {(one.driver, one.pool) for one in devices.slices.values()}
+    every = [one for view in devices.slices.values() for one in view.devices]
+    suit = [one for one in every if _matches(one, selectors)]
+    usable = [one for one in suit if one.id[:2] not in incomplete]
+    tainted = [one for one in usable if _is_tainted(one, request)]
+    open_ = [one for one in usable if one not in tainted]
+    taken = [one for one in open_ if one.id in held and not one.shared]
+    text = f"{len(suit)} of {len(every)} devices suit class {name}"
+    text += " and the selectors" if _selectors(request) else ""
+    parts = []
+    if lacking := [one for one in suit if one not in usable]:
+        named = sorted({f"{'/'.join(p)} ({incomplete[p]})" for p in incomplete if p in pools})
+        parts.append(f"{len(lacking)} are in incomplete pools: {', '.join(named[:_MOST_NAMED])}")
+    if tainted:
+        parts.append(f"{len(tainted)} are tainted and not tolerated")
+    if taken:
+        parts.append(f"{len(taken)} are held{_by_whom(taken, held, namespace)}")
+    if free := len(open_) - len(taken):
+        count = request.get("count") or 1
+        parts.append(f"{free} free or shared, {count} wanted on one node")
+    return "; ".join([text, *parts])
+
+
+def _selectors(of: Manifest) -> list[str]:
+    return [one["cel"]["expression"] for one in of.get("selectors") or () if one.get("cel")]
+
+
+def _matches(device: DeviceView, selectors: Iterable[str]) -> bool:
+    try:
+        return all(device.matches(one, lists=True) for one in selectors)
+    except (CompileError, EvaluationError):
+        return False
+
+
+def _is_tainted(device: DeviceView, request: Manifest) -> bool:
+    return any(
+        taint.get("effect") in ("NoSchedule", "NoExecute")
+        and not any(tolerates(one, taint) for one in request.get("tolerations") or ())
+        for taint in device.taints
+    )
+
+
+def _by_whom(
+    taken: Sequence[DeviceView], held: dict[DeviceId, list[tuple[str, str]]], namespace: str
+) -> str:
+    counts = Counter(
+        name if space == namespace else "other namespaces"
+        for one in taken
+        for space, name in held[one.id]
+    )
+    named = [f"{name} ({count})" for name, count in counts.most_common(_MOST_NAMED)]
+    return f" by {', '.join(named)}{' and others' if len(counts) > _MOST_NAMED else ''}"
+
+
+# --- volumes -------------------------------------------------------------------------------------
+
+
+def _of_volumes(table: VolumeTable, claim: PersistentVolumeClaim) -> str:
+    wanted, of = wanted_size(claim), table.storage_class(claim.class_name)
+    every = [
+        table.volume(one.metadata.name) or one
+        for one in table.everything("PersistentVolume")
+        if isinstance(one, PersistentVolume) and one.class_name == claim.class_name
+    ]
+    free = [one for one in every if one.spec.claim_ref is None]
+    large = [one for one in free if size_of(one) >= wanted]
+    text = f"claim {claim.full_name} wants {wanted} of class {claim.class_name or '(none)'}: "
+    text += f"{len(every)} volumes, {len(free)} of them free, {len(large)} large enough"
+    if where := sorted({place for one in large for place in _places(one)}):
+        text += f" ({', '.join(where[:_MOST_NAMED])})"
+    if of is None or of.provisioner in ("", NO_PROVISIONER):
+        return f"{text}; none can be made"
+    room = [
+        f"{one.limit or 0} in {_topology(one.node_topology)}"
+        for one in table.capacities(claim.class_name)
+        if quantity_of(one.limit or 0) < wanted
+    ]
+    return f"{text}; too little room to make one: {', '.join(sorted(room))}" if room else text
+
+
+def _places(volume: PersistentVolume) -> Iterator[str]:
+    affinity = volume.spec.node_affinity
+    for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
+        for one in term.match_expressions:
+            yield f"{one.key} {one.operator} {'|'.join(one.values)}"
+
+
+def _topology(selector: object) -> str:
+    labels = getattr(selector, "match_labels", None) or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "the cluster"
