@@ -23,7 +23,6 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import (
     BadRequest,
     Forbidden,
-    ServiceUnavailable,
     StatusError,
     TooLarge,
 )
@@ -65,7 +64,9 @@ def page(request: HttpRequest) -> HttpResponse:
     try:
         document = plan_forms.document_of(changes, horizon=horizon)
         plan = api_plans.made(document, by=user, is_preview=True)
-    except (ServiceUnavailable, TooLarge) as error:
+    except StatusError as error:
+        if error.code < 500 and not isinstance(error, TooLarge):
+            raise
         if direct_eviction.concerns(changes):
             return direct_eviction.page(request, changes, no_preview=error.message)
         return _no_preview(request, changes, error)

@@ -1,4 +1,4 @@
-"""What every page has: who is signed in and may what, errors as pages, the policy, navigation."""
+"""Shared by all pages: sign-in and rights, errors as pages, the policy, navigation."""
 
 import difflib
 import functools
@@ -114,7 +114,7 @@ def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
         advisor.asking(request.user.get_username())
         try:
             if "at" in request.GET and not has_past:
-                raise BadRequest("at: this page is about the present alone")
+                raise BadRequest("at: this page shows the present only")
             if moved := time_travel.settled(request):
                 return guarded(moved)
             request.META[_HAS_PAST] = has_past
@@ -342,24 +342,38 @@ def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> s
     return html if found is None else time_travel.lead_on(html, found)
 
 
-def failure(request: HttpRequest, error: Exception, hint: str | None = None) -> HttpResponse:
+def failure(
+    request: HttpRequest, error: Exception, hint: str | None = None, instead: str = ""
+) -> HttpResponse:
     """Return any failure as a page, or as a few words for a part of one.
 
-    ``hint``: what to do next; ``None``: what its code suggests.
+    ``hint``: what to do next; ``None``: what its code suggests. ``instead``: the address of a page
+    that has a part of the answer.
     """
     known = errors.translate(error)
     if hint is None:
         hint = _TOO_FAR if known.code == 410 and "at" in request.GET else _hint(known)
-    context = {"failure": known, "hint": hint}
+    context = {"failure": known, "hint": hint, "instead": instead}
     if is_part(request):
         found = part(request, "failure_part.html", context)
         found.status_code = known.code
         return found
-    title = _TITLES.get(known.code, known.reason)
+    title = _TITLES.get(known.code, "Error")
     return page(request, "failure.html", title, context, status=known.code)
 
 
-_TITLES: Final = {404: "Not found", 410: "No longer kept", 429: "Too many requests", 500: "Error"}
+_TITLES: Final = {
+    400: "Not understood",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    409: "Changed meanwhile",
+    410: "No longer kept",
+    413: "Too large",
+    422: "Not valid",
+    429: "Too many requests",
+    503: "Not available right now",
+}
 _TOO_FAR: Final = "Choose a moment closer to now."
 
 

@@ -6,10 +6,11 @@ from urllib.parse import urlencode
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from api.console import layout, node_cache, reasons_text, time_travel
 from api.console.shared import Shared
-from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.errors import BadRequest, ServiceUnavailable, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler import overview
 from scheduling.answers import advisor
@@ -160,7 +161,7 @@ def preview_of(remedy: Manifest) -> str:
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What a plugin says of a node."""
+    """A plugin's verdict on a node."""
 
     text: str
     title: str
@@ -180,15 +181,17 @@ class Row(msgspec.Struct, frozen=True):
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
     asked = _asked(request, namespace, name)
-    found: Manifest = advisor.ask(
-        "why",
-        {
-            **asked,
-            "limit": _PER_PAGE,
-            "token": request.GET.get("continue", ""),
-            "remedies": False,  # trying them takes ten times as long as all the rest
-        },
-    )
+    question = {
+        **asked,
+        "limit": _PER_PAGE,
+        "token": request.GET.get("continue", ""),
+        "remedies": False,  # trying them takes ten times as long as all the rest
+    }
+    try:
+        found: Manifest = advisor.ask("why", question)
+    except ServiceUnavailable as error:  # the pod's page has the scheduler's last message
+        instead = reverse("console:pod", args=(namespace, name))
+        return layout.failure(request, error, instead=instead)
     status = found["status"]
     table = status.get("table") or {}
     scorers = list(table.get("scores") or {})

@@ -1,4 +1,4 @@
-"""What is kept: the audit log, and the objects of every served kind."""
+"""The audit log, the feed of changes, and the objects of every served kind."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -483,7 +483,7 @@ def _put_together(
     words += [(path, "was changed by others, and is taken over") for path in merged.taken]
     for clash in merged.clashes:
         theirs = "removed" if clash.theirs is None else f"set to {clash.theirs}"
-        words.append((clash.path, f"was {theirs} by others; yours stays in the text"))
+        words.append((clash.path, f"somebody else {theirs}; the text keeps your value"))
     return pages.as_yaml(merged.manifest), words
 
 

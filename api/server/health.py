@@ -101,7 +101,7 @@ def _work() -> Iterator[Part]:
     if found is None:
         yield Part("database", missing)
         for loop in progress.LOOPS:
-            yield Part(loop, "unknown: its progress is in the database")
+            yield Part(loop, "unknown, since the database cannot be read")
         return
     yield Part("database", errors.ONLY_READS if found.only_reads else "")
     for loop in progress.LOOPS:

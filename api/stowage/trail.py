@@ -1,4 +1,4 @@
-"""What happened to an object, and who did it: ``changes`` of the group ``stowage.dev``.
+"""The history of an object: ``changes`` of the group ``stowage.dev``.
 
 ``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the changes that
 the log keeps, the newest first. Whoever may get the object may read its trail. The other way round
@@ -62,7 +62,7 @@ class ChangesViewSet(OwnViewSet):
         query = request.query_params
         if "cause" in query:
             if self.revision is not None:
-                raise BadRequest("at: who left for a cause is told as it is known now")
+                raise BadRequest("at: cannot be combined with cause, which is about the present")
             return self._gone_for(query["cause"])
         form = query.get("format") or "json"
         if form not in ("json", "table"):

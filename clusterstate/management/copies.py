@@ -1,4 +1,4 @@
-"""What the database says twice, and whether both say the same: `manage.py audit`.
+"""Checks that redundant data in the database agrees: `manage.py audit`.
 
 Each fact has one home. What stands elsewhere as well, so that queries can filter and sort, is a
 copy; ``COPIES`` names every one of them, with its home and with what compares the two. The actions

@@ -156,7 +156,9 @@ def _answered(posed: advisor.Posed, seconds: float) -> bytes:
         ) from error
     except Exception as error:
         logger.exception("question_failed", question=posed.name)
-        raise StatusError(f"the question {posed.name} failed: {type(error).__name__}") from error
+        raise StatusError(
+            f"the advisor failed to answer ({posed.name}): {type(error).__name__}"
+        ) from error
     finally:
         logger.debug(
             "question_answered", question=posed.name, seconds=round(time.monotonic() - began, 4)

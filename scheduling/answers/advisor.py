@@ -101,7 +101,7 @@ class Posed(msgspec.Struct):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What an advisor is at, in words, and how much of the question is done: 0 to 1."""
+    """The progress of a question: the present step in words, and the share done, 0 to 1."""
 
     doing: str
     share: float
@@ -447,6 +447,6 @@ class Presence:
 def problem() -> str:
     """Return what keeps questions from being answered, empty if nothing does; asks Redis."""
     try:
-        return "" if client().exists(ANYBODY) else "none is running: questions are not answered"
+        return "" if client().exists(ANYBODY) else "not running"
     except (redis.RedisError, OSError):
         return "cannot be asked while Redis does not answer"

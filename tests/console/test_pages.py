@@ -99,6 +99,11 @@ def test_without_an_advisor_the_queues_own_words_are_shown(
     page = text(operator.get("/console/waiting/"))
     assert REFUSAL in page
     assert "no advisor is running" in page
+    answer = operator.get("/console/pods/default/big/why")
+    page = answer.content.decode()
+    assert answer.status_code == 503
+    assert "<h1>Not available right now</h1>" in page
+    assert 'href="/console/pods/default/big/"' in page, "a way on"
 
 
 def test_a_remedy_of_a_pod_has_no_preview_and_those_of_nodes_have_one() -> None:

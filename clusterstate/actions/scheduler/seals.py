@@ -152,7 +152,7 @@ class Broken(Exception):
 
 
 class Verified:
-    """What was found: seals that follow each other, decisions that are as they were recorded.
+    """The result of a check: seals and decisions that are unchanged.
 
     ``trimmed`` counts decisions under seals of which some were dropped for their age, that is
     those made before ``kept_from`` (``None``: none was ever dropped).
@@ -228,7 +228,7 @@ def _follow() -> _Chain:
                 next_digest(digest, one.last_id, one.decisions, one.rows_digest),
             )
             if digest != one.digest:
-                raise Broken(f"decision seal {one.id} is not the one that was written")
+                raise Broken(f"decision seal {one.id} was changed after it was written")
             if one.dropped is not None:
                 dropped.append(_dropped(one))
             found.append(one)

@@ -80,7 +80,7 @@ def _follow(wanted: str) -> tuple[audit_log.Ends, bool]:
             raise CommandError(f"line {number + 1} is missing: the next is {id_}")
         number, digest = id_, next_digest(digest, line)
         if stored != digest:
-            raise CommandError(f"line {id_} is not the one that was written")
+            raise CommandError(f"line {id_} was changed after it was written")
         is_there = is_there or digest.hex() == wanted
     if number != ends.last_id or digest != ends.digest:
         raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")

@@ -1,4 +1,4 @@
-"""What is legal in a configuration but surprises people (R87, R179), as warnings."""
+"""Warnings about legal configurations that surprise people (R87, R179)."""
 
 from collections.abc import Sequence
 
@@ -23,8 +23,8 @@ def advise(profiles: Sequence[Profile], warnings: list[str]) -> None:
             )
         elif not _names_the_profile(args.added_affinity, profile.scheduler_name):
             warnings.append(
-                f"{path} is invisible to users: choose a node label whose key or value names the"
-                f" profile {profile.scheduler_name}"
+                f"{path}: a pod does not show why it avoids nodes; choose a node label whose key or"
+                f" value has the profile's name, {profile.scheduler_name}"
             )
     names = [profile.scheduler_name for profile in profiles]
     if DEFAULT_SCHEDULER not in names:
