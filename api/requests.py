@@ -70,7 +70,7 @@ class Request(framework.Request):
 
     @property  # type: ignore[override]  # not one of Django's
     def user(self) -> User:
-        """Who sends it, or whom the sender acts for."""
+        """The user, or the one that the user impersonates."""
         if "_user" not in self.__dict__:
             self._authenticate()  # type: ignore[attr-defined]  # not in the stubs
         found: User = self._user

@@ -1,4 +1,4 @@
-"""What is served as resources: every kind by one viewset, what has no kind by its own."""
+"""The served resources: one viewset for all kinds, and own ones for those without a kind."""
 
 import re
 from typing import Final
@@ -90,5 +90,5 @@ _ASKING: Final = re.compile(
 
 
 def asks(path: str) -> bool:
-    """Return whether an advisor may be asked for what is answered at a path without a kind."""
+    """Return whether a path without a kind is answered by asking an advisor."""
     return _ASKING.fullmatch(path) is not None

@@ -25,7 +25,7 @@ _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a path names. Empty texts mean: no namespace, the collection, the object itself."""
+    """The target of a path. Empty texts mean: no namespace, the collection, the object itself."""
 
     kind: Kind
     namespace: str = ""
@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
-    """What a path is for.
+    """The purpose of a path.
 
     ``target``: what it names, where it names objects of a kind. ``is_api``: below ``/api`` or
     ``/apis``, so that a token is needed. ``is_page``: a browser asks, for a page or file of the

@@ -141,7 +141,7 @@ def _address(scope: Scope) -> str:
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """Who sent a request, as far as it matters before it is read."""
+    """The sender of a request, as far as known before its body is read."""
 
     user: User | None
     flow: str

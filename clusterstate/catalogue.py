@@ -1,4 +1,4 @@
-"""What admission looks up, kept in memory and exact: namespaces, classes, limits, quotas' rules.
+"""An exact cache of what admission looks up: namespaces, classes, limits, rules of quotas.
 
 These objects change rarely and are needed for every pod, so each process keeps them, together with
 the *admission epoch* at which it read them. The epoch is a sequence that every write of such an

@@ -1,4 +1,4 @@
-"""What runs around requests: a browser's chain for the admin, next to nothing for the API."""
+"""Middleware: a full chain for browsers, next to nothing for the API."""
 
 import time
 import uuid
@@ -160,7 +160,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
 
 
 class ActsForSignedIn(MiddlewareMixin):
-    """What a page changes is changed by the person who is signed in."""
+    """Attributes changes made by a page to the person who is signed in."""
 
     def __call__(self, request: HttpRequest) -> Any:
         """Answer; only a form that is sent changes anything."""

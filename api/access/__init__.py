@@ -1,4 +1,4 @@
-"""Who asks, and what they may do; ``clusterstate.access`` decides.
+"""Authentication and authorization of requests; ``clusterstate.access`` decides.
 
 ::
 

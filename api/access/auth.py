@@ -1,4 +1,4 @@
-"""Whose request it is, and what they may do.
+"""Authentication of a request, and the rights of its user.
 
 A bearer token is looked up by its SHA-256 digest: the comparison is a hash look-up, so its time
 tells nothing about the token, and neither the database nor any log holds the token itself. Answers

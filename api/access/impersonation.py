@@ -69,7 +69,7 @@ class ActsFor(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a request says about who sends it: its ``Authorization`` header, and for whom."""
+    """The identity in a request's headers: ``Authorization``, and impersonation."""
 
     authorization: str
     acts_for: ActsFor | None = None

@@ -1,4 +1,4 @@
-"""Who issues service accounts' tokens, and the keys to check them with (OpenID Connect Discovery).
+"""Discovery of the issuer of service account tokens and its keys (OpenID Connect).
 
 Programs that are given such a token for an audience of their own check it without asking the API
 for a review: ``/.well-known/openid-configuration`` names the issuer and where its keys are,

@@ -1,4 +1,4 @@
-"""Who may: one class, which asks the one function that decides (`clusterstate.access`)."""
+"""The permission class of all views, which asks `clusterstate.access`."""
 
 from typing import Any
 

@@ -95,7 +95,7 @@ def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What a plugin says of two nodes: weighted scores, and by how much the first is ahead."""
+    """A plugin's weighted scores of two nodes, and by how much the first is ahead."""
 
     plugin: str
     first: int

@@ -177,7 +177,7 @@ def _flags(node: FleetNode) -> int:
 
 
 def _value(node: FleetNode, by: str, now: Any) -> int:
-    """Return what a node is coloured by, in thousandths; -1: it does not have that."""
+    """Return the value that colours a node, 0 to 1000; -1 if the node has no such value."""
     if by == "fullness":
         return round(1000 * language.fullness(node))
     if by == "taints":

@@ -83,7 +83,7 @@ Scope = tuple[str, str]
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What a page asks for, and who asks. ``scopes``: who may share the answer, wide to narrow.
+    """A request for a part of a page. ``scopes``: users who may share the answer, wide to narrow.
 
     ``question``: path and parameters; ``address``: without the one that says what the page has.
     ``heard``: up to which revision the page has heard of changes, ``None`` where it does not say.

@@ -149,7 +149,7 @@ def _as_taint(key: str, value: str, effect: str) -> Manifest:
 
 
 class Overtaken(msgspec.Struct, frozen=True):
-    """What a person edits and others changed since; ``None``: it is not there."""
+    """A field that a person edits and others changed since; ``None``: not there."""
 
     what: str
     shown: str | None

@@ -1,4 +1,4 @@
-"""What a plan foretells and how far it is carried out, as people read it.
+"""A plan's prediction and its progress, as the page shows them.
 
 Nothing here decides: every fact is the plan's. Amounts get their units, seconds become moments,
 titles become links, and what two plans differ in becomes sentences.

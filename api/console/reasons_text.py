@@ -1,4 +1,4 @@
-"""What stands in the way of pods, by nodes: read from the scheduler's sentences."""
+"""Reads the reasons of waiting pods, by nodes, from the scheduler's messages."""
 
 import re
 from collections import Counter

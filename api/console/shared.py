@@ -32,7 +32,7 @@ class Ask(Protocol):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What an advisor said of a document; ``age`` in seconds.
+    """An advisor's answer to a document; ``age`` in seconds.
 
     ``is_behind``: something has changed since.
     """

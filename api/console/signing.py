@@ -99,7 +99,7 @@ def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
 
 
 def tried(request: HttpRequest, person: User, given: str) -> str:
-    """Return what is wrong with a code, nothing if it is right and now used up.
+    """Return the errors in a code, nothing if it is right and now used up.
 
     A wrong one counts as a wrong password: after too many, the lock-out answers in place of the
     page.

@@ -137,7 +137,7 @@ class Tape:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a page shows: ``kinds`` of which it shows all objects, and names of others by kind.
+    """The objects that a page shows: all of ``kinds``, and some others by name.
 
     ``@NODE`` among the names of pods: those of a node.
     """
@@ -320,7 +320,7 @@ memory.when_replaced(_follower.forget)
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who has a page open, and of which kinds they may hear.
+    """The user of an open page, and the kinds that they may list.
 
     ``within``: of these of the kinds, what lies in some namespaces alone.
     """
@@ -396,10 +396,10 @@ class _Sessions:
         self._round: asyncio.Task[None] | None = None
 
     async def seen(self, headers: _Headers, *, secure: bool) -> Seen:
-        """Return whose session it is, as of less than ``_RIGHTS_SECONDS`` ago.
+        """Return the user of a session and their rights, at most ``_RIGHTS_SECONDS`` old.
 
         Raises:
-            DatabaseError: that cannot be found out now.
+            DatabaseError: the database does not answer.
         """
         loop = asyncio.get_running_loop()
         key = _session_key(headers, secure=secure)

@@ -31,7 +31,7 @@ class Shape(msgspec.Struct, frozen=True):
 @layout.shown
 @layout.alike(lasts=10.0)
 def part(request: HttpRequest) -> HttpResponse:
-    """Return both pictures, and the table of what they show."""
+    """Return the pictures of throughput and latency, and their figures as a table."""
     layout.require(request, "list", "pods")
     now = clock.now()
     minutes = last_hour(now)

@@ -1,4 +1,4 @@
-"""What if: a basket of changes that any page adds to, side by side with today.
+"""What if: a basket of changes that any page adds to, compared with the present.
 
 The basket is kept in the person's session. Looking at it asks an advisor for a plan that nobody
 keeps; ``share`` keeps one, whose address can be sent to a colleague and from whose page it can be

@@ -1,4 +1,4 @@
-"""What the server says of itself, for clients and people.
+"""Descriptions of the API, for clients and people.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What types and fields are for: the text of ``kubectl explain``.
+"""Descriptions of types and fields: the text of ``kubectl explain``.
 
 Kubernetes' own texts for the types that are served; ``tools/generate_wire_types.py`` writes them to
 ``texts.json``. What has none there is described by its name and its type.

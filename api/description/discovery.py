@@ -1,4 +1,4 @@
-"""What the server offers, read from the registry of kinds: ``/api``, ``/apis``, ``/version``.
+"""Discovery, from the registry of kinds: ``/api``, ``/apis``, ``/version``.
 
 kubectl asks all of it on an empty cache, once per group-version, and keeps it for minutes. A group
 is listed only when it has resources: kubectl never caches an empty one. Shapes: apimachinery

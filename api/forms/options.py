@@ -1,4 +1,4 @@
-"""What a request says outside its object: the options of reads and writes.
+"""Options of reads and writes, from the query and from option objects.
 
 Rules: ``validation.go`` in apimachinery ``meta/v1/validation``, ``parseTimeout`` in apiserver
 ``endpoints/filters/request_deadline.go``, ``ValidateListOptions`` in apimachinery
@@ -174,7 +174,7 @@ def field_manager(request: Request) -> str:
 
 
 def _manager_causes(manager: str) -> list[FieldError]:
-    """Return what is wrong with a ``fieldManager``: ValidateFieldManager."""
+    """Return the errors in a ``fieldManager``: ValidateFieldManager."""
     causes = []
     if len(manager.encode()) > _MANAGER_BYTES:
         detail = f"may not be more than {_MANAGER_BYTES} bytes"

@@ -20,7 +20,7 @@ APPLY: Final = "application/apply-patch+yaml"
 
 
 class Parser(BaseParser):
-    """What all parsers here have."""
+    """Base of all parsers here."""
 
     media_type: str
 
@@ -97,19 +97,19 @@ class JSONPatchParser(_PatchParser):
 
 
 class MergePatchParser(_PatchParser):
-    """What shall be different (RFC 7386)."""
+    """Parses JSON merge patches (RFC 7386)."""
 
     media_type = patching.MERGE_PATCH
 
 
 class StrategicMergePatchParser(_PatchParser):
-    """What shall be different, with lists merged by Kubernetes' rules."""
+    """Parses strategic merge patches, in which lists are merged by Kubernetes' rules."""
 
     media_type = patching.STRATEGIC_MERGE_PATCH
 
 
 class ApplyPatchParser(YAMLParser):
-    """What a manager wants (server-side apply)."""
+    """Parses apply patches (server-side apply)."""
 
     media_type = APPLY
 

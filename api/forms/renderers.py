@@ -15,7 +15,7 @@ from clusterstate.objects.wire import protobuf_values
 
 
 class Renderer(BaseRenderer):
-    """What all renderers here have."""
+    """Base of all renderers here."""
 
     charset: str | None = None
     format: str
@@ -54,7 +54,7 @@ class JSONRenderer(Renderer):
 
 
 class DiscoveryRenderer(JSONRenderer):
-    """What is served, in one answer; the media type of the answer says which version of it."""
+    """Renders aggregated discovery; the media type says its version."""
 
     format = negotiation.DISCOVERY_FORM
 

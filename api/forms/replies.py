@@ -1,4 +1,4 @@
-"""What views answer with, before a renderer writes it.
+"""Responses of views, before a renderer writes them.
 
 Stored objects are bytes and stay bytes: a LIST joins them. Only a form that needs more (a Table, a
 page) looks inside. A *content* is one stored object, a list of them, or manifests that were made

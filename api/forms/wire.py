@@ -109,7 +109,7 @@ _MOST_TOLD: Final = 100
 
 
 class Twice(msgspec.Struct, frozen=True):
-    """What stands twice in a body.
+    """A member that is twice in a body.
 
     ``fields`` are paths, of a body in JSON; ``keys`` is what Go's reader says of a body in YAML.
     """

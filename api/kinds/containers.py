@@ -1,4 +1,4 @@
-"""What Kubernetes passes on to the agent of a node: logs, processes and ports of containers.
+"""Requests that Kubernetes passes on to a kubelet: logs, exec, attach and port-forward.
 
 No agent serves containers here, so each of these requests is refused, with a sentence that says so:
 a bare 404 reads as if the pod, or the path, were wrong. The right to make the request and the

@@ -1,4 +1,4 @@
-"""What a deletion is answered with."""
+"""Responses to deletions."""
 
 from typing import Any
 

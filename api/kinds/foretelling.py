@@ -1,4 +1,4 @@
-"""What a dry run of a pod's creation says more: where the pod would go, and who would leave."""
+"""Adds to dry runs of a pod's creation: the node it would get, and the victims."""
 
 from typing import Any
 

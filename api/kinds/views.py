@@ -1,4 +1,4 @@
-"""What all views of the API share: the way of a request, as the package docstring draws it."""
+"""Base of all views: the steps of a request, as the package docstring draws them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper

@@ -72,7 +72,7 @@ _OVERWRITE_SECONDS: Final = 60.0
 
 
 class _Log:
-    """What waits to be written, and the thread that writes it."""
+    """Lines that wait to be written, and the thread that writes them."""
 
     def __init__(self) -> None:
         self._queue: deque[Entry] = deque()

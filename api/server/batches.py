@@ -70,7 +70,7 @@ class Deferred(HttpResponseBase):
 
 
 class _Group(Generic[Wanted, Result]):
-    """What requests of a batch want done by one action, and how each is answered."""
+    """Requests of a batch that one action serves, and how each is answered."""
 
     def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | StatusError]]) -> None:
         self._do = do
@@ -108,7 +108,7 @@ class _Group(Generic[Wanted, Result]):
 
 
 class Batch:
-    """What the views of one batch want done, by action and kind."""
+    """The work that the views of a batch ask for, by action and kind."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group[Any, Any]] = {}

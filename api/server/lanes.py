@@ -62,7 +62,7 @@ _RETRY = {"retryAfterSeconds": 1}
 
 
 class _Flow(Generic[Work, Answer]):
-    """What one user has in a lane."""
+    """The waiting and running requests of one user in a lane."""
 
     __slots__ = ("begun_at", "name", "running", "waiting", "yields_since")
 
@@ -83,7 +83,7 @@ class _Taken(NamedTuple, Generic[Work, Answer]):
 
 
 class _Done(NamedTuple, Generic[Answer]):
-    """What became of a piece of work: its answer, or why there is none."""
+    """The result of a piece of work: its answer, or the error."""
 
     future: "asyncio.Future[Answer]"
     failure: Exception | None

@@ -1,4 +1,4 @@
-"""What requests took, counted where they enter the process, and ``/metrics`` for Prometheus.
+"""Metrics of requests, counted where they enter the process, and ``/metrics``.
 
 The answer is the whole service's, whichever process gives it: what all processes counted
 (``clusterstate.telemetry.metrics``), and how timers, loops and the queue stand in the database. The

@@ -38,7 +38,7 @@ default, nor be interrupted too often.
 
 
 class Shares:
-    """What the flows of one process take; ``tick``, ``enter``, ``leave`` are the event loop's."""
+    """CPU shares of a process's users; the event loop calls ``tick``, ``enter``, ``leave``."""
 
     def __init__(self) -> None:
         self.heavy: frozenset[str] = frozenset()

@@ -43,7 +43,7 @@ _LONGEST: Final = 7 * 86400 - _HOUR - 60
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client may say of a canary."""
+    """The metadata of a canary that a client may set."""
 
     name: str = ""
 

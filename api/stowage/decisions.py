@@ -1,4 +1,4 @@
-"""What the scheduler decided about a pod and why, and the configuration that it decides by."""
+"""Decisions about a pod, their explanations, and the scheduler's configuration."""
 
 from collections.abc import Iterable
 from datetime import datetime

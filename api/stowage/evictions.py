@@ -1,4 +1,4 @@
-"""Who must leave which node, when and why: ``evictions`` of the group ``stowage.dev``.
+"""Pending evictions, with due times and causes: ``evictions`` of the group ``stowage.dev``.
 
 An eviction here is a timer: read-only, named after its pod. ``kubectl get evictions -A`` prints
 them, the earliest first. (Posting a ``policy/v1`` Eviction to a pod is another thing; that one is
@@ -193,7 +193,7 @@ def _read_token(token: str) -> tuple[datetime, int] | None:
 
 
 class UsageViewSet(OwnViewSet):
-    """What a node's agent says that node and pods use: reported with PUT, read with GET (R135).
+    """Usage of a node and its pods: reported by its agent with PUT, read with GET (R135).
 
     A node may report and read its own, others what their roles allow.
     """

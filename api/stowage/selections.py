@@ -1,4 +1,4 @@
-"""What selects pods and nodes, how many, and what two of a kind share (R41): ``selections``.
+"""``selections``: selectors of pods and nodes, their sizes and overlaps (R41).
 
 ``kubectl get selections -A`` prints them: Services, controllers and disruption budgets with their
 pods, RuntimeClasses with their nodes and the pods that use them.

@@ -48,7 +48,7 @@ MOST_BATCH: Final = 100
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What a client writes; empty texts do not select."""
+    """The spec of a webhook; empty texts do not select."""
 
     url: str
     types: list[str]
@@ -62,7 +62,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What of ``metadata`` matters; the rest is what an answer held."""
+    """The members of ``metadata`` that are read; others may come from an earlier answer."""
 
     name: str = ""
     resource_version: str = ""

@@ -50,7 +50,7 @@ _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client wants to be told of; empty texts do not select."""
+    """The filters of a stream; empty texts do not select."""
 
     types: frozenset[str]
     kinds: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Who may do what: one function that the API, the admin, the commands and the reviews ask.
+"""Authorization: one function that decides for the API, the admin, the commands and the reviews.
 
 ::
 

@@ -175,7 +175,7 @@ def _user(claims: Manifest, now: datetime) -> User | None:
 
 
 def _is_good(kind: str, namespace: str, name: str, uid: str, now: datetime) -> bool:
-    """Return whether that very object is there and is not going. Queries once."""
+    """Return whether the object with this uid exists and is not being deleted. Queries once."""
     found = find_object(kind, namespace, name)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""What each controller of a stock kube-controller-manager may do, as its service account.
+"""Roles of the controllers of a stock kube-controller-manager, by service account.
 
 It needs them with ``--use-service-account-credentials``. Only controllers of kinds that are served.
 Rules: plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go, v1.36.

@@ -1,4 +1,4 @@
-"""What the agent of a node may do, without any role: its own node, its pods and its lease.
+"""The rights of a node's agent, which it has without a role: its own node, its pods and its lease.
 
 It reads what its pods refer to, each object by its name: Secrets, ConfigMaps, claims, the volumes
 that are bound to those claims, and the Secrets that these volumes name. It makes tokens for the

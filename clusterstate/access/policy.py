@@ -37,7 +37,7 @@ DENIED: Final = Decision(allowed=False)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a binding gives to a subject: in one namespace, or (``namespace`` empty) everywhere."""
+    """A role bound to a subject: in one namespace, or (``namespace`` empty) everywhere."""
 
     namespace: str
     rules: tuple[Rule, ...]
@@ -46,7 +46,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who may do something, by which binding; ``names``: only to these objects, if there are any.
+    """A subject with a right, and its binding; ``names``: only to these objects, if not empty.
 
     ``kind``: User or Group; an account of a service is a user.
     """

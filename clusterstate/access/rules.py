@@ -14,7 +14,7 @@ ALL: Final = "*"
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """What a request wants to do, as authorisation sees it.
+    """The attributes of a request that authorization looks at.
 
     ``fields``: the field selector of a list or watch. ``path`` is set where no resource is meant.
     """

@@ -61,7 +61,7 @@ LANDING_PATIENCE: Final = timedelta(seconds=15)
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
-    """Who must leave at ``due_at``: what timers say.
+    """A pod to be evicted at ``due_at``, by its timers.
 
     For a taint that is one pod, ``pod_id``, as long as it is at the place; for labels it is every
     pod of the place, and ``pod_id`` is 0.
@@ -85,7 +85,7 @@ class Restated(msgspec.Struct, frozen=True):
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What became of a batch of due timers.
+    """The result of a batch of due timers.
 
     ``evicted`` holds pod ids. ``changed`` counts timers that turned out to be stale, ``busy`` those
     whose pod another transaction has locked at this moment: they stay due. ``news`` are events to
@@ -486,7 +486,7 @@ def await_landings(*, now: datetime) -> int:
 
 
 def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -> int:
-    """Store where pods would go, by id: those that waited for it may leave. Returns how many."""
+    """Store where pods would land, by pod id, so that they may be evicted; return how many."""
     ids = sorted(landings)
     return sql.run(
         "UPDATE eviction_timer t SET landing = i.landing::jsonb, blocked_by = '',"

@@ -64,7 +64,7 @@ _LOG: Final = """
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of sending some events; ``code`` is 0 and ``error`` says why without an answer."""
+    """The result of sending events; without an answer ``code`` is 0 and ``error`` says why."""
 
     first_event: str
     last_event: str

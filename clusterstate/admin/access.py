@@ -1,4 +1,4 @@
-"""Who may log in and what they may do; failed log-ins, whose deletion ends a lock-out."""
+"""Users, groups, tokens and one-time codes; failed log-ins, whose deletion ends a lock-out."""
 
 from axes.models import AccessAttempt
 from django.contrib import admin
@@ -84,7 +84,7 @@ class ApiTokenAdmin(CommonAdmin[ApiToken]):
 
 @admin.register(OneTimeCodes)
 class OneTimeCodesAdmin(CommonAdmin[OneTimeCodes]):
-    """Who signs in with codes; deleting an entry lets that person in by password alone."""
+    """People who sign in with one-time codes; without their entry the password alone is enough."""
 
     list_display = ("person", "since", "failures", "failed_at")
     search_fields = ("person__username",)

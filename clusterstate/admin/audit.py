@@ -18,7 +18,7 @@ _OUTCOMES = {"done": (200, 399), "refused": (401, 403), "failed": (400, 599)}
 
 
 class VerbFilter(admin.SimpleListFilter):
-    """What was asked."""
+    """Filters by verb."""
 
     title = "verb"
     parameter_name = "verb"
@@ -33,7 +33,7 @@ class VerbFilter(admin.SimpleListFilter):
 
 
 class OutcomeFilter(admin.SimpleListFilter):
-    """What was answered."""
+    """Filters by the response."""
 
     title = "outcome"
     parameter_name = "outcome"

@@ -103,7 +103,7 @@ def _attribute(row: Any, name: str) -> Any:
 
 
 class CommonAdmin(ModelAdmin[Object]):
-    """What every list has: its actions and their bounds, columns, the history of an object."""
+    """Base of all lists: actions and their limits, columns, the history of an object."""
 
     list_per_page = 25
     label_column = ""

@@ -25,7 +25,7 @@ _ADDED = "AddedByAdministrator"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a form asks of a node; ``None`` leaves that part as it is.
+    """The changes to a node that a form asks for; ``None`` leaves a part as it is.
 
     ``seen`` is the fingerprint of the node that the form showed; empty asks nothing.
     """

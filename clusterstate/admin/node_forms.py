@@ -30,7 +30,7 @@ _TAINT = re.compile(r"(?:metadata|spec)\.taints(?:\[(\d+)\](?:\.(key|value|effec
 
 
 class NodeForm(ModelForm[Node]):
-    """What a person edits of a node; checked by a dry run with the node's taints as they are."""
+    """The editable fields of a node; checked by a dry run with the node's present taints."""
 
     user = User()  # set by the admin for each request
 

@@ -1,4 +1,4 @@
-"""What people may see and change in the admin: what their roles let them do by the API.
+"""Permissions in the admin, derived from the roles of the API.
 
 `clusterstate.access.people` tells whom the cluster sees in a person. Each permission of a screen is
 a question to `clusterstate.access`, about all namespaces, for a screen shows them all. Permissions

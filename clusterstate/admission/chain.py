@@ -35,7 +35,7 @@ from clusterstate.objects.values.remembered import remembered
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """What to store, and the warnings for the client (one Warning header each)."""
+    """The manifest to store, and warnings for the client (one Warning header each)."""
 
     manifest: Manifest
     warnings: list[str]

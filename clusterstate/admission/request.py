@@ -1,4 +1,4 @@
-"""What admission is asked: the request, who asks, and what may be looked up."""
+"""Input of admission: the request, its user, and the objects that may be looked up."""
 
 import uuid
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ DELETE = "DELETE"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sends the request, as authenticated; all empty for the service's own parts.
+    """The authenticated user of a request; all empty for the service's own processes.
 
     ``extra`` are further facts, each with its values. ``impersonator`` is the name of the user who
     sent the request on this user's behalf, empty where the user sent it. ``request`` is the audit
@@ -79,7 +79,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(Protocol):
-    """What plugins may look up: stored manifests, ``None`` for one that is absent."""
+    """Stored manifests that plugins may look up; ``None`` for one that does not exist."""
 
     @property
     def settings(self) -> AdmissionSettings:

@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What entries are sorted by; ``key_of`` an object."""
+        """The sort key of entries: ``key_of`` their object."""
         return key_of(self.namespace, self.name)
 
 
@@ -309,7 +309,7 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Moments":
-        """Return the moments of pairs of revision and time, which are ordered by revision."""
+        """Return the moments made of (revision, time) pairs that are ordered by revision."""
         revision, at = pairs[0]
         return cls(
             revision, at, [one - revision for one, _ in pairs], [one - at for _, one in pairs]

@@ -190,7 +190,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(Change, frozen=True, gc=False):
-    """What happened to a node, a namespace, or where a pod is or is to be.
+    """A change of a node, of a namespace, or of a pod's node or nomination.
 
     ``previous_nominated_node_name``: of a pod on no node, for which node it was nominated before.
     """
@@ -313,9 +313,9 @@ def _watermark() -> tuple[int, int | None]:
 
 
 def whole(revision: int) -> int:
-    """Return the first revision from this one on at which no atomic change is there in part.
+    """Return the first revision, from this one on, that does not cut an atomic change in two.
 
-    At most the watermark, if ``revision`` is. Queries once.
+    Not beyond the watermark, unless ``revision`` is. Queries once.
     """
     row = sql.fetch_one("SELECT whole_after(%s::bigint)", (revision,))
     assert row is not None

@@ -1,4 +1,4 @@
-"""What the change log says of pods, as NumPy columns: for followers with much to read.
+"""Changes of pods as NumPy columns, for followers that read many.
 
 A row of the log as a `Change` costs its reader 2.5 us, most of it for columns that a follower of
 pods does not look at. Here PostgreSQL sends each column as one array, and the whole answer is

@@ -40,7 +40,7 @@ class Damaged(Exception):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself.
+    """The header of a backup.
 
     ``tables`` maps names to columns, in the order of the file. ``decided_at`` has a moment of each
     partition of the decisions, ``packed_at`` of the past, which must be there before their rows

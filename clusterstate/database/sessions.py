@@ -130,7 +130,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """What a judge knows of another process with a keeper, from one look after another."""
+    """Observations of another process, by which a judge tells whether it is stuck."""
 
     def __init__(self, sign: str, now: float) -> None:
         self._token = sign.rpartition("-")[2]
@@ -221,7 +221,7 @@ class Judge:
             return _STUCK_SECONDS * max(factor, 1 if watch is None else watch.factor)
 
         def loads(one: Session) -> bool:
-            """Return whether the session loads, and its process works."""
+            """Return whether the session is loading a snapshot for a process that is alive."""
             watch = watches.get(one.sign)
             alive = one.sign == self._ours or (watch is not None and watch.works(now))
             return alive and one.application.endswith(sql.LOADS)
@@ -379,7 +379,7 @@ _round = _Round()
 
 
 class Memory(Protocol):
-    """What of a process outlives it (``loops.progress``); each method queries once at most."""
+    """State of a process that survives it (``loops.progress``); methods query once at most."""
 
     def recall(self) -> float:
         """Return the factor that was asked for."""

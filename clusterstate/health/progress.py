@@ -107,7 +107,7 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """What is wrong, for people; empty if nothing is."""
+        """The problem in words; empty if there is none."""
         why = "; ".join(self.problems.values())
         if self.wanted != self.revision:
             return f"revision {self.revision} is in force, since {self.wanted} cannot be: {why}"

@@ -1,4 +1,4 @@
-"""What ``manage.py up`` and other commands need on one machine; no part of the cluster's state.
+"""The local side of ``manage.py up``: processes, files and ports; no part of the cluster's state.
 
 ::
 

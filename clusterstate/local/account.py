@@ -1,4 +1,4 @@
-"""Who runs PostgreSQL: it refuses to run as root, so root's needs another user."""
+"""The system user for PostgreSQL, which refuses to run as root."""
 
 import os
 import pwd
@@ -25,7 +25,7 @@ def _uid_of(name: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Who runs PostgreSQL, which refuses to run as root. uid None: the user of this process.
+    """The system user that PostgreSQL runs as. uid None: the user of this process.
 
     Root's PostgreSQL runs as `postgres` or as a system user of its own, never as `nobody`: other
     services run as `nobody` too, and could read its data and connect to it.
@@ -91,7 +91,7 @@ class Account:
 
     @property
     def extra_groups(self) -> list[int] | None:
-        """What Popen gets: no groups besides the account's own, or None to change nothing."""
+        """``extra_groups`` for Popen: none besides the account's own; None: unchanged."""
         return None if self.uid is None else []
 
     def owns(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the first start makes and every later start finds: keys, certificates, tokens, kubeconfig.
+"""Files that the first start creates: keys, certificates, token, kubeconfig.
 
 All lie in the state directory with mode 0600 and are made once. The server's certificate is made
 again when it is about to expire or the machine's name changed; the authority that signed it stays,

@@ -1,4 +1,4 @@
-"""What may be done to a database by one process at a time, and to which databases at all.
+"""Preparing a database: migrations by one process at a time, and checks of its version.
 
 `manage.py prepare`, `up`, `backup` and `restore` go through here. Several hosts may start at once:
 each waits for its turn, without a statement that hangs (it would hold a snapshot, for which the

@@ -1,4 +1,4 @@
-"""What a follower of the change log could not digest."""
+"""Changes that a follower of the change log could not process."""
 
 from django.db import models
 

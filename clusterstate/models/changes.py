@@ -95,7 +95,7 @@ class AtomicSpan(models.Model):
 
 
 class Actor(models.Model):
-    """Who makes changes: a user, a controller, a person (`clusterstate.change_log.actors`).
+    """An author of changes: a user, a controller, a person (`clusterstate.change_log.actors`).
 
     ``used_at``: when a process last asked for the number.
     """

@@ -104,7 +104,7 @@ class NodeHeartbeat(models.Model):
 
 
 class NodeUsage(models.Model):
-    """What a node's agent reported last about its use, and what was concluded from it (R135).
+    """The last usage report of a node's agent, and the pressure concluded from it (R135).
 
     ``usage`` is as reported; ``outcome`` lists pressures, since when, and who would go next.
     ``judged_at`` before ``reported_at`` means: not looked at yet.

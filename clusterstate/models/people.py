@@ -1,4 +1,4 @@
-"""What is known of people besides Django's own table of them."""
+"""Data of people beside Django's own table of users."""
 
 from django.conf import settings
 from django.db import models

@@ -51,7 +51,7 @@ class Plan(models.Model):
 
 
 class PlanUndo(models.Model):
-    """What takes back one step of an operation, as the node was when the step was done.
+    """The undo of one step of an operation, recorded when the step was done.
 
     ``changes``: a JSON list of entries of ``spec.changes``, the last first. Written in the
     transaction that does the step; it goes with its plan.

@@ -14,11 +14,11 @@ from django.db import models, transaction
 
 
 class NotByRow(TypeError):
-    """What was wanted of a row cannot be done by a row; the text says how it is done."""
+    """A change that cannot be made by saving a row; the text says how to make it."""
 
 
 class Writes(Protocol):
-    """Who writes objects for rows."""
+    """Writes objects for rows."""
 
     def save(self, row: "ObjectRow") -> None:
         """Create or change the object of a row, and bring the row up to date."""

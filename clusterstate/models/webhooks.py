@@ -1,4 +1,4 @@
-"""Who is to be told of events over HTTP, how far that went, and what came back."""
+"""Webhooks: receivers of events over HTTP, their progress, and their last answer."""
 
 from django.db import models
 

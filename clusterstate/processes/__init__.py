@@ -1,4 +1,4 @@
-"""What every long-lived process needs.
+"""Shared by all long-lived processes.
 
 ::
 

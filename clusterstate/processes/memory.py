@@ -1,4 +1,4 @@
-"""What this process remembers of the database's rows, and the one place where it forgets.
+"""This process's caches of database rows, and the one place that clears them.
 
 Ids, names and revisions mean the rows of one history (`clusterstate.change_log.lineage`). After a
 restore or a failover the same id may be another row's. Each module that keeps rows, or what it

@@ -1,4 +1,4 @@
-"""What one scheduler of several holds and reports under: names by the scheduler's number.
+"""Lock and progress names of one of several schedulers, by its number.
 
 One scheduler works today, ``FIRST``. Whatever is *the* scheduler's has its number in it, and is
 named here, so that a second one collides with nothing:

@@ -1,4 +1,4 @@
-"""What the service tells of itself.
+"""Telemetry: logs, metrics, traces, slowness.
 
 ::
 

@@ -45,7 +45,7 @@ class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is asked: so many ``hours`` up to ``until`` (now), or what is between two moments.
+    """The question: the ``hours`` before ``until`` (default: now), or ``since`` to ``until``.
 
     ``report``: HTML as well. ``pictures``: its curves as well, one SVG each.
     """

@@ -1,4 +1,4 @@
-"""What a scheduler configuration comes to: each profile's plugins by extension point, and why.
+"""The effective configuration: each profile's plugins by extension point, and their sources.
 
 A document names few plugins: the default ones, those at ``multiPoint`` and those at single points
 are put together when it is read (``framework.configuration.plugin_sets``). Here stands, for each

@@ -39,7 +39,7 @@ _USUAL_PODS: Final = "110"
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is asked: for which waiting pods, from which catalogue, how many nodes at most.
+    """The question: the waiting pods, the catalogue of node types, and the most nodes to add.
 
     ``namespace``: only its pods; empty for all. ``catalogue``: ``{name, price, node}`` each, and
     ``limit`` where only so many of a shape can be had. ``nominate``: whether pods will be held to

@@ -1,4 +1,4 @@
-"""What fits if all pods are looked at together: a ``Packing`` document in, the answer out."""
+"""Answers a ``Packing``: what fits if all pods are placed together."""
 
 from collections.abc import Hashable
 

@@ -1,4 +1,4 @@
-"""What brakes and rates make of a plan: which evictions wait for approval, and turns by zone."""
+"""Brakes and eviction rates in a plan: evictions that wait for approval, and turns by zone."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

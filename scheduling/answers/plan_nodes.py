@@ -1,4 +1,4 @@
-"""What the nodes of a plan become: its changes applied to their manifests, and checked."""
+"""Applies a plan's changes to the manifests of its nodes, and checks the results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime

@@ -24,7 +24,7 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """What a change of replicas does.
+    """The effect of a change of replicas.
 
     ``gone``: ids of the pods that leave, in order. ``new``: manifests of the pods that come.
     ``warning``: what is not foretold, empty for nothing.

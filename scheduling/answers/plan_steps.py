@@ -1,4 +1,4 @@
-"""What carrying a plan out does, step by step.
+"""The steps of carrying out a plan.
 
 A step is a JSON object that ``scheduling.controllers.operations`` does in one transaction and whose
 right ``api.stowage.plans`` asks for::

@@ -1,4 +1,4 @@
-"""What will happen if these changes are made: the question behind a ``Plan``.
+"""Answers a ``Plan``: predicts the effects of its changes.
 
 ::
 

@@ -110,7 +110,7 @@ def _aged(pod: Waiting, points: int) -> tuple[float, ...]:
 
 
 class _Class(msgspec.Struct):
-    """What a PriorityClass says, as far as it matters here."""
+    """The fields of a PriorityClass that are needed here."""
 
     class Metadata(msgspec.Struct):
         """Its name."""

@@ -1,4 +1,4 @@
-"""What the API may ask of scheduling: simulations, headroom, decisions and the configuration.
+"""Questions that the API asks of scheduling: simulations, headroom, decisions, configuration.
 
 The functions that take a ``World`` are questions to an advisor (``registry``); the others look into
 rows and are for any process.

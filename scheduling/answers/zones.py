@@ -1,4 +1,4 @@
-"""How the zones were at a revision, by the nodes of then: their state, their rate, who waited.
+"""The zones at a past revision: their state, their eviction rate, and the nodes that waited.
 
 The node lifecycle keeps of its zones only how they are (``controllers.nodes``). State and rate
 follow from the nodes alone, and whose NoExecute taint waited is seen in them; how many taints were

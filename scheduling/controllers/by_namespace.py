@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Around(msgspec.Struct, frozen=True):
-    """What namespaces depend on besides what is in them.
+    """Objects outside of namespaces that the work in namespaces depends on.
 
     ``read`` returns all of it that matters, as JSON can have it; ``namespaces`` those that depend
     on it.

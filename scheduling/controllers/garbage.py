@@ -66,7 +66,7 @@ _Item = int | Key
 
 
 class _Graph:
-    """Who names whom, up to ``cursor`` of the log."""
+    """The graph of owner references, as of ``cursor`` of the log."""
 
     def __init__(self) -> None:
         self.cursor = -1

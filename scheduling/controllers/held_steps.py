@@ -60,7 +60,7 @@ class HeldSteps:
     def refused(
         self, number: int, pod_uid: str, refusal: TooManyRequests, *, now: datetime
     ) -> None:
-        """Note who refused a step."""
+        """Note the controller or budget that refused a step."""
         self.done(number)
         if isinstance(refusal, BudgetRefuses):
             gate: Gate = (_BUDGET, refusal.namespace, refusal.name)

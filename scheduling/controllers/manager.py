@@ -47,7 +47,7 @@ NAME: Final = "controllers"
 
 
 class Controller(msgspec.Struct, frozen=True):
-    """What a controller does in one pass, and whether a pass would find anything to do.
+    """One pass of a controller, and whether a pass would find anything to do.
 
     ``actor`` is who does it. Where Kubernetes has such a controller, it has that one's name.
     """

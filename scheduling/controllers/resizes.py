@@ -64,7 +64,7 @@ def follow(now: datetime) -> int:
 
 
 def _may_change(one: Waiting, node: OnNode | None) -> bool:
-    """Return whether a decision would be another one now; nobody is locked out for this look."""
+    """Return whether the decision would differ now. Takes no lock."""
     if node is None:
         return False
     wanted, has = resizing.amounts(one.pod), resizing.amounts(resizing.allocated(one.pod))

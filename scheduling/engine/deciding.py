@@ -95,7 +95,7 @@ def warm_for(pods: int, nodes: int) -> None:
 
 
 class Decider:
-    """What is kept of the classes of one profile over one snapshot, to decide quickly.
+    """Caches results for the classes of one profile over one snapshot, to decide quickly.
 
     Args:
         snapshot: what is followed.

@@ -105,7 +105,7 @@ def lets_in(snapshot: Snapshot, queue: PriorityQueue, pod: PendingPod) -> bool:
 
 
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cycle decided about a group.
+    """The decision of a cycle about a group.
 
     ``decisions``: one for each pod, in order; where the group was placed, those of pods beyond its
     ``minCount`` may be refusals. ``status``: the group's, for its condition. ``fitting``: how many

@@ -1,4 +1,4 @@
-"""What happened in the cluster, as values that tell the queue whom to wake.
+"""Cluster events as values, by which the queue knows which pods to wake.
 
 A ``ClusterEvent`` names a resource, what changed about it (``Action`` flags) and the object before
 and after. ``diff_node`` and ``diff_pod`` compute the flags; a plugin registers the events that may
@@ -32,7 +32,7 @@ from scheduling.framework.types import AffinityTerm
 
 
 class Resource(StrEnum):
-    """What an event is about."""
+    """The kind of object that an event is about."""
 
     NODE = "Node"
     ASSIGNED_POD = "AssignedPod"
@@ -61,7 +61,7 @@ class Resource(StrEnum):
 
 
 class Action(Flag):
-    """What happened; updates say which part changed."""
+    """The kind of change; updates say which part changed."""
 
     ADD = auto()
     DELETE = auto()

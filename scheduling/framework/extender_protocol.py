@@ -1,4 +1,4 @@
-"""What is said between the scheduler and an extender: bodies out, answers in.
+"""The protocol of extenders: request bodies and answers.
 
 The shapes are those of ``k8s.io/kube-scheduler/extender/v1``, v1.36; ``batch_body`` and
 ``batch_of`` are this service's own. Go's decoder does not look at the case of a member's name, so
@@ -27,7 +27,7 @@ class ExtenderFailed(Exception):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What an extender says of nodes about one pod.
+    """An extender's verdicts on nodes for one pod.
 
     ``kept``: names of the nodes that it lets through, ``None`` for all that it does not name as
     failed. ``failed``, ``unresolvable``: reasons by node. ``scores``: 0 to 10 by node.

@@ -1,4 +1,4 @@
-"""What a class takes and relies on, as its profile's plugins say (``objects.rules.footprint``)."""
+"""What a class uses and depends on, by its profile's plugins (``objects.rules.footprint``)."""
 
 from typing import Protocol, runtime_checkable
 

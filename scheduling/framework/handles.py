@@ -1,4 +1,4 @@
-"""What plugins are given to look at beyond the snapshot: waiting pods, and pods as stored.
+"""Handles for plugins beyond the snapshot: waiting pods, and stored pods.
 
 A plugin that has the method of a ``Wants...`` protocol gets the handle once, before anything else.
 The feeder of the framework makes the handles: in the core nobody queries.
@@ -28,7 +28,7 @@ class WaitingPod(Protocol):
 
     @property
     def pod(self) -> PodInfo:
-        """What the pod asks for."""
+        """The pod's requests."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class WantsStoredPods(Plugin, Protocol):
 
 
 class VolumeStore(Protocol):
-    """Where what was decided about claims is written; there is none in a simulation."""
+    """Writes the decisions about claims; a simulation has none."""
 
     def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
         """Write what was decided, once; return whether all claims are bound now.

@@ -148,7 +148,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Timed:
-    """What ``HTTPResponse`` asks of a socket."""
+    """The socket interface that ``HTTPResponse`` needs."""
 
     def __init__(self, connection: _Connection, sock: socket.socket) -> None:
         self._connection = connection

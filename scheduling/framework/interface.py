@@ -345,7 +345,7 @@ class Preparing(Plugin, Protocol):
 
 
 class Handle(Protocol):
-    """What a PostFilter plugin may ask of the framework that runs it."""
+    """The methods of the framework that a PostFilter plugin may call."""
 
     extenders: Sequence[Extender]
     """Services that may change the candidates of preemption, in order."""
@@ -512,7 +512,7 @@ class PerNodeNormalize(Plugin, Protocol):
 
 
 class Locality(IntEnum):
-    """What a judgement about a row depends on, besides the pod; tells the engine what it may keep.
+    """The inputs of a row's verdict besides the pod, by which the engine knows what to cache.
 
     A plugin that does not say is asked about every node for every pod.
     """

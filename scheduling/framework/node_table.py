@@ -1,4 +1,4 @@
-"""What plugins may read of a snapshot: nodes as columns, counts of pods, and who is where.
+"""The part of a snapshot that plugins may read: nodes as columns, pod counts, pods by node.
 
 ``engine.snapshot.Snapshot`` fulfils the protocol.
 """
@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.intp]
 
 
 class NodeTable(Protocol):
-    """What plugins read of a snapshot. Columns are indexed by row.
+    """The part of a snapshot that plugins read. Columns are indexed by row.
 
     ``allocatable``, ``requested``: int64, shape (rows, resources), cpu in millicores, all others
     in whole units (bytes for memory). ``nonzero_requested``: int64 (rows, 2), cpu and memory with

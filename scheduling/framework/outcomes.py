@@ -1,4 +1,4 @@
-"""What extension points come to: which nodes are left, why not the others, and their scores."""
+"""Results of extension points: the nodes left, the statuses of the others, and scores."""
 
 from collections.abc import Sequence
 

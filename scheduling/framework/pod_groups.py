@@ -1,4 +1,4 @@
-"""The rules of groups on plain values: when one may be tried, what a cycle comes to, who may leave.
+"""The rules of groups on plain values: when to try one, its outcome, and preemption for it.
 
 Nothing here knows a snapshot. The engine (``engine.groups``) asks these rules about its pods, and
 the conformance vectors about theirs. Sources: pkg/scheduler/schedule_one_podgroup.go, framework/
@@ -116,7 +116,7 @@ def permit(group: PodGroup | None, placed: int) -> Status:
 
 
 class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one pod of a group.
+    """The result for one pod of a group.
 
     ``host``: where it would go, also once victims are gone. ``permit``: ``None`` where Permit lets
     the group go, or was not asked.
@@ -130,7 +130,7 @@ class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOutcome(msgspec.Struct, frozen=True):
-    """What a cycle came to; of pods behind the last result the group's status holds."""
+    """The outcome of a cycle; for pods behind the last result the group's status holds."""
 
     status: Status
     results: tuple[MemberResult, ...] = ()
@@ -312,7 +312,7 @@ def victims_of(
     priority_of: Callable[[Pod], int],
     started_at: Callable[[Pod], float],
 ) -> list[Victim[Pod]]:
-    """Return who leaves with whom: a group whose mode is ``all`` as one, at the group's priority.
+    """Return victims as units: a group whose mode is ``all`` is one, at the group's priority.
 
     ``group_of`` returns ``None`` where there is no such group: its pods leave one by one.
     """
@@ -347,7 +347,7 @@ def victims_of(
 def preemption_problem(
     key: GroupKey, group: PodGroup | None, *, registered: bool = True
 ) -> Status | None:
-    """Return why nobody is displaced for a group, ``None`` where somebody may be.
+    """Return why no pod may be preempted for a group, ``None`` where one may.
 
     Rule: ``runWorkloadAwarePreemption``.
     """
@@ -378,7 +378,7 @@ def select_victims(
     reprieve: Callable[[Victim[Pod]], bool],
     violating: Callable[[Sequence[Victim[Pod]]], Sequence[int]],
 ) -> Chosen[Pod]:
-    """Return who has to leave so that a group fits, as few and as unimportant as can be.
+    """Return the victims of a group: as few and of as low a priority as possible.
 
     All of lower priority leave; then each is taken back, those first whose budgets would be broken,
     the most important first, unless the group fits no longer. Rule: ``selectVictimsOnDomain``.

@@ -1,4 +1,4 @@
-"""What plugins answer: a code that says what happens next, with reasons for people.
+"""Answers of plugins: a code that says what happens next, with reasons for people.
 
 Source: k8s.io/kube-scheduler ``framework/interface.go``, v1.36.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Code(IntEnum):
-    """What a plugin says, and with it what happens next. Values as in Kubernetes."""
+    """The code of a plugin's answer, which says what happens next. Values as in Kubernetes."""
 
     SUCCESS = 0
     """Go on. For Filter: the pod fits."""

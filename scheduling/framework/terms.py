@@ -1,4 +1,4 @@
-"""What plugins tell the fast lane: their rules about a class as numbers and counts.
+"""Statements of plugins for the fast lane: their rules about a class as numbers and counts.
 
 A plugin that can state its Filter and Score for a class by one of these protocols is not asked
 again for every pod (``engine.fast.fast_lane``). Of a plugin that cannot, the reference path asks.
@@ -24,7 +24,7 @@ Rejection = tuple[Code, tuple[str, ...]]
 
 
 class Kind(IntEnum):
-    """What a term does with the count at a node's topology value."""
+    """The use that a term makes of the count at a node's topology value."""
 
     NEAR = 0
     """Required affinity: there must be one; or none anywhere, for a pod that means itself."""

@@ -240,7 +240,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
-    """Who would have to leave for a pod, as a search over nodes found.
+    """The victims for a pod, as found by a search over nodes.
 
     ``best``: the candidate that costs least, ``None`` without any. ``candidates``: all of them,
     those that violate no budget first, where they were asked for, else the best alone.
@@ -271,7 +271,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeStatuses(Mapping[str, Status]):
-    """What was said of each node, by name, from columns; a dictionary is made when one is needed.
+    """Statuses of nodes by name, kept as columns; the dictionary is built on demand.
 
     Args:
         rows: the nodes' rows, int (nodes,).

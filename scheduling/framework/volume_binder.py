@@ -1,4 +1,4 @@
-"""What a pod's claims mean for a node: bound volumes, volumes to bind, volumes to be made.
+"""A pod's claims on a node: bound volumes, volumes to bind, volumes to provision.
 
 Rules: plugins/volumebinding/binder.go, scorer.go, v1.36.
 """
@@ -49,7 +49,7 @@ Resources = dict[str, tuple[int, int]]
 
 
 class BinderError(ValueError):
-    """What ends the attempt; the text is Kubernetes'."""
+    """An error that ends the attempt; the text is Kubernetes'."""
 
 
 class Provision(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Provision(msgspec.Struct, frozen=True):
 
 
 class PodVolumes(msgspec.Struct, frozen=True):
-    """What is done with a pod's claims on one node."""
+    """The bindings and provisions for a pod's claims on one node."""
 
     bindings: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provisions: tuple[Provision, ...] = ()
@@ -83,7 +83,7 @@ class PodVolumeClaims(msgspec.Struct, frozen=True):
 
 
 class NodeSeen(msgspec.Struct, frozen=True):
-    """What of a node volumes look at."""
+    """The facts of a node that volumes depend on."""
 
     name: str
     labels: Mapping[str, str]
@@ -269,7 +269,7 @@ def _provisions(
 def _room_for(
     table: VolumeTable, claim: PersistentVolumeClaim, of: StorageClass, node: NodeSeen
 ) -> tuple[bool, CSIStorageCapacity | None]:
-    """Return whether there is room for a claim's volume, and who says so.
+    """Return whether there is room for a claim's volume, and the CSIStorageCapacity that says so.
 
     Rule: ``hasEnoughCapacity``.
     """

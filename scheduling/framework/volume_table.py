@@ -34,7 +34,7 @@ _KEPT_CHANGES: Final = 16_384
 
 
 class Assumed(msgspec.Struct, frozen=True):
-    """What a placed pod does with claims: the volumes bound to some, others made for a node."""
+    """Claims of a placed pod: volumes bound to some, a node selected for others."""
 
     node_name: str
     bindings: tuple[tuple[ClaimKey, str], ...] = ()
@@ -155,7 +155,7 @@ class VolumeTable:
 
     @property
     def has_limits(self) -> bool:
-        """Whether some node takes only so many volumes of a driver."""
+        """Whether a node has a limit on volumes of a driver."""
         return bool(self._limited)
 
     def is_limited(self, node_name: str) -> bool:
@@ -222,7 +222,7 @@ class VolumeTable:
                 yield volume
 
     def affinity_keys(self, class_name: str) -> Iterable[str]:
-        """Return the labels of nodes that decide who reaches the volumes of a class."""
+        """Return the node labels that decide which nodes reach the volumes of a class."""
         return self._affinity_keys.get(class_name, ())
 
     def storage_class(self, name: str) -> StorageClass | None:

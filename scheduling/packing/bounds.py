@@ -1,4 +1,4 @@
-"""What no placement can exceed, by linear programming.
+"""Upper bounds on every placement, by linear programming.
 
 Nodes are merged into groups and the pods may be cut: whatever a placement does, its sums over a
 group keep these rules too, so that the best of the relaxed problem bounds every placement. Groups

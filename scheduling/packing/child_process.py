@@ -1,4 +1,4 @@
-"""What the processes of the solver have in common: how they start, yield to everybody, and end."""
+"""Shared by the solver's child processes: start, low priority, and end."""
 
 import os
 import resource

@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """What the filters say about a class: how many each row takes, and what is compared there."""
+    """Facts about a class from the filters: how many pods each row takes, and what is compared."""
 
     pods: list[Seeker]
     limits: Int64

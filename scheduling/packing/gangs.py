@@ -70,7 +70,7 @@ class GangProblem(msgspec.Struct, frozen=True):
 
 
 class GangAnswer(msgspec.Struct, frozen=True):
-    """What a search came to. ``placed``: of each class, pairs of a node and how many pods."""
+    """The result of a search. ``placed``: of each class, pairs of a node and how many pods."""
 
     outcome: str
     placed: list[list[tuple[int, int]]] = []

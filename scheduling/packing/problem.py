@@ -19,7 +19,7 @@ _LARGEST_WEIGHT: Final = 2**30
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """What is to be placed and where there is room.
+    """The pods to place, and the free capacity of the nodes.
 
     A placement is worth ``weights`` for each pod that it places; of equal ones the one with the
     lower sum of ``prices`` of the nodes that are used and ``move_costs`` of the pods that left
@@ -112,7 +112,7 @@ class Bought(msgspec.Struct, kw_only=True):
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """What is needed and what may be had.
+    """Needs of the pods, and what nodes offer for them.
 
     ``problem``: its first nodes are there already and cost nothing, the others are one of each
     shape. ``prices`` (S,) and ``most`` (S,): of the shapes, and how many of each there are.

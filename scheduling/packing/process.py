@@ -189,7 +189,7 @@ atexit.register(_solver.end)
 
 
 class _Frame(msgspec.Struct):
-    """What the child sends: a better placement, and at last the answer."""
+    """A message of the child: a better placement, or at last the answer."""
 
     better: Int64 | None = None
     packed: Packed | None = None
@@ -251,7 +251,7 @@ class _Frames:
 
 
 class _Asked(msgspec.Struct):
-    """What the child is asked."""
+    """The question to the child."""
 
     work: float
     seconds: float

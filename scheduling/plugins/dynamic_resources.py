@@ -43,7 +43,7 @@ _NOT_ASKED: Final = Status(Code.ERROR, ("not found",))
 
 
 class Answers:
-    """What nodes answer to claims that ask for the same, by row; kept until it may be otherwise.
+    """Cached verdicts by row for claims with equal requests.
 
     ``codes`` uint8, ``reason`` int32 (a place in ``reasons``) and ``scores`` int64, (capacity,).
     ``known``: bool, of which rows. Nodes that no slice is for are judged once.

@@ -108,7 +108,7 @@ _ANY = 2**62
 
 
 class _Attached:
-    """What is attached to the nodes of one snapshot, by row.
+    """Volumes attached to the nodes of one snapshot, by row.
 
     ``used``, ``limits``: by driver how many volumes a row has, and takes; int64 (rows,). ``at``:
     the rows where pods use a volume.

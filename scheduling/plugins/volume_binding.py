@@ -50,7 +50,7 @@ TAKEN = f"{NAME}/taken"
 
 
 class _Found:
-    """What was found for each row that passed."""
+    """The bindings found for each row that passed."""
 
     def __init__(self, claims: PodVolumeClaims) -> None:
         self.claims = claims
@@ -129,7 +129,7 @@ class VolumeBinding:
         return None, SUCCESS
 
     def _problem(self, pod: PodInfo, snapshot: NodeTable) -> str:
-        """Return what is wrong with a claim of the pod. Rule: ``podHasPVCs``."""
+        """Return the errors in a claim of the pod. Rule: ``podHasPVCs``."""
         meta = meta_of(pod)
         for volume in pod.volumes:
             name = claim_name(meta, volume)

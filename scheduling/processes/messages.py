@@ -1,4 +1,4 @@
-"""What a worker does with messages and tasks that do not work out: the process goes on.
+"""Handling of messages and tasks that fail: the worker process goes on.
 
 *Tasks of another version.* While two versions run beside each other, beat and the web processes of
 one send tasks to workers of the other (`docs/operations.md`, Upgrade). A task is a nudge, so one

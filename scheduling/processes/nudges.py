@@ -1,4 +1,4 @@
-"""What beat says when its nudges do not get through: one line, and then one a minute.
+"""Logging of beat's nudges that fail: one line, and then one a minute.
 
 Celery writes a stack and a traceback for every task that could not be sent, which is six of each in
 five seconds for as long as Redis is full. Nothing is lost meanwhile but time: each loop looks by

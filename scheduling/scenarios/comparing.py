@@ -1,4 +1,4 @@
-"""What differs between outcomes of one script: figures, pods, nodes."""
+"""Differences between outcomes of one script: figures, pods, nodes."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the manifests of a script's pods say, whatever else may be wrong with them."""
+"""Reads the manifests of a script's pods, whatever else may be wrong with them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What came of a script under one configuration: every pod's fate, and the cluster over time."""
+"""The outcome of a script with one configuration: each pod's result, and the cluster over time."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -52,7 +52,7 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happens at one moment, in this order.
+    """The events of one moment, in this order.
 
     ``at``: seconds from the beginning. ``objects`` are added or replaced.
     """

@@ -56,7 +56,7 @@ class _Coming(NamedTuple):
 
 
 class _Trace(msgspec.Struct):
-    """What a source says, before it is played.
+    """The content of a source, before it is replayed.
 
     ``changes``: nodes that come (manifest) or go (name) after the beginning, by second.
     """

@@ -34,7 +34,7 @@ BATCH = 1000
 
 
 class Observer(Protocol):
-    """Who is told what the scheduler does."""
+    """Receives what the scheduler does."""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
         """Note what a cycle decided; nothing of it is carried out yet."""

@@ -1,4 +1,4 @@
-"""What happens next in a cluster that is left alone: who leaves, comes again and lands where.
+"""Predicts a cluster that is left alone: evictions, replacements and where these land.
 
 ``Foresight`` plays the future on a snapshot, from moment to moment. A pod that leaves keeps its
 room until its grace period ends; the controller that owns it makes another one, at once or when it
@@ -75,7 +75,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, kw_only=True):
-    """What became of a leaver: ``at`` seconds, ``None`` if it is held back by ``blocked_by``."""
+    """A pod that leaves: ``at`` seconds, ``None`` if it is held back by ``blocked_by``."""
 
     leaver: Leaver
     node_name: str

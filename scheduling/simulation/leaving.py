@@ -1,4 +1,4 @@
-"""What a snapshot must follow when a pod is preempted: its room, and its disruption budgets.
+"""Applies a preemption to a snapshot: the node's free amounts, and disruption budgets.
 
 In the live system the victim's row goes, and the controller of budgets works out anew how many
 pods may still leave. Here both happen at once.

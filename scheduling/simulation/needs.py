@@ -1,4 +1,4 @@
-"""What would have to change for each node to take a pod, and which nodes need the same.
+"""The changes by which each node could take a pod, and nodes that need the same ones.
 
 Every node that filters reject is given its *needs*: for each filter that rejects it the edits that
 might change that. Nodes with equal needs are one group, so that thousands of nodes are a few
@@ -45,7 +45,7 @@ _PODS: Final = "pods"
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What may be done about one need: each entry is a way, with the edits that belong to it.
+    """The alternatives for one need, each with its edits.
 
     ``pod``: ways on the pod's side; ``node``: on the nodes'. The first way helps the most nodes.
     """

@@ -59,7 +59,7 @@ Solve = Callable[[Problem], Packed]
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """What nodes cost, the first selector that matches counts, and what one move costs."""
+    """Prices of nodes (the first matching selector counts), and the price of a move."""
 
     nodes: tuple[tuple[Selector, float], ...]
     move: float
@@ -70,7 +70,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is asked: a world with pods, whether pods that run may move, and for how long."""
+    """The question: a cluster with pods, whether running pods may move, and the time limit."""
 
     simulation: Simulation
     move: str

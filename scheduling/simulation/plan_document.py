@@ -420,7 +420,7 @@ def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]
 
 
 def _problem(one: Any, kinds: Sequence[str]) -> FieldError | None:
-    """Return what is wrong with an object on its face, ``None`` for nothing."""
+    """Return the errors in an object on its face, ``None`` for nothing."""
     kind = one.get("kind", kinds[0]) if isinstance(one, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         if len(kinds) == 1:

@@ -1,4 +1,4 @@
-"""What would let a waiting pod in, each remedy proved on a copy of the cluster, the best first.
+"""Remedies for a waiting pod, each proved on a copy of the cluster, the best first.
 
 ``needs`` says which edits might open which nodes. Here each is carried out: a changed pod is asked
 about every node, changed nodes are put into the snapshot, asked, and put back. What opens no node

@@ -1,4 +1,4 @@
-"""What every filter says of every node, also behind the first one that rejects it.
+"""The verdicts of every filter on every node, also after the first rejection.
 
 The cycle stops at the first rejection of a node, which is enough to decide. Who wants to know what
 would help must hear all filters: a node with a taint may lack memory as well. ``judge`` asks the

@@ -58,7 +58,7 @@ def may_begin() -> bool:
 
 @acts_as(KUBE_SCHEDULER)
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Run every binding cycle that nobody else runs; return how many."""
+    """Run every binding cycle that no other thread runs; return how many."""
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
@@ -207,7 +207,7 @@ class StoredWaitingPod:
 
     @property
     def pod(self) -> PodInfo:
-        """What the pod asks for."""
+        """The pod's requests."""
         return _info(self._row.class_id)
 
     @property

@@ -52,7 +52,7 @@ class _Gang:
 
 
 class Groups:
-    """What one scheduler knows of the groups that it decides."""
+    """One scheduler's record of the groups that it decides."""
 
     def __init__(self) -> None:
         self._gang_of: dict[int, _Gang] = {}

@@ -52,7 +52,7 @@ _TURN_EVERY = 1.0
 
 
 class _Kept:
-    """What this process keeps between runs; ``standby`` only while another scheduler works."""
+    """State of this process between runs; ``standby`` only while another scheduler works."""
 
     scheduler: Scheduler | None = None
     standby: Standby | None = None

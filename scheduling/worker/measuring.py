@@ -1,4 +1,4 @@
-"""What the scheduler counts of its attempts, a batch at a time (``metrics.scheduler``).
+"""Counts the scheduler's attempts for its metrics, a batch at a time (``metrics.scheduler``).
 
 A batch costs some tens of microseconds here: pods with the same profile, priority and number of
 attempts are counted together.

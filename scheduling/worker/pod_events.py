@@ -19,7 +19,7 @@ _LONGEST_NOTE = 1024
 
 
 class PodEvents:
-    """What one scheduler has to tell of pods, by their ids."""
+    """Events about pods that this scheduler has yet to write, by pod id."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, str, str, str]] = deque()

@@ -65,7 +65,7 @@ class Recorder:
 
     @property
     def full(self) -> bool:
-        """Whether so many decisions wait that they must be written before more pods are placed."""
+        """Whether the decisions not yet written must be written before more pods are placed."""
         return self._count >= LIMIT
 
     def note(

@@ -312,7 +312,7 @@ class Scheduler:
         )
 
     def _tell_use(self, wanted: int | None = None, problems: dict[str, str] | None = None) -> None:
-        """Write by which configuration pods are decided, for everybody who asks. Queries once.
+        """Write which configuration is in force, for ``status.inForce``. Queries once.
 
         ``wanted``: the one that this scheduler passed over, whose ``problems`` these are.
         """

@@ -1,1 +1,1 @@
-"""What agents of nodes report: ``node_heartbeats`` (signs of life), ``usage`` (memory, disk)."""
+"""Reports of node agents: ``node_heartbeats``, and ``usage`` of memory and disk."""

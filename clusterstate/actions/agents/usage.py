@@ -1,4 +1,4 @@
-"""What nodes' agents report about their use, out of the change log (R135, R141).
+"""Usage reports of node agents, which are not in the change log (R135, R141).
 
 A report under pressure sets the node's condition, and so its taint, in its own transaction: a
 controller that replaces a pod which fails for it must not get the replacement put there. The

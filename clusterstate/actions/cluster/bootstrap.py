@@ -1,4 +1,4 @@
-"""What every cluster has from the start: namespaces, classes, roles, a network, and two rows."""
+"""Creates what every cluster has: namespaces, classes, roles, a ServiceCIDR, and two rows."""
 
 from datetime import datetime
 from typing import Any

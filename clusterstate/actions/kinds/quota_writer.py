@@ -28,7 +28,7 @@ from clusterstate.queries.objects import decode_object
 
 
 class QuotaWriter(Writer):
-    """What is used of a quota is counted in the transaction that creates or changes it."""
+    """Writes quotas; counts their usage in the same transaction."""
 
     def create_each(
         self,
@@ -71,7 +71,7 @@ class QuotaWriter(Writer):
 
 
 class DeviceClassWriter(Writer):
-    """What claims for the devices of a class count for depends on its ``extendedResourceName``."""
+    """Writes DeviceClasses; counts claims again when ``extendedResourceName`` changes."""
 
     is_batched = False
 

@@ -46,7 +46,7 @@ _decode: Final = msgspec.json.Decoder(_Service).decode
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """What a version of a Service got."""
+    """The addresses and ports allocated to a version of a Service."""
 
     address: str
     ports: tuple[int, ...]

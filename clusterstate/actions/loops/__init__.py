@@ -1,4 +1,4 @@
-"""What loops and controllers keep of themselves.
+"""State that loops and controllers store.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a controller keeps between passes: its cursor in the change log, and a small document.
+"""A controller's state between passes: its cursor in the change log, and a small document.
 
 One row for each controller, by its name. It is not written in the transaction of what the
 controller did (`models.evictions.ControllerCursor`), so that doing a piece twice must do no harm.

@@ -131,7 +131,7 @@ _REMEMBER = """
 
 
 class Memory:
-    """What the keeper of a process keeps in rows (``sessions.Memory``)."""
+    """Stores a process's progress in rows (implements ``sessions.Memory``)."""
 
     def __init__(self, loop: str) -> None:
         self._loop = loop

@@ -102,7 +102,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """What one call packed: changes, and up to which revision everything is packed now."""
+    """The result of packing: the number of changes, and the last revision that is packed."""
 
     changes: int
     revision: int

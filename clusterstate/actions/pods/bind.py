@@ -87,7 +87,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class BindResult(msgspec.Struct, frozen=True):
-    """What became of a batch of bindings.
+    """The result of a batch of bindings.
 
     ``bound`` pairs pod ids with the revision of their binding, in the order of the decisions.
     ``refused`` are the pods that could not be bound. ``held`` could have been, but lean, and others

@@ -1,4 +1,4 @@
-"""What the scheduler keeps.
+"""State that the scheduler stores.
 
 ::
 

@@ -59,7 +59,7 @@ class _New(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object is to become, and who wants it; see `actions.objects.update`."""
+    """An update of an object, and its author; see `actions.objects.update`."""
 
     namespace: str
     name: str

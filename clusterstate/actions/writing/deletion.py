@@ -1,4 +1,4 @@
-"""What is common to deleting one object and many: what is asked for, and what comes of it.
+"""Shared by deleting one object and many: the options, and the outcome.
 
 Many are deleted in one transaction: their rows are locked together, in the order of their ids, then
 each is judged by itself, then one statement writes the new versions of those that stay a while, and
@@ -78,7 +78,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a deletion does to a locked object.
+    """The effect of a deletion on a locked object.
 
     ``manifest``, with its ``text`` and ``overlay``, is a version to write first; ``None``: none.
     ``gone``: the row is removed then. Neither: the object stays as it is.

@@ -1,4 +1,4 @@
-"""What the server does to an object's metadata before it is created, updated or deleted.
+"""The server's changes to an object's metadata before it is created, updated or deleted.
 
 Pure, but for names and uids that are made at random. Rule: apiserver ``registry/rest``
 (``create.go``, ``update.go``, ``delete.go``), v1.36.

@@ -1,4 +1,4 @@
-"""What actions return and lock: an object as it was stored, a deleted one, a locked row."""
+"""Values that actions return: a stored object, a deleted one, a locked row."""
 
 import msgspec
 

@@ -118,7 +118,7 @@ def _items(limit_range: Manifest, type_: str | None = None) -> list[Manifest]:
 
 
 class _Asked:
-    """What a container, a pod or a claim asks for, and which of it a rule does not look at.
+    """The amounts of a container, a pod or a claim, and those that a rule ignores.
 
     From 1.38 on that is what an update leaves as it was, request and limit alike
     (kubernetes#142170, #142171); ``before`` is the same of the stored object. Amounts are compared

@@ -141,7 +141,7 @@ def _text(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What an object came to be charged with, by the place of the account."""
+    """The charges of an object, by account."""
 
     after: tuple[dict[str, Quantity], ...]
     before: tuple[dict[str, Quantity], ...]
@@ -156,7 +156,7 @@ def charge(
     *,
     containers: Callable[[], Sequence[str]] = list,
 ) -> Charge:
-    """Charge an object that is created, or changes from what it counted for ``before``.
+    """Charge quotas for an object that is created, or whose usage changes from ``before``.
 
     ``name`` is the object's, and ``containers`` returns the names of a pod's containers, as
     ``Account.missing`` orders them.

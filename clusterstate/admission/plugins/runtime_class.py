@@ -29,7 +29,7 @@ class Conflict(ValueError):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a pod has from its RuntimeClass: keys of the nodeSelector, and tolerations."""
+    """Parts of a pod that come from its RuntimeClass: nodeSelector keys, and tolerations."""
 
     name: str
     node_selector: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ _Rule = Callable[[Manifest, Manifest | None], Errors]
 
 
 def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -> Errors:
-    """Return what is wrong with a new object, or with a change of ``old``."""
+    """Return the errors in a new object, or with a change of ``old``."""
     meta = new.get("metadata") or {}
     if old is not None:
         errors = validate_object_meta_update(meta, old.get("metadata") or {})
@@ -167,7 +167,7 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _bounds(holder: Manifest, path: str, *names: str) -> Errors:
-    """Return what is wrong with bounds that are a number or at most 100%."""
+    """Return the errors in bounds that are a number or at most 100%."""
     errors: Errors = []
     for name in names:
         if (value := holder.get(name)) is not None:
@@ -176,7 +176,7 @@ def _bounds(holder: Manifest, path: str, *names: str) -> Errors:
 
 
 def _bound(value: int_or_percent.IntOrPercent, path: str, *, most: int | None = None) -> Errors:
-    """Return what is wrong with a number or percentage; ``most``: the highest percentage."""
+    """Return the errors in a number or percentage; ``most``: the highest percentage."""
     if isinstance(value, int):
         return _not_negative(value, path)
     try:
@@ -218,7 +218,7 @@ _LONGEST_EVENT_MESSAGE: Final = 1024
 
 
 def _event(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with an Event; one with an ``eventTime`` says who reports what.
+    """Return the errors in an Event; one with an ``eventTime`` says who reports what.
 
     Rule: ``legacyValidateEvent``, pkg/apis/core/validation/events.go, v1.36.
     """
@@ -260,7 +260,7 @@ def _selects_all(selector: Manifest) -> bool:
 
 
 def _selected_template(spec: Manifest, old_spec: Manifest | None) -> Errors:
-    """Return what is wrong with ``selector`` and ``template`` of an apps workload."""
+    """Return the errors in ``selector`` and ``template`` of an apps workload."""
     errors: Errors = []
     selector = spec.get("selector")
     template = spec.get("template")
@@ -375,7 +375,7 @@ def _daemon_set(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _daemons_update(rolling: Manifest) -> Errors:
-    """Return what is wrong with ``rollingUpdate``: just one of the two bounds is above zero."""
+    """Return the errors in ``rollingUpdate``: just one of the two bounds is above zero."""
     path = "spec.updateStrategy.rollingUpdate"
     errors = _bounds(rolling, path, "maxUnavailable", "maxSurge")
     surge = rolling.get("maxSurge")

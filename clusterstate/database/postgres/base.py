@@ -57,7 +57,7 @@ class _Silent(Exception):
 
 
 class _Server:
-    """What this process knows of one address; times are monotonic."""
+    """The state of one database address in this process; times are monotonic."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

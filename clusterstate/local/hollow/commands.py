@@ -1,4 +1,4 @@
-"""What the containers of hollow nodes do: how long they run, how they end, what they leave.
+"""Simulated containers of hollow nodes: how long they run, how they end, the files they leave.
 
 Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
 ``false``, and small scripts in ``sh -c`` (`shell`). Any other command runs for ever. Without a
@@ -40,7 +40,7 @@ _ENDS_AT_ONCE: Final = frozenset(
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a hollow node adds to a pod.
+    """Facts that a hollow node adds to a pod.
 
     ``host_files``: what was in the node's directories that the pod mounts when each of its runs
     began, by the number of the run. ``job_seconds``: after so long the pods of a Job end whose
@@ -83,9 +83,11 @@ def run_of_container(pod: Pod, container: Container, earlier: int) -> Run:
 
 
 def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | None:
-    """Return what comes of a container that ran ``earlier`` times before, if it can be played.
+    """Return the outcome of a container's run; ``None`` if it cannot be simulated.
 
-    What earlier runs left in volumes is there: they are played again to see what that was.
+    ``earlier``: how many runs came before.
+
+    Files that earlier runs left in volumes count: these runs are simulated first to know them.
     """
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:

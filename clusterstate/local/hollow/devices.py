@@ -1,4 +1,4 @@
-"""What devices hollow nodes have: a small file, and the ResourceSlices that it means for each node.
+"""Devices of hollow nodes: a small file, and the ResourceSlices made from it for each node.
 
 The file is a YAML list of drivers. ``devices`` and ``sharedCounters`` are entries of a
 ResourceSlice's spec; ``count`` repeats one, with ``{n}`` in its texts from 0 on, and ``{node}`` is

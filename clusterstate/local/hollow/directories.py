@@ -1,4 +1,4 @@
-"""What is in the directories of a hollow node that its pods mount (``hostPath``).
+"""Content of a hollow node's directories that pods mount (``hostPath``).
 
 A pod that begins finds what others have written there by then. What a run finds is kept until the
 pod is gone, since what comes of it is asked again and again (`commands.outcome`). All of it is in

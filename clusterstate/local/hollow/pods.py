@@ -1,4 +1,4 @@
-"""What the agent of a hollow node reports of a pod, and when that changes by itself.
+"""Pod statuses that a hollow node's agent reports, and when they change by themselves.
 
 Pure. A container runs what its command says, as far as that can be played (`commands`), and is
 ready, and killed, as its probes say (`probes`). Annotations of the pod say the same of any image,

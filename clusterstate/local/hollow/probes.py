@@ -1,4 +1,4 @@
-"""What the probes of a container find: when it is ready, and when it is killed.
+"""Simulated probes of a container: when it is ready, and when it is killed.
 
 Pure. A probe of the kind ``exec`` finds what its command says, among the files that the container
 has at that moment; a container whose own command cannot be played has none, and is not killed by
@@ -32,7 +32,7 @@ _PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What a container's probes find, in seconds since its start.
+    """Results of a container's probes, in seconds since its start.
 
     ``killed``: when it is killed, ``None`` for never. ``turns``: from when on it is ready or not,
     in order; it is not ready before the first of them.

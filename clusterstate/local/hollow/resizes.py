@@ -20,7 +20,7 @@ AGAIN: Final = 1.0
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What a node offers, and what it has set aside for its pods but the one in question."""
+    """A node's allocatable amounts, and those allocated to its other pods."""
 
     offered: Amounts
     others: Amounts

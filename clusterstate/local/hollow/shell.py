@@ -1,4 +1,4 @@
-"""What comes of a small shell script: how long it runs, how it exits, which files it leaves.
+"""Simulates small shell scripts: how long they run, how they exit, the files they leave.
 
 Enough of ``sh`` for the commands with which tests of workloads say how their containers end:
 lists, ``if``, loops, functions, ``test``, ``expr``, arithmetic, variables, files that are written,
@@ -49,7 +49,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a script.
+    """The outcome of a script.
 
     ``seconds`` is infinite for one that never ends. ``files`` are those that there are at the end,
     with what is in them, and ``output`` is what it wrote elsewhere. ``history`` tells from which

@@ -48,7 +48,7 @@ class EvaluationError(ValueError):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """What a selector sees of a device: its driver, and the device as its slice tells of it."""
+    """A device as CEL selectors see it: its driver, and its entry in the slice."""
 
     driver: str
     device: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What claims hold: devices, shares of devices, and how much of their capacity.
+"""Devices allocated to claims: whole, shared, or a part of their capacity.
 
 Rules: k8s.io/dynamic-resource-allocation ``structured/internal/types.go``, kube-scheduler
 ``dynamicresources/allocateddevices.go``, v1.36. Admin access holds nothing.

@@ -51,7 +51,7 @@ BINDING_TIMEOUT: Final = 600.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the plugin says at a point."""
+    """The plugin's answer at an extension point."""
 
     code: str = SUCCESS
     reason: str = ""

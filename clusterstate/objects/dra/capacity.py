@@ -1,4 +1,4 @@
-"""What a request takes of a device that several may share (KEP-5075).
+"""Capacity that a request consumes of a device that may be shared (KEP-5075).
 
 Rules: k8s.io/dynamic-resource-allocation ``structured/internal/incubating/consumable_capacity.go``,
 v1.36. Capacities are maps of names to quantities.

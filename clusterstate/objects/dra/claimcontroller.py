@@ -28,7 +28,7 @@ _GROUPS = "scheduling.k8s.io"
 
 
 class Outcome(msgspec.Struct):
-    """What a look at a pod, a group or a claim came to.
+    """The result of processing a pod, a group or a claim.
 
     ``create``: claims with ``generateName``, and the entry that each is for; ``statuses``: the
     owner's ``resourceClaimStatuses`` without those, ``None`` where nothing changes; ``update``:

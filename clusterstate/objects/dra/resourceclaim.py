@@ -1,4 +1,4 @@
-"""Whose a claim is, who may use it, and which claims a pod uses.
+"""Ownership of claims, reservations of them, and the claims that a pod uses.
 
 Rules: k8s.io/dynamic-resource-allocation ``resourceclaim/claim.go``, ``devicetoleration.go``,
 ``pod.go``, v1.36.

@@ -28,7 +28,7 @@ Counters = tuple[tuple[str, dict[str, Quantity]], ...]
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """What decides whether a node has access to a device: its name and labels."""
+    """The facts of a node that decide its access to devices: name and labels."""
 
     name: str
     labels: Mapping[str, str]

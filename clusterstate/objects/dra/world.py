@@ -1,4 +1,4 @@
-"""What is known of a cluster's devices: claims, classes, slices, and who holds what.
+"""The devices of a cluster: claims, classes, slices and allocations.
 
 A table that is kept up to date object by object. ``assume`` adds allocations that were decided for
 a pod and are not written yet; ``forget`` takes them back, and a stored claim that is allocated ends

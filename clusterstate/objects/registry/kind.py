@@ -1,4 +1,4 @@
-"""What the registry says of a kind of object: its names, its rows, and how it is written."""
+"""A kind of object in the registry: its names, its rows, and how it is written."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

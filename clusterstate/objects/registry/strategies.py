@@ -1,4 +1,4 @@
-"""What a write does to the manifests of one kind and to no other kind's.
+"""Strategies: what is special about writing the manifests of a kind.
 
 Pure, as admission is: a strategy sees the stored and the wanted manifest and knows no database.
 Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in

@@ -41,7 +41,7 @@ class PolicyError(ValueError):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a request asks for, as rules see it; ``resource`` is empty for other paths than objects.
+    """The attributes of a request that rules match; ``resource`` is empty for non-resource paths.
 
     ``verb`` is a verb of the API, or the method in small letters where ``resource`` is empty.
     """

@@ -1,4 +1,4 @@
-"""What an eviction takes from a pod's disruption budget, and when the budget refuses.
+"""Evictions against disruption budgets: when they are allowed, and their cost.
 
 Pure, over manifests of PodDisruptionBudgets; the caller locks the budget and stores what comes out.
 The status itself is kept by ``scheduling.controllers.budgets``. Rule:

@@ -1,4 +1,4 @@
-"""What ``events.k8s.io`` asks of its Events, by its own names of fields; pure.
+"""Validation of Events of ``events.k8s.io``, with its own field names; pure.
 
 The core group takes nearly anything, as programs have long sent it; the newer group's Events say
 who reports what, and change in nothing but their series. Rules:

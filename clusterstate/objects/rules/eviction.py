@@ -1,4 +1,4 @@
-"""Who must leave a node, and when: the one statement of the rule (R3, R120-R123, ruling C22).
+"""Which pods must leave a node, and when: the only statement of the rule (R3, R120-R123, C22).
 
 NoExecute taints. A pod that tolerates a taint for some seconds "remains bound for the specified
 amount of time". So each taint counts from the later of two moments, its ``timeAdded`` and the pod's
@@ -138,7 +138,7 @@ def deadline(counted: Sequence[Countdown], bound_at: datetime) -> Deadline | Non
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What of a pod decides whether it must leave.
+    """The facts of a pod that decide whether it must leave.
 
     ``terms`` are those required during execution, ``keys`` the labels that these name.
     """

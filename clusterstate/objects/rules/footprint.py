@@ -1,4 +1,4 @@
-"""What a pod takes from a node and what a decision about it relies on, by names that all share.
+"""What a pod uses of a node and what its decision depends on, by shared names.
 
 A scheduler knows pods by numbers of its own memory. Another scheduler, or the check of a bind in
 the database, needs names that mean the same everywhere: a counter of pods is named by what it
@@ -55,7 +55,7 @@ def _canonical(selector: Selector) -> object:
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What all pods of a scheduling class take and rely on.
+    """What the pods of a scheduling class use and depend on.
 
     ``amounts``: by resource, in the units of ``resources``; each pod also takes one of ``pods``.
     ``reads``: counters that a hard rule of the class itself looks at. ``bears``: counters of

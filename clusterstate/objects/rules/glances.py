@@ -30,7 +30,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
 
 
 class Use(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a pod asked for, itself included (``pods``), and whether (1) it was being deleted."""
+    """The requests of a pod, itself included (``pods``), and whether (1) it was being deleted."""
 
     leaving: int
     amounts: dict[str, int]
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What of a pod's spec says where it is and what it asks for, the latter as it is written."""
+    """The parts of a pod's spec with its node and its requests, as they are written."""
 
     node_name: str = ""
     containers: msgspec.Raw = msgspec.Raw(b"")
@@ -64,7 +64,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Told(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What the status of a container tells of amounts, as it is written."""
+    """The amounts in a container's status, as they are written."""
 
     name: str = ""
     allocated_resources: msgspec.Raw = msgspec.Raw(b"")

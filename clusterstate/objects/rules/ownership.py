@@ -1,4 +1,4 @@
-"""Who owns an object, and what becomes of it when an owner goes: Kubernetes' garbage collection.
+"""Kubernetes' garbage collection: owners of an object, and its fate when they are deleted.
 
 An owner that is deleted with *Orphan* or *Foreground* stays, with a finalizer of that name, until
 the collector has freed its dependents, or until those are gone that block it. With *Background* it
@@ -67,7 +67,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class State(StrEnum):
-    """What there is of an owner: it, nothing (or another one), or it waits for its dependents."""
+    """The state of an owner: it exists, it does not, or it waits for its dependents."""
 
     SOLID = "solid"
     ABSENT = "absent"
@@ -75,7 +75,7 @@ class State(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do with a dependent: delete it, or take these owners (uids) from it, or nothing.
+    """The action for a dependent: delete it, remove these owners (uids), or none.
 
     ``unblock``: before it is deleted, none of its owners has to wait for it any more.
     """

@@ -1,4 +1,4 @@
-"""What a pod asks for, and its quality of service.
+"""The requests of a pod, and its QoS class.
 
 ``pod_requests`` is the exact form over ``Quantity``; ``pod_request_ints`` gives the integers that
 the scheduler counts with: thousandths of a CPU, whole units of everything else, rounded up once at
@@ -315,7 +315,7 @@ def pod_limits(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> Res
 
 
 class ControlGroup(msgspec.Struct, frozen=True):
-    """What a node's agent writes for the group of a pod's processes; None: without a limit.
+    """The cgroup settings of a pod; None: no limit.
 
     ``cpu_shares`` is the weight against other pods, ``cpu_quota_us`` the time in each 100,000
     microseconds, ``memory_bytes`` the most memory.

@@ -1,4 +1,4 @@
-"""What selectors select, and what two of them share (R41).
+"""Objects selected by selectors, and overlaps of two selectors (R41).
 
 Pods are counted twice, or fought for, when two Services, two controllers or two disruption budgets
 select them, and pools of nodes are not independent when two RuntimeClasses select the same node
@@ -83,7 +83,7 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one object selects: how many, and with how many others of its role it shares some.
+    """The selection of one object: how many, and how many others of its role overlap with it.
 
     ``overlaps`` names at most ``MOST_NAMED`` of these, those with the most in common first.
     ``users`` is how many pods name the object (a RuntimeClass); ``None`` for other kinds.

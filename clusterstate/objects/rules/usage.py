@@ -1,4 +1,4 @@
-"""What one object counts for in the quotas of its namespace.
+"""The usage of an object in the quotas of its namespace.
 
 A pod counts for itself and for what it asks for, overhead included (R140), until it has ended; then
 it only counts as an object that is stored. Everything a pod's scheduling class holds is worked out
@@ -68,7 +68,7 @@ _STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What an object counts for, by resource, and what scopes of quotas look at.
+    """The usage of an object by resource, and the facts that quota scopes look at.
 
     ``stated`` is for each container of a pod what it states of ``COMPUTE``; empty where the pod
     states it as a whole, and for other objects.
@@ -138,7 +138,7 @@ def _is_extended(name: str) -> bool:
 
 
 class Extras(msgspec.Struct, frozen=True):
-    """What quotas look at in a pod in addition to its scheduling class."""
+    """Facts of a pod, beyond its scheduling class, that quotas look at."""
 
     terminating: bool = False
     priority_class: str = ""

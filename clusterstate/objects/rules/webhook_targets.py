@@ -21,7 +21,7 @@ _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A receiver, as its URL names it."""
+    """The receiver named by a webhook's URL."""
 
     scheme: str
     host: str
@@ -70,7 +70,7 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 class Allowed:
-    """What is allowed: host names (``*.example.com`` too), addresses, networks, ``public``."""
+    """The allowed targets: host names (also ``*.example.com``), addresses, networks, ``public``."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._names: set[str] = set()

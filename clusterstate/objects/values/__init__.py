@@ -1,4 +1,4 @@
-"""What objects are made of: lenses over manifests, amounts, times, labels, names, errors.
+"""Values in objects: typed views of manifests, quantities, times, labels, names, errors.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Who makes a change: a user, a controller, the scheduler, or a person at the command line.
+"""The author of a change: a user, a controller, the scheduler, or a command's user.
 
 Every entry of the change log names its actor. Whoever begins to work on behalf of somebody says so
 once (``acting``); what happens inside, in this thread, is done by that actor. Where nothing was
@@ -22,7 +22,7 @@ _R = TypeVar("_R")
 
 
 class Actor(msgspec.Struct, frozen=True, gc=False):
-    """Who changes something.
+    """The author of a change.
 
     ``impersonator`` is the name of whoever sent the request on this user's behalf, empty where the
     user sent it. ``cause`` is the audit id of the request that asked for it; where the scheduler

@@ -47,7 +47,7 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class Overlay(msgspec.Struct, frozen=True, kw_only=True):
-    """What fills a pod's slots.
+    """The values of a pod's slots.
 
     ``scheduled_at`` is when PodScheduled became true; ``unschedulable`` is the whole PodScheduled
     condition as JSON text while it is not true. A true condition that says more than its time sets

@@ -1,4 +1,4 @@
-"""What can be wrong with a request, as values that the API turns into a ``Status``.
+"""Errors of requests, which the API turns into a ``Status``.
 
 ``FieldError`` is one wrong field; validation collects them all. The exceptions are the ways in
 which a whole request fails; each carries the ``reason`` and the HTTP ``code`` of apimachinery's

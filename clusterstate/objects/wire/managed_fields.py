@@ -1,4 +1,4 @@
-"""Who wrote which field: ``metadata.managedFields``, and server-side apply, which relies on it.
+"""``metadata.managedFields``, which says who set which field, and server-side apply.
 
 Each entry names a manager, how it writes (``Apply``, or ``Update`` for all other writes) and the
 fields it owns. An update takes the fields that it changes away from their owners. Applying again
@@ -56,7 +56,7 @@ Entry = dict[str, Any]
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """Who writes: a client's name for itself, and the subresource that it writes through."""
+    """A field manager: the client's name for itself, and the subresource of its writes."""
 
     name: str
     subresource: str = ""

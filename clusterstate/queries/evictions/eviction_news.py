@@ -1,4 +1,4 @@
-"""What changed in the log that may set, move or end an eviction timer."""
+"""Changes in the log that may set, move or end an eviction timer."""
 
 from datetime import datetime
 
@@ -23,7 +23,7 @@ class NodeNews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened up to ``cursor``: nodes that changed, and pods whose timers may differ now."""
+    """Changes up to ``cursor``: nodes that changed, and pods whose timers may differ now."""
 
     nodes: list[NodeNews]
     pod_ids: list[int]

@@ -1,4 +1,4 @@
-"""What loops and controllers read about themselves and when they begin.
+"""Reads of loops and controllers: their own state, and what they load at the start.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What controllers keep between passes, and whether there is anything for them to do."""
+"""Stored state of controllers, and whether there is work for them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What followers of the change log load when they begin."""
+"""The initial load of followers of the change log."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

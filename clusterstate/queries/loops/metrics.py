@@ -1,4 +1,4 @@
-"""What all processes have counted, and the gauges of those that are alive."""
+"""Counters of all processes, and gauges of those that are alive."""
 
 from typing import Final
 

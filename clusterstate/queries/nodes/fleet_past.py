@@ -126,7 +126,7 @@ def node_at(revision: int, node: bytes, pods: Iterable[bytes]) -> FleetNode:
 
 
 class _Sums:
-    """What is added up: what each node was asked for, how many left it, and who waited for what."""
+    """Sums for a past moment: requests and leaving pods by node, waiting pods by reason."""
 
     def __init__(self) -> None:
         self.plain: dict[str, list[int]] = {}

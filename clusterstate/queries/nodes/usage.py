@@ -1,4 +1,4 @@
-"""What nodes report of their use of memory, disk and processes."""
+"""Usage reports of nodes: memory, disk and processes."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class PodUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one pod uses; ``containers`` by name, in bytes of memory."""
+    """The usage of one pod; ``containers`` by name, in bytes of memory."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def signals(self) -> dict[str, Signal]:
-        """What is reported, by the node condition that speaks of it."""
+        """The reported signals, by node condition."""
         found = (
             ("MemoryPressure", self.memory),
             ("DiskPressure", self.disk),

@@ -41,7 +41,7 @@ class DependentPods(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What the log says up to ``cursor``."""
+    """The changes up to ``cursor``."""
 
     cursor: int
     objects: list[Dependent]

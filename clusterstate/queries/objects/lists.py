@@ -336,7 +336,7 @@ def revision_of(continue_token: str) -> int | None:
 
 
 class _Listing(msgspec.Struct, frozen=True):
-    """What a page is asked to hold."""
+    """The request for a page of a list."""
 
     kind: Kind
     namespace: str
@@ -547,7 +547,7 @@ def _list_events(listing: _Listing) -> Page:
 
 
 class _Token(msgspec.Struct, frozen=True):
-    """What a continue token holds."""
+    """The content of a continue token."""
 
     rv: int
     start: tuple[str, str]

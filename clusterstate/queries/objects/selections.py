@@ -1,4 +1,4 @@
-"""What Services, controllers, budgets and RuntimeClasses select, and what they share (R41, R60).
+"""Objects selected by Services, controllers, budgets and RuntimeClasses (R41, R60).
 
 As of now, not of one revision: a count is for people, and is out of date when they read it. As of a
 revision of the past the objects are read as they were then, and their documents are looked into.

@@ -1,4 +1,4 @@
-"""What a controller's deletion followed from: back along owners to the change that a user made.
+"""Finds the user's change behind a controller's deletion, by going back along owners.
 
 A controller says its own name in the change log, and not what made it act. That is found in what it
 looks at: a ReplicaSet's pod goes because the ReplicaSet was changed, which the Deployment's

@@ -1,4 +1,4 @@
-"""What changed in the cluster around a moment, whoever changed it: the change log by minutes."""
+"""Changes of the cluster around a moment, summed by minute, author and kind."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -24,7 +24,7 @@ _FEED: Final = """
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What one user or controller did to objects of a kind within a minute.
+    """Changes of one user or controller to objects of a kind within a minute.
 
     ``changes`` of so many ``objects``; ``examples`` are (namespace, name) of up to three.
     """

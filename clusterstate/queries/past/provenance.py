@@ -1,4 +1,4 @@
-"""Who made a pod leave, and for what: preemptors and victims, and the taint behind an eviction.
+"""Why a pod left: preemptors and victims, and the taint behind an eviction.
 
 A victim's last changes name the pod that the room was for (`objects.values.actor`), and that pod's
 decision is the last one before; a decision's victims are the pods that left for its pod right after

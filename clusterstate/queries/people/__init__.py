@@ -1,4 +1,4 @@
-"""What people and their programs are told, and who they are.
+"""Reads about people and their programs: tokens, the audit log, notices, webhooks.
 
 ::
 

@@ -11,7 +11,7 @@ from clusterstate.database import sql
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; what is empty is not asked. ``until`` is exclusive.
+    """The filters of a search; empty ones do not count. ``until`` is exclusive.
 
     ``address``: where a request came from, as the log has it.
     """

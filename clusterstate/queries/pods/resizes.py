@@ -30,7 +30,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class OnNode(msgspec.Struct, frozen=True):
-    """What a node offers, and what it has set aside for each of its pods that have not finished."""
+    """A node's allocatable amounts, and the amounts of each of its unfinished pods."""
 
     offered: Mapping[str, int]
     pods: dict[int, Mapping[str, int]]

@@ -1,4 +1,4 @@
-"""What the scheduler decided and is about to decide.
+"""Reads about the scheduler: decisions, canaries, reservations, plans.
 
 ::
 

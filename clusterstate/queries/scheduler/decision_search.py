@@ -19,7 +19,7 @@ _MOST_PODS: Final = 100_000
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; what is empty is not asked.
+    """The filters of a search; empty ones do not count.
 
     ``reason`` is part of the message. ``owner`` is ``KIND/NAME``: the controller of the pod, or a
     Deployment; it needs ``namespace``, and is known of pods that are there or left while the change

@@ -27,7 +27,7 @@ _MOST_BEFORE = 50_000
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
-    """What was decided about a pod, as the table ``decision`` has it; ``body`` is packed.
+    """A row of the table ``decision``; ``body`` is packed.
 
     ``taken_back``: of a stale decision, the number of the first decision that was made after the
     scheduler had taken this one back.

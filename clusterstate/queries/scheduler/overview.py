@@ -1,4 +1,4 @@
-"""What a first page tells of a cluster: what waits, what leaves, what was decided last."""
+"""Reads of the console's first page: waiting pods, evictions, the last decisions."""
 
 from collections import Counter
 from datetime import datetime

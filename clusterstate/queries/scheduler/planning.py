@@ -1,4 +1,4 @@
-"""What a plan reads of nodes and of pods that may leave."""
+"""Reads of plans: nodes, and pods that may leave."""
 
 from collections.abc import Sequence
 from datetime import datetime

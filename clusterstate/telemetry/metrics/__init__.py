@@ -1,4 +1,4 @@
-"""What this process counts and measures, and what all processes have counted together.
+"""Metrics of this process, and their sums over all processes.
 
 ::
 

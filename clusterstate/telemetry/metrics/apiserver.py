@@ -1,4 +1,4 @@
-"""What requests took, by kube-apiserver's names (apiserver/pkg/endpoints/metrics, v1.36).
+"""Metrics of requests, by kube-apiserver's names (apiserver/pkg/endpoints/metrics, v1.36).
 
 The values of labels are bounded by what is served, never by what a client sends.
 """

@@ -1,4 +1,4 @@
-"""What became of the lines of the audit log."""
+"""Metrics of the audit log: lines written, and lines dropped."""
 
 from clusterstate.telemetry.metrics import families
 

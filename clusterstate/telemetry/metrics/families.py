@@ -18,7 +18,7 @@ Kind = Literal["counter", "histogram", "gauge"]
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """What one series counted.
+    """The counts of one series.
 
     ``labels`` is as in the exposition format, without braces. ``figures``: of a counter the one
     number; of a histogram how many values fell into each bucket (not cumulative, the last one is

@@ -35,7 +35,7 @@ Wanted = dict[Ports, dict[str, Manifest]]
 
 
 class Plan(msgspec.Struct):
-    """What to do: content of new slices, slices with their new content, slices to delete.
+    """The writes: content of new slices, changed slices, slices to delete.
 
     A content is what ``content`` returns.
     """
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct):
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
-    """What all slices of an object have in common: name, owner, labels and annotations.
+    """Metadata that all slices of an object share: name, owner, labels and annotations.
 
     ``annotations`` is ``None`` where a slice keeps those that it has.
     """

@@ -34,7 +34,7 @@ Batch = Sequence[DueTaint]
 
 
 class Round(msgspec.Struct):
-    """What one round did.
+    """The result of one round.
 
     ``again``: more pods are due already. ``busy``: another transaction holds the lock of a pod that
     is due. ``lateness``: the seconds from a pod's due time until its eviction was committed.

@@ -1,4 +1,4 @@
-"""What a node's conditions and silence mean: taints, zones, and how fast taints may come.
+"""Rules of the node life cycle: taints by condition and heartbeat, zones and their rates.
 
 Pure: nodes, zones and the time in; changes out. ``look`` says what can be said of a node by itself,
 once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a controller
@@ -271,7 +271,7 @@ def full_bucket(rate: float, now: datetime) -> TokenBucket:
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says by itself. ``asked`` is the key of the NoExecute taint that it should have.
+    """A node judged by itself. ``asked`` is the key of the NoExecute taint that it should have.
 
     ``settled``: it is ready and has the taints that it should have, so that a pass in which it is
     not silent changes nothing about it.
@@ -301,7 +301,7 @@ def awaits_taint(one: Looked) -> bool:
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a zone between passes."""
+    """The state of a zone, kept between passes."""
 
     name: str
     state: ZoneState
@@ -311,7 +311,7 @@ class Zone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pass changes about a node; ``None`` leaves conditions or taints as they are.
+    """The changes of a pass to a node; ``None`` leaves conditions or taints as they are.
 
     New NoExecute taints have ``time_added`` set.
     """

@@ -18,7 +18,7 @@ REASON = "Evicted"
 
 
 class Pressure(StrEnum):
-    """What runs out, by the name of the node condition."""
+    """A resource that runs out, named like its node condition."""
 
     MEMORY = "MemoryPressure"
     DISK = "DiskPressure"
@@ -30,7 +30,7 @@ RESOURCE = {Pressure.MEMORY: "memory", Pressure.DISK: "ephemeral-storage", Press
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod uses now, as the node's agent reports it."""
+    """The present usage of a pod, as the node's agent reports it."""
 
     memory_bytes: int = 0
     disk_bytes: int = 0

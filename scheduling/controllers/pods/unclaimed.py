@@ -19,7 +19,7 @@ _AT_ONCE: Final = 1000
 
 
 def tell(now: datetime) -> int:
-    """Write the condition of pods that nobody has taken for a while; return how many.
+    """Write the condition NoSuchProfile to pods whose scheduler is unknown; return how many.
 
     Queries twice, and writes at most a thousand pods by one statement.
     """

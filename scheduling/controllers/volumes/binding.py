@@ -1,4 +1,4 @@
-"""What becomes of a claim, or of a volume, given all others.
+"""Rules for binding claims and volumes: the next state of each, given all others.
 
 Rules: pkg/controller/volume/persistentvolume/pv_controller.go (``syncUnboundClaim``,
 ``syncBoundClaim``, ``syncVolume``, ``bind``) and pv_controller_base.go, v1.36.
@@ -54,7 +54,7 @@ class World(msgspec.Struct):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done for a claim.
+    """The action for a claim.
 
     ``volume``: to be bound to it. ``phase``: to be said otherwise. ``provisioner``: is to make a
     volume. ``reason``, ``message``: what people are told.
@@ -232,7 +232,7 @@ def forgotten(volume: Manifest, forget: str) -> Manifest:
 
 
 def asked_of(claim: Manifest, provisioner: str) -> Manifest:
-    """Return a claim that names who is to make its volume."""
+    """Return the claim with the annotation that names its provisioner."""
     named = with_annotation(claim, BETA_STORAGE_PROVISIONER, provisioner)
     return with_annotation(named, STORAGE_PROVISIONER, provisioner)
 

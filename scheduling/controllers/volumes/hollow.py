@@ -100,7 +100,7 @@ def segment_of(volume: Manifest, key: str) -> str:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes of making a volume now: the volume, a failure, or when to look again."""
+    """The result of an attempt to provision: the volume, a failure, or when to try again."""
 
     volume: Manifest | None = None
     failure: str = ""

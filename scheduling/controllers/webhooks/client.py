@@ -28,7 +28,7 @@ _TOO_LATE: Final = "no answer in time"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back: a status, or 0 and why there is none.
+    """The answer of a receiver: an HTTP status, or 0 and the error.
 
     ``retry_after``: seconds that the receiver asks to be left alone, 0 where it does not.
     """

@@ -1,4 +1,4 @@
-"""How many replicas a HorizontalPodAutoscaler wants where nobody measures, and its status.
+"""Rules of HorizontalPodAutoscalers without metrics: bounds on replicas, and the status.
 
 Pure. Nothing here measures the use of pods, so an autoscaler stands as it does in a cluster without
 a metrics server: it says why it cannot compute a number, and keeps its target between
@@ -26,7 +26,7 @@ _METRICS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to do. ``replicas`` is the target's new size, ``None`` if it stays."""
+    """The action. ``replicas`` is the target's new size, ``None`` if it stays."""
 
     status: Manifest
     replicas: int | None = None

@@ -1,4 +1,4 @@
-"""What a workload owns besides pods: its selector decides whom it adopts and lets go.
+"""Adoption and release of what a workload owns besides pods, by its selector.
 
 A new workload takes over what an earlier one of its name left behind (``--cascade=orphan``), so
 that its pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, v1.36.

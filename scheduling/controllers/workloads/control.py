@@ -1,4 +1,4 @@
-"""What all workload controllers do: create, delete and claim pods, write statuses and events.
+"""Shared by all workload controllers: create, delete and adopt pods, write statuses and events.
 
 What is refused (a quota, a namespace that ends) is no reason to try again at once: the next attempt
 of the same owner waits twice as long as the one before it, and begins with a single pod.
@@ -60,7 +60,7 @@ memory.when_replaced(_refused.clear)
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What came of creating pods: their names, why the others could not be, when to try again."""
+    """The result of creating pods: names, the errors of the others, and when to try again."""
 
     names: list[str]
     error: str = ""

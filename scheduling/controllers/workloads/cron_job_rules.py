@@ -21,7 +21,7 @@ _MANY: Final = 100
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to do now. ``start`` is the time for which a Job is to be started.
+    """Actions for a CronJob. ``start`` is the time for which a Job is to be started.
 
     ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events about lasting occasions,
     by the occasion: each is to be recorded once. ``due_at`` is when to look again.

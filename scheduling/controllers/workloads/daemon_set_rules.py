@@ -32,7 +32,7 @@ _CRITICAL: Final = ("system-node-critical", "system-cluster-critical")
 
 
 class DaemonNode(msgspec.Struct, frozen=True):
-    """What decides whether a daemon belongs on a node."""
+    """The facts of a node that decide whether a daemon pod belongs on it."""
 
     name: str
     labels: Mapping[str, str]
@@ -47,7 +47,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to do now. ``create`` names nodes, one for each pod; ``events``: type, reason, message.
+    """Actions for a DaemonSet.
+
+    ``create``: a node for each new pod. ``events``: type, reason, message.
 
     ``failed`` names the nodes whose pods are deleted since they ended.
     """

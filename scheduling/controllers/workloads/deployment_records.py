@@ -1,4 +1,4 @@
-"""What plans read of a Deployment and its ReplicaSets: records, templates, numbers.
+"""Deployments and ReplicaSets as records: the templates and numbers that the rules read.
 
 Pure. Rules: pkg/controller/deployment/util/deployment_util.go, v1.36.
 """

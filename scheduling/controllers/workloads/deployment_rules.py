@@ -1,4 +1,4 @@
-"""What a Deployment wants of its ReplicaSets now: its rollout, its scale, its history.
+"""Rules of Deployments: rolling out, scaling and pruning their ReplicaSets.
 
 Pure: ``plan`` gets a Deployment, its ReplicaSets and the time, and returns what is to be written.
 The ReplicaSets' own statuses say how many pods there are and how many are available, so that one
@@ -52,7 +52,7 @@ _LONGEST_HISTORY: Final = 2000
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What is to be written for a Deployment.
+    """The writes for a Deployment.
 
     ``created`` is a new ReplicaSet's manifest without its owner; ``changed`` are those whose
     replicas, annotations or ``minReadySeconds`` differ from what is stored; ``deleted`` are old

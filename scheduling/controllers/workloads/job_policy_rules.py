@@ -1,4 +1,4 @@
-"""What a Job makes of a pod that failed, and whether enough of its indexes succeeded.
+"""A Job's podFailurePolicy and successPolicy.
 
 Pure. Rules: pkg/controller/job (``pod_failure_policy.go``, ``success_policy.go``,
 ``indexed_job_utils.go``, ``backoff_utils.go``), v1.36.
@@ -19,7 +19,7 @@ IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What a failed pod means.
+    """The effect of a failed pod on its Job.
 
     ``counts``: it is one of the failures that the limits speak of. ``fails_index``: its index is
     not tried again. ``fails_job`` is why the whole Job fails, empty if it does not.

@@ -1,4 +1,4 @@
-"""What a Job wants of its pods now, whether it is over, and its status.
+"""Rules of Jobs: pods to create or delete, whether the Job is over, and its status.
 
 Pure. A pod that ended is *counted* once, when its finalizer is taken away in the transaction that
 raises the Job's numbers, so a deleted pod is neither lost nor counted twice. Pods that the Job no
@@ -36,7 +36,7 @@ _BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to do for a Job. ``create`` has an index for each pod, ``None`` where it needs none.
+    """Actions for a Job. ``create`` has an index for each pod, ``None`` where it needs none.
 
     ``failures`` says of those indexes how often they failed before, counted and ignored, where each
     index has a limit.

@@ -1,4 +1,4 @@
-"""What a ReplicaSet or ReplicationController wants of its pods now, and its status.
+"""Rules of ReplicaSets and ReplicationControllers: pods to create or delete, and the status.
 
 Pure. Rules: pkg/controller/replicaset (``replica_set.go``, ``replica_set_utils.go``), v1.36.
 """
@@ -19,7 +19,7 @@ BURST: Final = 500
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a status says of the pods of an owner."""
+    """Numbers of an owner's pods, as its status has them."""
 
     replicas: int
     fully_labeled: int

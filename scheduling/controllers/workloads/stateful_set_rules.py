@@ -1,4 +1,4 @@
-"""What a StatefulSet wants of its pods now, one ordinal after the other, and its status.
+"""Rules of StatefulSets: pods to create or delete, by ordinal, and the status.
 
 Pure. Rules: pkg/controller/statefulset (``stateful_set_control.go``, ``stateful_set_utils.go``),
 v1.36, and what later versions do otherwise: ``maxUnavailable`` counts (1.37, kubernetes#139466),
@@ -29,7 +29,7 @@ INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to do now. ``create`` has ordinal and name of the revision; ``events`` as elsewhere."""
+    """Actions for a StatefulSet. ``create``: ordinal and name of the revision of each new pod."""
 
     status: Manifest
     create: list[tuple[int, str]]

@@ -47,7 +47,7 @@ _MOST: Final = 200_000
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """What a scheduling class says of its pods. ``target``: the node that the affinity names."""
+    """Facts that the pods of a class share. ``target``: the node that the affinity names."""
 
     owner_kind: str
     labels: Mapping[str, str]
@@ -95,7 +95,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What a pod's document says."""
+    """Facts of a pod, read from its document."""
 
     owner: str
     annotations: Mapping[str, str]

@@ -19,14 +19,14 @@ class Nodes(NamedTuple):
 
 
 class NominatedAmounts(NamedTuple):
-    """What pods nominated to each row ask for, and how many they are."""
+    """The requests and the number of pods nominated to each row."""
 
     requested: Int64
     pods: Int64
 
 
 class ScoreColumns(NamedTuple):
-    """What scores need of the nodes, in blocks of rows.
+    """The columns of nodes that scoring needs, in blocks of rows.
 
     ``odd``: rows that vectors cannot score, see ``scoring``; ``odd_in``: how many in a block.
 
@@ -130,7 +130,7 @@ class Counts(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the groups of each program are judged and scored by.
+    """The terms by which the groups of each program are judged and scored.
 
     ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
     bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
@@ -217,7 +217,7 @@ def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
 
 
 class Results(NamedTuple):
-    """What the loop decides for each pod; see ``engine.fast.run.Run``."""
+    """The decisions of the loop for each pod; see ``engine.fast.run.Run``."""
 
     figures: Int32
     chosen: Int32

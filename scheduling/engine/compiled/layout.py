@@ -1,4 +1,4 @@
-"""What the columns of the loops' arrays mean, and how large they are.
+"""The columns of the loops' arrays, and their sizes.
 
 Importing this loads no Numba: what fills the arrays reads it as well.
 """

@@ -152,7 +152,7 @@ class Verdicts(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Where ``examine`` writes what it finds of candidates, and what it notes meanwhile.
+    """Output arrays of ``examine``, and its working space.
 
     By candidate: ``position`` among the rows, where its victims ``end`` in ``victims`` (slots, most
     important first), how many ``violations`` of budgets there are among them. By pod of a row:
@@ -191,7 +191,7 @@ def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: i
 
 
 class Found(NamedTuple):
-    """What ``examine`` found.
+    """The result of ``examine``.
 
     ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in
     use. ``candidates``: number of candidates; of each what ``room`` says. ``best``: the candidate

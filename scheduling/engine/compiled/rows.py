@@ -1,4 +1,4 @@
-"""Judging rows one by one in numbers: why each rejects a pod, and who would have to leave it.
+"""Judges rows one by one: why each rejects a pod, and the victims on it.
 
 ``examine`` is one function for both questions, because both apply the same rules to a row: the
 diagnosis with all pods there, the dry run of preemption without some of them

@@ -1,4 +1,4 @@
-"""What nodes score, in blocks of 64 rows.
+"""Scores of nodes, in blocks of 64 rows.
 
 ``ScoreColumns.fields`` float64 (blocks, 9 * 64) holds what scores need of the nodes, field by field
 within a block, so that the loop over a block is vector instructions alone: it has no branch, no

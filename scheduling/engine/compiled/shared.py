@@ -1,4 +1,4 @@
-"""What loops do with single rows: whether a pod fits, what the row scores, which one is picked.
+"""Operations of the loops on single rows: fitting, scoring, picking.
 
 Rows come in blocks; of each block the loops know the highest total (``highest``) and how many rows
 have it (``tied``). Totals at or below ``NOT_FEASIBLE`` are of rows that are not feasible.

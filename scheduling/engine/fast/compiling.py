@@ -30,7 +30,7 @@ _number: Final = struct.Struct("q")
 
 
 class Compiled:
-    """What a class came to. ``plan`` ``None``: the reference path decides for its pods.
+    """The compiled form of a class. ``plan`` ``None``: the reference path decides for its pods.
 
     ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
 
@@ -53,7 +53,7 @@ class Compiled:
 
     @property
     def line_key(self) -> bytes:
-        """What names the line: of a class that has one of its own, the program as well."""
+        """The key of a class's line, with the program if the class has a line of its own."""
         program = self.program
         if program is None or not program.private:
             return self.key

@@ -98,7 +98,7 @@ def enabled() -> bool:
 
 
 class FastLane:
-    """What ``deciding.Decider`` keeps to decide runs of pods."""
+    """The state by which ``deciding.Decider`` decides runs of pods."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot

@@ -1,4 +1,4 @@
-"""What of a profile takes part in the fast lane, and whether its pods can be decided there."""
+"""The parts of a profile that the fast lane uses, and whether it can decide the profile's pods."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,7 +33,7 @@ _COMMON = frozenset({"cpu", "memory"})
 
 
 class Profile:
-    """What of a profile takes part; ``usable`` false where no pod is plain under it."""
+    """The parts of a profile that the fast lane uses; ``usable``: it can decide some pods."""
 
     def __init__(self, framework: Framework) -> None:
         self.framework: Any = framework

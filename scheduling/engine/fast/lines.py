@@ -45,7 +45,7 @@ _BY_PLACE = frozenset(
 
 
 class OfPlan(NamedTuple):
-    """What lines say of a plan: the groups with feasible rows, as bits, and the base for these.
+    """The data of a plan in lines: the groups with feasible rows, as bits, and their base scores.
 
     ``least`` and ``balanced``: the weights of NodeResourcesFit and of balance, 0 where the plan
     lacks that score.

@@ -1,4 +1,4 @@
-"""What plugins say about nodes alone, kept for all classes of which they would say the same.
+"""Verdicts that depend on nodes alone, cached for all classes that get the same ones.
 
 Each plugin names what it looks at in a pod (``Aspected``): tolerations, node selector and affinity,
 images. Classes whose aspects are equal share a ``Plan``; those with a program share one
@@ -36,7 +36,7 @@ Labels = tuple[tuple[str, bool], ...]
 
 
 class Plan:
-    """What plugins say of all nodes about pods with equal aspects.
+    """The verdicts on all nodes for pods with equal aspects.
 
     ``base`` int32 (rows,): weighted local scores, very low where the pods cannot go; ``group``
     int16 (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set

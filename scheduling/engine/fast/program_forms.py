@@ -1,4 +1,4 @@
-"""What programs share whose classes state alike terms under one plan: all but the counters.
+"""The part that programs share if their classes have like terms under one plan.
 
 Hundreds of Deployments behind Services differ in their counters alone; to write one of them out
 anew takes 40 us, to copy this 8. ``engine.fast.programs`` writes it into the arrays of the loop.
@@ -24,7 +24,7 @@ from scheduling.framework.types import PodInfo
 
 
 class Supposed(msgspec.Struct, frozen=True):
-    """What a statement takes for granted of the nodes' labels.
+    """Assumptions of a statement about the nodes' labels.
 
     ``single``: no two nodes share a value; ``everywhere``: all nodes have one; ``from_zero``: there
     are fewer domains than a hard constraint asks for.

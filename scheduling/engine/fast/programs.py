@@ -107,7 +107,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
 
 
 class _Written(msgspec.Struct, kw_only=True, eq=False):
-    """What the arrays are to say of a class: ``form``, and the numbers of its counters.
+    """The array entries of a class: ``form``, and the numbers of its counters.
 
     ``watches``: of a private one, the counters by row, ``watched``: how many are watched.
     ``watch_of``: which of them each term looks at, -1 for none.
@@ -543,7 +543,7 @@ class Programs:
     def _marks(
         self, infos: Sequence[PodInfo], programs: Sequence[Program]
     ) -> tuple[Int64, Int64, Int32, Int32, Int64]:
-        """Return who marks which watch of which program."""
+        """Return which programs mark which watches of which others."""
         watchers: dict[int, list[tuple[int, int]]] = {}
         for program in programs:
             for watch, counter in enumerate(program.watches):

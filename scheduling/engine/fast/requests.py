@@ -1,4 +1,4 @@
-"""What classes ask for, as the numbers that a line of totals says (``engine.fast.lines``).
+"""Requests of classes, as the numbers in a line of totals (``engine.fast.lines``).
 
 NodeResourcesFit and balance are asked what they look at once for each set of resources that a class
 may ask for. Classes that ask for the same resources differ in amounts alone: these are put into

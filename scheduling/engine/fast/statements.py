@@ -1,4 +1,4 @@
-"""What plugins state about a class that looks at other pods, before it becomes a program.
+"""The statements of plugins about a class that looks at other pods, before compilation.
 
 Each of them gives count terms (``framework.terms.Term``); here is found out which of these are by
 row, which labels tell groups of rows apart, which plugins score now, and what a refusal says.
@@ -35,7 +35,7 @@ _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
 
 class Stated(msgspec.Struct, kw_only=True):
-    """What plugins with terms say of a class.
+    """The statements about a class of the plugins with terms.
 
     ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
     ``watches``: counters of terms by row; ``watch_of``: which of them each term looks at, -1 for

@@ -1,4 +1,4 @@
-"""What the filters of a profile say of rows, in numbers: for diagnoses and for preemption.
+"""The filters of a profile as numbers for compiled loops: for diagnoses and preemption.
 
 A pod that fits nowhere needs two answers about many rows: why each rejects the pod, and which pods
 of lower priority would have to leave it. ``RowPrograms`` writes the filters of a class as arrays
@@ -277,7 +277,7 @@ class RowPrograms:
     def find_victims(
         self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
     ) -> Victims | None:
-        """Return who would have to leave which of the rows; ``None`` without a program.
+        """Return the victims on each of the rows; ``None`` without a program.
 
         See ``framework.interface.VictimSearch``.
 

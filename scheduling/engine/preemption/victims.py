@@ -1,4 +1,4 @@
-"""What making room for the pods of a class would cost on each row, kept from pod to pod.
+"""The preemption cost of a class on each row, cached from pod to pod.
 
 A search for victims looks at thousands of rows for each pod (``minCandidateNodesPercentage``), but
 what it finds on a row changes only when that row's pods do. So each row is judged once

@@ -33,7 +33,7 @@ _SHUT_ALONE = 4
 
 
 class _Trial(IntEnum):
-    """What is known of the pods of a retried class."""
+    """The results so far of a retry of a class's pods."""
 
     UNTRIED = 0
     PROBING = 1

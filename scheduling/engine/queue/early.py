@@ -30,7 +30,9 @@ _AT_LEAST = 16
 
 
 class EarlyAttempts:
-    """What may come before its backoff is over. ``entries``: all pods of the queue, shared with it.
+    """Pods that may be tried before their backoff is over.
+
+    ``entries``: all pods of the queue, shared with it.
 
     Times are seconds since the epoch. A pod that leaves BACKOFF in another way gets a new token in
     its entry, and is gone from here by that.
@@ -95,7 +97,7 @@ class EarlyAttempts:
 
     @property
     def notes_outcomes(self) -> bool:
-        """Whether a class waits here, so that it matters what becomes of its pods elsewhere."""
+        """Whether a class waits here, so that the outcomes of its other pods must be noted."""
         return bool(self._others.retried)
 
     def placed(self, entry: Entry) -> None:

@@ -148,7 +148,7 @@ _NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Entry:
-    """What the queue knows of a pod.
+    """The queue's record of a pod.
 
     ``refusals`` counts the attempts that plugins ended, ``errors`` those that failed since the last
     of these, ``early`` those before the end of its backoff since it last waited for that.

@@ -124,7 +124,7 @@ class PriorityQueue:
         return [self.place(pod_id) for pod_id in pod_ids]
 
     def mark_written(self, pod_ids: Iterable[int]) -> None:
-        """Note that the places of these pods, as they are now, stand in their rows."""
+        """Note that the present queue states of these pods are written to their rows."""
         for pod_id in pod_ids:
             self._changed.pop(pod_id, None)
 

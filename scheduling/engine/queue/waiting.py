@@ -20,7 +20,7 @@ _Key = tuple[int, str, frozenset[str], frozenset[str]]
 
 
 class Worth(IntEnum):
-    """What an event means for a waiting pod."""
+    """The effect of an event on a waiting pod."""
 
     NOTHING = 0
     AFTER_BACKOFF = 1

@@ -115,7 +115,7 @@ class BestScores:
 
 
 class NodeVerdict(msgspec.Struct, frozen=True):
-    """What every plugin said of one node; scores only for feasible nodes that were scored.
+    """The verdicts of all plugins on a node; scores only for feasible nodes that were scored.
 
     ``rejected``: the first rejection, ``None`` when the node is feasible.
     """
@@ -135,7 +135,7 @@ class FullTable(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cycle decided about one pod.
+    """The decision of a cycle about one pod.
 
     ``outcome``: scheduled, unschedulable or error. ``evaluated`` nodes were judged, ``feasible`` of
     them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``

@@ -39,7 +39,7 @@ class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is kept of every decision beside the columns.
+    """The recorded body of a decision, beside the columns.
 
     ``names``: the best nodes, in no order. ``columns``: for each of ``plugins`` its weighted score
     of each of them, or one number where all have the same.

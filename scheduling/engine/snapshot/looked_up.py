@@ -1,4 +1,4 @@
-"""What plugins look up beside nodes and pods, and what placed pods do with it: volumes."""
+"""Volumes: objects that plugins look up beside nodes and pods, and their use by placed pods."""
 
 from collections.abc import Hashable, Sequence
 

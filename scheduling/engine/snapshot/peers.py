@@ -1,4 +1,4 @@
-"""How pods look to each other, and who counts whom.
+"""Pods as seen by the terms of other pods, and which terms count which pods.
 
 A *peer* is one way in which pods look to others: namespace, labels, affinity terms, host ports;
 classes that differ in nothing of that share one. Counters weigh peers, and terms mean peers. Both
@@ -20,7 +20,7 @@ from scheduling.framework.types import AffinityTerm, NamespaceLabels, PodInfo
 
 
 class _Terms:
-    """Terms of one kind that known peers carry: who carries them, and where they are filed."""
+    """Terms of one kind: the peers that carry them, and the anchors that they are filed under."""
 
     def __init__(self) -> None:
         self.carriers: dict[AffinityTerm, list[int]] = {}

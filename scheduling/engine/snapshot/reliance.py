@@ -1,4 +1,4 @@
-"""What a decision leans on: pods that were placed in memory and are not bound yet.
+"""The pods that a decision relies on: placed in memory, and not bound yet.
 
 A batch is decided in sequence, each pod assuming the ones before it. Most rules only get easier
 when one of those is not bound after all: there is more room, and one pod less to stay away from.

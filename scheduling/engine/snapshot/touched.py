@@ -61,6 +61,6 @@ class TouchedRows:
         return self._log, self._log_filled
 
     def _restart_log(self) -> None:
-        """Empty the log in such a way that nobody can follow it from before."""
+        """Empty the log; readers of the old one must start anew."""
         self.log_start = self.log_end + 1
         self._log_filled = 0

@@ -1,4 +1,4 @@
-"""What scheduling looks up beside nodes and pods: services, controllers, disruption budgets."""
+"""Services, controllers and disruption budgets, which plugins look up in the snapshot."""
 
 from collections.abc import Mapping, Sequence
 

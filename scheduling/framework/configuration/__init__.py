@@ -65,7 +65,7 @@ POINTS_WITHOUT_EFFECT = (
 
 
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loader must know of a plugin: where it may act, and the type of its arguments.
+    """Facts of a plugin for the loader: its extension points, and the type of its arguments.
 
     ``args_type`` is a msgspec Struct (camelCase names by its own ``rename``) or None: any object.
     ``problem`` says why a plugin that is installed cannot be used.

@@ -51,7 +51,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extender(msgspec.Struct, frozen=True):
-    """What was read: the arguments, and resources that NodeResourcesFit leaves to the extender."""
+    """The arguments that were read, and resources that NodeResourcesFit leaves to the extender."""
 
     args: ExtenderArgs
     ignored_by_scheduler: frozenset[str]

@@ -113,7 +113,7 @@ class Field:
         return rest
 
     def finish(self) -> None:
-        """Note an error for each member that nobody took."""
+        """Note an error for each member that was not read."""
         for name, value in self._left.items():
             shown = value if isinstance(value, str | int | float | bool) else None
             self.errors.append(FieldError(INVALID, self.child(name), shown, "unknown field"))
@@ -121,7 +121,7 @@ class Field:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What every document has. ``finish`` notes the members that nobody took.
+    """Base of all documents. ``finish`` notes the members that were not read.
 
     ``name``: of its metadata, empty where there is none.
     """

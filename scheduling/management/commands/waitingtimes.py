@@ -1,4 +1,4 @@
-"""`manage.py waitingtimes`: how long pods wait and waited, against a goal, and who starves."""
+"""`manage.py waitingtimes`: waiting times of pods against a goal, and pods that starve."""
 
 import time
 from argparse import ArgumentParser
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 
 def table(found: Manifest) -> str:
-    """Return a report as tables for people: who waits, who was placed, who starves."""
+    """Return a report as text tables: pods that wait, pods placed, pods that starve."""
     by = found["spec"]["by"].upper()
     head = [by, "PODS", "MEDIAN", "P95", "LONGEST", "OVER GOAL"]
     parts = []

@@ -32,7 +32,7 @@ class Pods(msgspec.Struct, frozen=True):
 
 
 class Sorted(msgspec.Struct, frozen=True):
-    """What changes mean.
+    """Changes of pods, sorted by their effect.
 
     ``same``: pods on nodes, as known. ``came``: to known nodes, unknown before. ``left``: known on
     nodes and not assumed, deleted or finished now; ``ending``: the same, but for that they began to

@@ -28,7 +28,7 @@ _LONGEST_MESSAGE: Final = 32768
 def validate_conditions(
     conditions: Sequence[Manifest], path: str, *, missing: str = "must be set"
 ) -> Errors:
-    """Return what is wrong with conditions; ``missing`` is said of a field that has to be there."""
+    """Return the errors in conditions; ``missing`` is said of a field that has to be there."""
     errors: Errors = []
     seen: set[str] = set()
     for index, condition in enumerate(conditions):

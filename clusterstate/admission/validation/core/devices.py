@@ -85,7 +85,7 @@ def _each(
     most: int = 0,
     key: Callable[[Any], Any] | None = None,
 ) -> Errors:
-    """Return what is wrong with the items of a list; a list that is too long is not looked at.
+    """Return the errors in the items of a list; a list that is too long is not looked at.
 
     ``most`` 0: any number. ``key``: what no two items share.
     """
@@ -143,7 +143,7 @@ def _identifier(text: str, path: str) -> Errors:
 
 
 def _qualified(name: str, path: str) -> Errors:
-    """Return what is wrong with the name of an attribute or a capacity."""
+    """Return the errors in the name of an attribute or a capacity."""
     domain, slash, rest = name.partition("/")
     if not slash:
         return _identifier(name, path)
@@ -182,7 +182,7 @@ def _uid(text: str, path: str) -> Errors:
 
 
 def _data(value: Any, path: str) -> Errors:
-    """Return what is wrong with what a driver keeps there, which is any JSON object."""
+    """Return the errors in what a driver keeps there, which is any JSON object."""
     if value is None:
         return [required(path)]
     if not isinstance(value, dict):
@@ -224,7 +224,7 @@ def _names_a_request(names: set[str]) -> _Check:
 
 
 def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> Errors:
-    """Return what is wrong with what a claim asks; ``distinct``: ``distinctAttribute`` is known."""
+    """Return the errors in what a claim asks; ``distinct``: ``distinctAttribute`` is known."""
     claim, path = spec.get("devices") or {}, f"{path}.devices"
     names = _names_a_request(_names_of_requests(claim))
 
@@ -345,7 +345,7 @@ def _resource_claim_template(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with what was allocated to a claim, and for whom it is reserved."""
+    """Return the errors in what was allocated to a claim, and for whom it is reserved."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
     errors = _each(
@@ -413,7 +413,7 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
 
 
 def _place(device: Manifest, path: str) -> Errors:
-    """Return what is wrong with how a device is named: driver, pool, device, share."""
+    """Return the errors in how a device is named: driver, pool, device, share."""
     errors = _driver(device.get("driver") or "", f"{path}.driver")
     errors += _pool(device.get("pool") or "", f"{path}.pool")
     errors += _label(device.get("device") or "", f"{path}.device")
@@ -447,7 +447,7 @@ def _network_data(data: Manifest, path: str) -> Errors:
 
 
 def _interface_address(text: str, path: str) -> Errors:
-    """Return what is wrong with the address of an interface and the length of its prefix.
+    """Return the errors in the address of an interface and the length of its prefix.
 
     Rule: apimachinery ``validation.IsValidInterfaceAddress``.
     """
@@ -502,7 +502,7 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _counter_set(counters: Manifest, path: str, name: str = "name") -> Errors:
-    """Return what is wrong with counters that a slice has, or that a device takes."""
+    """Return the errors in counters that a slice has, or that a device takes."""
     of = counters.get(name) or ""
     errors = _label(of, f"{path}.{name}") if of else [required(f"{path}.{name}")]
     found, where = counters.get("counters") or {}, f"{path}.counters"
@@ -520,7 +520,7 @@ def _consumed_counters(counters: Manifest, path: str) -> Errors:
 
 
 def _binding_conditions(device: Manifest, path: str) -> Errors:
-    """Return what is wrong with conditions that binding waits for, or fails at."""
+    """Return the errors in conditions that binding waits for, or fails at."""
     needed = device.get("bindingConditions") or []
     failing = device.get("bindingFailureConditions") or []
     errors: Errors = []
@@ -547,7 +547,7 @@ def _condition_type(condition: str, path: str) -> Errors:
 
 
 def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Errors:
-    """Return what is wrong with how it is said which nodes reach a device, or all of a slice."""
+    """Return the errors in how it is said which nodes reach a device, or all of a slice."""
     errors: Errors = []
     given = []
     for field in fields:
@@ -653,7 +653,7 @@ def _text(text: str, path: str, *, version: bool) -> Errors:
 
 
 def _policy(policy: Manifest, total: str, path: str, *, shared: bool) -> Errors:
-    """Return what is wrong with how requests take of a capacity."""
+    """Return the errors in how requests take of a capacity."""
     if not shared:
         return [forbidden(path, "may only be set if `allowMultipleAllocations` is true")]
     bounds, values = policy.get("validRange"), policy.get("validValues")
@@ -689,7 +689,7 @@ def _policy(policy: Manifest, total: str, path: str, *, shared: bool) -> Errors:
 
 
 def _node_resources(device: Manifest, path: str) -> Errors:
-    """Return what is wrong with what a device takes of its node (an alpha of Kubernetes)."""
+    """Return the errors in what a device takes of its node (an alpha of Kubernetes)."""
     errors: Errors = []
     for name, mapping in (device.get("nodeAllocatableResourceMappings") or {}).items():
         where = f"{path}.nodeAllocatableResourceMappings[{name}]"

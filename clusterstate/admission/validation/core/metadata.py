@@ -27,7 +27,7 @@ NameCheck = Callable[[str], formats.Problems]
 
 
 def validate_object_meta(meta: Manifest, *, namespaced: bool, name: NameCheck) -> Errors:
-    """Return what is wrong with the metadata of a new object."""
+    """Return the errors in the metadata of a new object."""
     errors: Errors = []
     own_name = meta.get("name") or ""
     generate_name = meta.get("generateName") or ""
@@ -52,7 +52,7 @@ def validate_object_meta(meta: Manifest, *, namespaced: bool, name: NameCheck) -
 
 
 def _new_accessor_meta(meta: Manifest) -> Errors:
-    """Return what is wrong with a new object's generation, finalizers, labels, notes, owners."""
+    """Return the errors in a new object's generation, finalizers, labels, notes, owners."""
     errors: Errors = []
     if (generation := meta.get("generation") or 0) < 0:
         errors.append(invalid("metadata.generation", generation, NEGATIVE))
@@ -85,7 +85,7 @@ def validate_label_key(key: str, path: str) -> Errors:
 
 
 def validate_labels(labels: dict[str, str], path: str) -> Errors:
-    """Return what is wrong with a map of labels (also a pod's ``nodeSelector``)."""
+    """Return the errors in a map of labels (also a pod's ``nodeSelector``)."""
     errors: Errors = []
     for key, value in labels.items():
         if problems := formats.qualified_name(key):
@@ -96,7 +96,7 @@ def validate_labels(labels: dict[str, str], path: str) -> Errors:
 
 
 def validate_annotations(annotations: dict[str, str], path: str) -> Errors:
-    """Return what is wrong with a map of annotations; keys are compared in lower case."""
+    """Return the errors in a map of annotations; keys are compared in lower case."""
     errors: Errors = []
     total = 0
     for key, value in annotations.items():
@@ -204,7 +204,7 @@ def validate_immutable(new: Any, old: Any, path: str) -> Errors:
 def validate_label_selector(
     selector: Manifest | None, path: str, *, allow_invalid_values: bool = False
 ) -> Errors:
-    """Return what is wrong with a label selector; ``Gt`` and ``Lt`` are refused here (R35, R36).
+    """Return the errors in a label selector; ``Gt`` and ``Lt`` are refused here (R35, R36).
 
     Rule: apimachinery ``pkg/apis/meta/v1/validation/validation.go``.
     """

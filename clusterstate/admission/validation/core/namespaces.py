@@ -13,7 +13,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def validate(new: Manifest, old: Manifest | None, subresource: str) -> Errors:
-    """Return what is wrong with a new namespace, or with a change of one."""
+    """Return the errors in a new namespace, or with a change of one."""
     if old is None:
         return validate_namespace(new)
     errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
@@ -26,7 +26,7 @@ def validate(new: Manifest, old: Manifest | None, subresource: str) -> Errors:
 
 
 def validate_namespace(namespace: Manifest) -> Errors:
-    """Return what is wrong with a new namespace."""
+    """Return the errors in a new namespace."""
     meta = namespace.get("metadata") or {}
     errors = validate_object_meta(meta, namespaced=False, name=formats.dns_label)
     for name in (namespace.get("spec") or {}).get("finalizers") or ():

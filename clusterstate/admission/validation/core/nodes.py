@@ -35,7 +35,7 @@ _FEATURE_LENGTH: Final = 253
 
 
 def validate_node(node: Manifest, *, strict_ip_cidr: bool = False) -> Errors:
-    """Return what is wrong with a new node; the status is looked at where it is given."""
+    """Return the errors in a new node; the status is looked at where it is given."""
     meta = node.get("metadata") or {}
     spec = node.get("spec") or {}
     errors = validate_object_meta(meta, namespaced=False, name=formats.dns_subdomain)
@@ -48,7 +48,7 @@ def validate_node(node: Manifest, *, strict_ip_cidr: bool = False) -> Errors:
 
 
 def validate_node_update(new: Manifest, old: Manifest) -> Errors:
-    """Return what is wrong with a changed node, status included."""
+    """Return the errors in a changed node, status included."""
     meta = new.get("metadata") or {}
     errors = validate_object_meta_update(meta, old.get("metadata") or {})
     errors += _annotations(meta, "metadata.annotations")
@@ -93,7 +93,7 @@ class _AvoidPod(msgspec.Struct):
 
 
 class _AvoidPods(msgspec.Struct):
-    """What validation reads of the annotation (core/v1 ``AvoidPods``)."""
+    """The annotation's fields that are validated (core/v1 ``AvoidPods``)."""
 
     preferAvoidPods: list[_AvoidPod] | None = None  # noqa: N815  # the wire's name
 
@@ -108,7 +108,7 @@ def _annotations(meta: Manifest, path: str) -> Errors:
 
 
 def _taints_annotation(text: str | None, path: str) -> Errors:
-    """Return what is wrong with taints where they stood before they were a field."""
+    """Return the errors in taints where they stood before they were a field."""
     if not text:
         return []
     try:

@@ -1,4 +1,4 @@
-"""What the validation of pods tolerates, as in Kubernetes' ``PodValidationOptions``.
+"""Options of the validation of pods, as Kubernetes' ``PodValidationOptions``.
 
 Most options exist so that an update of an object that was valid once does not fail on what nobody
 changed; some stand for feature gates. ``CURRENT`` holds the values for new pods in v1.36.

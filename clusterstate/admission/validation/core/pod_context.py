@@ -1,4 +1,4 @@
-"""What the validation of one container reads from the pod around it.
+"""The facts of a pod that the validation of its containers needs.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -17,7 +17,7 @@ Volumes = dict[str, Manifest]
 
 
 class PodContext:
-    """What the validation of one container needs to know of its pod."""
+    """The facts of a pod that the validation of a container needs."""
 
     __slots__ = (
         "claim_names",

@@ -36,7 +36,7 @@ def host_port_conflicts(containers: list[Manifest], path: str) -> Errors:
 
 
 def validate_container_ports(ports: list[Manifest], path: str) -> Errors:
-    """Return what is wrong with the ports of a container."""
+    """Return the errors in the ports of a container."""
     errors: Errors = []
     names: set[str] = set()
     for index, port in enumerate(ports):

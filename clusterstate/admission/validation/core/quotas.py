@@ -33,7 +33,7 @@ _MAX_MILLI: Final = (2**63 - 1) // 1000
 
 
 def validate_limit_range(limit_range: Manifest) -> Errors:
-    """Return what is wrong with ``spec.limits``."""
+    """Return the errors in ``spec.limits``."""
     errors: Errors = []
     types: set[str] = set()
     for index, item in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
@@ -161,7 +161,7 @@ _POD_RESOURCES: Final = frozenset(
 
 
 def validate_resource_quota(quota: Manifest, old: Manifest | None = None) -> Errors:
-    """Return what is wrong with spec and status of a quota."""
+    """Return the errors in spec and status of a quota."""
     spec = quota.get("spec") or {}
     status = quota.get("status") or {}
     errors = _amounts(spec.get("hard") or {}, "spec.hard")

@@ -163,7 +163,7 @@ def parse(value: Any) -> Quantity | None:
 
 
 def validate_quantity(name: str, value: Any, path: str) -> Errors:
-    """Return what is wrong with an amount of the resource ``name``."""
+    """Return the errors in an amount of the resource ``name``."""
     try:
         quantity = Quantity.parse(value)
     except QuantityError as error:
@@ -200,7 +200,7 @@ def validate_resource_requirements(
     claim_names: Collection[str] = (),
     allow_indivisible_huge_pages: bool = False,
 ) -> Errors:
-    """Return what is wrong with ``{limits, requests, claims}`` at ``path``."""
+    """Return the errors in ``{limits, requests, claims}`` at ``path``."""
     errors: Errors = []
     limits = requirements.get("limits") or {}
     requests = requirements.get("requests") or {}

@@ -43,7 +43,7 @@ def validate_affinity(
     allow_invalid_values_in_selector: bool = False,
     allow_invalid_values_in_required_node_affinity: bool = False,
 ) -> Errors:
-    """Return what is wrong with ``spec.affinity``."""
+    """Return the errors in ``spec.affinity``."""
     errors: Errors = []
     if node_affinity := affinity.get("nodeAffinity"):
         errors += validate_node_affinity(
@@ -62,7 +62,7 @@ def validate_affinity(
 def validate_node_affinity(
     node_affinity: Manifest, path: str, *, allow_invalid_values: bool = False
 ) -> Errors:
-    """Return what is wrong with node affinity, RequiredDuringExecution included (R2, C5)."""
+    """Return the errors in node affinity, RequiredDuringExecution included (R2, C5)."""
     errors: Errors = []
     for name in (REQUIRED_REQUIRED, REQUIRED_IGNORED):
         selector = node_affinity.get(name)
@@ -90,7 +90,7 @@ def validate_node_affinity(
 def validate_node_selector(
     selector: Manifest, path: str, *, allow_invalid_values: bool = False
 ) -> Errors:
-    """Return what is wrong with ``{nodeSelectorTerms: [...]}``."""
+    """Return the errors in ``{nodeSelectorTerms: [...]}``."""
     terms = selector.get("nodeSelectorTerms")
     where = f"{path}.nodeSelectorTerms"
     if not terms:
@@ -260,7 +260,7 @@ def validate_topology_spread_constraints(
     old_pod_names_keys_twice: bool = False,
     old_pod_names_keys_twice_legacy: bool = False,
 ) -> Errors:
-    """Return what is wrong with ``spec.topologySpreadConstraints``.
+    """Return the errors in ``spec.topologySpreadConstraints``.
 
     ``merge_match_label_keys`` tells that the keys have been merged into the label selector
     (gate MatchLabelKeysInPodTopologySpreadSelectorMerge). ``old_pod_...`` tell that the stored pod
@@ -347,7 +347,7 @@ def _spread_label_keys(
 def validate_tolerations(
     tolerations: list[Manifest], path: str, *, comparison_operators: bool = False
 ) -> Errors:
-    """Return what is wrong with a list of tolerations.
+    """Return the errors in a list of tolerations.
 
     ``comparison_operators`` allows ``Gt`` and ``Lt`` (gate TaintTolerationComparisonOperators).
     """
@@ -400,7 +400,7 @@ def _decimal_integer(value: str, path: str) -> Errors:
 
 
 def validate_taint_effect(effect: str, path: str, *, allow_empty: bool = True) -> Errors:
-    """Return what is wrong with the effect of a taint or a toleration."""
+    """Return the errors in the effect of a taint or a toleration."""
     if not allow_empty and not effect:
         return [required(path)]
     if effect not in EFFECTS:
@@ -409,7 +409,7 @@ def validate_taint_effect(effect: str, path: str, *, allow_empty: bool = True) -
 
 
 def validate_taints(taints: list[Manifest], path: str) -> Errors:
-    """Return what is wrong with ``spec.taints`` of a node; key and effect are unique together."""
+    """Return the errors in ``spec.taints`` of a node; key and effect are unique together."""
     errors: Errors = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
@@ -434,7 +434,7 @@ def validate_only_added_tolerations(
     *,
     comparison_operators: bool = False,
 ) -> Errors:
-    """Return what is wrong with changed tolerations: all old ones stay, but for their seconds."""
+    """Return the errors in changed tolerations: all old ones stay, but for their seconds."""
     timeless = [_without_seconds(toleration) for toleration in new]
     for toleration in old:
         if _without_seconds(toleration) not in timeless:
@@ -451,7 +451,7 @@ def _without_seconds(toleration: Manifest) -> Manifest:
 
 
 def validate_scheduling_gates(gates: list[Manifest], path: str) -> Errors:
-    """Return what is wrong with ``spec.schedulingGates``."""
+    """Return the errors in ``spec.schedulingGates``."""
     errors: Errors = []
     seen: set[str] = set()
     for index, gate in enumerate(gates):

@@ -71,7 +71,7 @@ def _amount(value: Any, path: str) -> Errors:
 
 
 def validate_claim_spec(spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with the spec of a claim, or of a template for claims."""
+    """Return the errors in the spec of a claim, or of a template for claims."""
     errors = _modes(spec, path)
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:
@@ -136,7 +136,7 @@ _OF_TODAY: Final = {
 
 
 def _kept_affinity(new: Manifest | None, old: Manifest) -> Errors:
-    """Return what is wrong with another node affinity of a volume that has one.
+    """Return the errors in another node affinity of a volume that has one.
 
     It stays as it is, but that a label may take the name it has today: ``validatePvNodeAffinity``.
     """
@@ -278,7 +278,7 @@ def _bytes_of(texts: Manifest) -> int:
 
 
 def _allowed_topologies(terms: list[Manifest]) -> Errors:
-    """Return what is wrong with topologies; an empty term counts as one that is there already."""
+    """Return the errors in topologies; an empty term counts as one that is there already."""
     errors: Errors = []
     known: list[dict[str, set[str]]] = [{} for _ in terms]
     for index, term in enumerate(terms):
@@ -370,7 +370,7 @@ _LONGEST_NODE_ID: Final = 256
 
 
 def csi_node_errors(new: Manifest, old: Manifest | None, *, counts_change: bool = True) -> Errors:
-    """Return what is wrong with a CSINode; ``counts_change``: a driver may say another limit."""
+    """Return the errors in a CSINode; ``counts_change``: a driver may say another limit."""
     errors: Errors = []
     seen: set[str] = set()
     drivers = (new.get("spec") or {}).get("drivers") or []
@@ -448,7 +448,7 @@ def _volume_attachment(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_attachment_status(new: Manifest) -> Errors:
-    """Return what is wrong with the status of a VolumeAttachment."""
+    """Return the errors in the status of a VolumeAttachment."""
     status, errors = new.get("status") or {}, Errors()
     if _bytes_of(status.get("attachmentMetadata") or {}) > _LONGEST_TEXT:
         errors.append(too_long("status.attachmentMetadata", "", _LONGEST_TEXT))

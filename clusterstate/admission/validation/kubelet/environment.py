@@ -70,7 +70,7 @@ def _env_name(options: PodOptions) -> Callable[[str], formats.Problems]:
 
 
 def validate_env(variables: list[Manifest], path: str, options: PodOptions) -> Errors:
-    """Return what is wrong with ``env``."""
+    """Return the errors in ``env``."""
     errors: Errors = []
     check = _env_name(options)
     for index, variable in enumerate(variables):
@@ -138,7 +138,7 @@ def _file_key_ref(ref: Manifest, path: str) -> Errors:
 
 
 def validate_field_ref(ref: Manifest, allowed: tuple[str, ...], path: str) -> Errors:
-    """Return what is wrong with a downward API reference to a field of the pod."""
+    """Return the errors in a downward API reference to a field of the pod."""
     version = ref.get("apiVersion") or ""
     if not version:
         return [required(f"{path}.apiVersion")]
@@ -171,7 +171,7 @@ def validate_field_ref(ref: Manifest, allowed: tuple[str, ...], path: str) -> Er
 
 
 def validate_resource_field_ref(ref: Manifest, path: str, *, volume: bool) -> Errors:
-    """Return what is wrong with a downward API reference to requests or limits."""
+    """Return the errors in a downward API reference to requests or limits."""
     errors: Errors = []
     resource = ref.get("resource") or ""
     if volume and not ref.get("containerName"):
@@ -205,7 +205,7 @@ def validate_resource_field_ref(ref: Manifest, path: str, *, volume: bool) -> Er
 
 
 def validate_env_from(sources: list[Manifest], path: str, options: PodOptions) -> Errors:
-    """Return what is wrong with ``envFrom``: sources of all their keys, with a prefix."""
+    """Return the errors in ``envFrom``: sources of all their keys, with a prefix."""
     errors: Errors = []
     check = _env_name(options)
     for index, source in enumerate(sources):

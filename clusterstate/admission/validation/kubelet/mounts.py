@@ -39,7 +39,7 @@ def validate_volume_mounts(
     path: str,
     pod: PodContext,
 ) -> Errors:
-    """Return what is wrong with ``volumeMounts``, also together with its devices."""
+    """Return the errors in ``volumeMounts``, also together with its devices."""
     errors: Errors = []
     seen: set[str] = set()
     device_names = {device.get("name") or "" for device in devices}
@@ -106,7 +106,7 @@ def _recursive_read_only(mount: Manifest, path: str) -> Errors:
 def validate_volume_devices(
     devices: list[Manifest], mounts: list[Manifest], path: str, volumes: Volumes
 ) -> Errors:
-    """Return what is wrong with ``volumeDevices``, also together with its mounts."""
+    """Return the errors in ``volumeDevices``, also together with its mounts."""
     errors: Errors = []
     names: set[str] = set()
     paths: set[str] = set()

@@ -40,7 +40,7 @@ _WINDOWS_SIGNALS: Final = ("SIGKILL", "SIGTERM")
 
 
 def validate_probes(container: Manifest, path: str, pod: PodContext) -> Errors:
-    """Return what is wrong with the probes of a container."""
+    """Return the errors in the probes of a container."""
     errors: Errors = []
     for field in PROBES:
         probe = container.get(field)
@@ -71,7 +71,7 @@ def validate_probes(container: Manifest, path: str, pod: PodContext) -> Errors:
 
 
 def validate_lifecycle(lifecycle: Manifest, path: str, pod: PodContext) -> Errors:
-    """Return what is wrong with the hooks of a container and its stop signal."""
+    """Return the errors in the hooks of a container and its stop signal."""
     errors: Errors = []
     for field in ("postStart", "preStop"):
         if (handler := lifecycle.get(field)) is not None:

@@ -56,7 +56,7 @@ class _Projection:
 
 
 def validate_projected(source: Manifest, path: str, options: PodOptions) -> Errors:
-    """Return what is wrong with a volume that is projected from several sources."""
+    """Return the errors in a volume that is projected from several sources."""
     errors = validate_mode(source, "defaultMode", path)
     projection = _Projection(path)
     for index, part in enumerate(source.get("sources") or ()):

@@ -47,7 +47,7 @@ def visit_containers(spec: Manifest, path: str) -> Iterator[tuple[Manifest, str]
 def validate_pod_security_context(
     context: Manifest, spec: Manifest, path: str, options: PodOptions
 ) -> Errors:
-    """Return what is wrong with ``spec.securityContext``."""
+    """Return the errors in ``spec.securityContext``."""
     errors: Errors = []
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
         if (number := context.get(field)) is not None:
@@ -108,7 +108,7 @@ def _host_sysctl(name: str, spec: Manifest, path: str) -> Errors:
 
 
 def validate_security_context(context: Manifest, path: str, *, host_users: bool) -> Errors:
-    """Return what is wrong with the ``securityContext`` of a container."""
+    """Return the errors in the ``securityContext`` of a container."""
     errors: Errors = []
     for field in ("runAsUser", "runAsGroup"):
         if (number := context.get(field)) is not None:
@@ -246,7 +246,7 @@ def _run_as_user_name(name: str) -> list[str]:
 
 
 def validate_windows_host_process(spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with HostProcess containers: all or none, in the host's network."""
+    """Return the errors in HostProcess containers: all or none, in the host's network."""
     errors: Errors = []
     options = (spec.get("securityContext") or {}).get("windowsOptions") or {}
     of_pod = options.get("hostProcess")
@@ -278,7 +278,7 @@ def validate_windows_host_process(spec: Manifest, path: str) -> Errors:
 
 
 def validate_os(spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with ``spec.os``, and with fields that its OS does not know."""
+    """Return the errors in ``spec.os``, and with fields that its OS does not know."""
     name = (spec.get("os") or {}).get("name") or ""
     if not name:
         return [required(f"{path}.os.name", "cannot be empty")]
@@ -366,7 +366,7 @@ def validate_host_users(spec: Manifest, path: str) -> Errors:
 
 
 def validate_security_annotations(annotations: dict[str, str], spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with the seccomp and AppArmor annotations."""
+    """Return the errors in the seccomp and AppArmor annotations."""
     errors: Errors = []
     if (profile := annotations.get(SECCOMP_POD)) is not None:
         errors += _seccomp_annotation(profile, f"{path}.{SECCOMP_POD}")

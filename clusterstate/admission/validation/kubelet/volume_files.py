@@ -36,7 +36,7 @@ def validate_mode(source: Manifest, field: str, path: str) -> Errors:
 
 
 def validate_key_to_path(item: Manifest, path: str) -> Errors:
-    """Return what is wrong with an item that writes a key's value to a path."""
+    """Return the errors in an item that writes a key's value to a path."""
     errors = needs("key", "path")(item, path)
     errors += validate_non_reserved_path(item.get("path") or "", f"{path}.path")
     return errors + validate_mode(item, "mode", path)
@@ -52,7 +52,7 @@ def validate_non_reserved_path(text: str, path: str) -> Errors:
 
 
 def validate_downward_file(item: Manifest, path: str) -> Errors:
-    """Return what is wrong with a file that is filled from the pod's fields or resources."""
+    """Return the errors in a file that is filled from the pod's fields or resources."""
     errors = needs("path")(item, path)
     errors += validate_non_reserved_path(item.get("path") or "", f"{path}.path")
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")

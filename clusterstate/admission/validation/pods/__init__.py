@@ -60,14 +60,14 @@ _PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
 def validate_pod_create(pod: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with a new pod."""
+    """Return the errors in a new pod."""
     name = (pod.get("metadata") or {}).get("name") or ""
     spec = pod.get("spec") or {}
     return validate_pod_metadata(pod, options) + validate_new_spec(spec, name, options)
 
 
 def validate_pod_metadata(pod: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with the metadata of a new pod, its annotations against its spec."""
+    """Return the errors in the metadata of a new pod, its annotations against its spec."""
     meta = pod.get("metadata") or {}
     errors = validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
     if annotations := meta.get("annotations"):
@@ -78,7 +78,7 @@ def validate_pod_metadata(pod: Manifest, options: PodOptions) -> Errors:
 
 
 def validate_new_spec(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
-    """Return what is wrong with the spec of a new pod."""
+    """Return the errors in the spec of a new pod."""
     errors = _spec_of_pod(spec, pod_name, options)
     if spec.get("ephemeralContainers"):
         errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
@@ -89,7 +89,7 @@ def validate_new_spec(spec: Manifest, pod_name: str, options: PodOptions) -> Err
 
 
 def validate_pod(pod: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with metadata and spec of a changed pod."""
+    """Return the errors in metadata and spec of a changed pod."""
     meta = pod.get("metadata") or {}
     spec = pod.get("spec") or {}
     errors = validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
@@ -99,7 +99,7 @@ def validate_pod(pod: Manifest, options: PodOptions) -> Errors:
 
 
 def _spec_of_pod(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
-    """Return what is wrong with a spec, and what only templates may have."""
+    """Return the errors in a spec, and what only templates may have."""
     errors = validate_pod_spec(spec, "spec", options, pod_name=pod_name)
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
@@ -118,7 +118,7 @@ def _spec_of_pod(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
 def validate_pod_annotations(
     annotations: dict[str, str], spec: Manifest, path: str, options: PodOptions
 ) -> Errors:
-    """Return what is wrong with the annotations that mean something for pods."""
+    """Return the errors in the annotations that mean something for pods."""
     errors: Errors = []
     if MIRROR_POD in annotations and not spec.get("nodeName"):
         detail = "must set spec.nodeName if mirror pod annotation is set"
@@ -153,7 +153,7 @@ def _is_int32(text: str) -> bool:
 def validate_pod_spec(
     spec: Manifest, path: str, options: PodOptions, *, pod_name: str = ""
 ) -> Errors:
-    """Return what is wrong with a pod spec, of a pod or of a template.
+    """Return the errors in a pod spec, of a pod or of a template.
 
     ``pod_name`` is empty for templates; generic ephemeral volumes are named after it.
     """
@@ -224,7 +224,7 @@ def validate_pod_spec(
 
 
 def spread_errors(constraints: list[Manifest], path: str, options: PodOptions) -> Errors:
-    """Return what is wrong with spread constraints under ``options``."""
+    """Return the errors in spread constraints under ``options``."""
     return scheduling.validate_topology_spread_constraints(
         constraints,
         path,
@@ -388,7 +388,7 @@ def _dns_config(
 
 
 def validate_pod_template(template: Manifest, path: str, options: PodOptions) -> Errors:
-    """Return what is wrong with the pod template of a workload."""
+    """Return the errors in the pod template of a workload."""
     meta = template.get("metadata") or {}
     spec = template.get("spec") or {}
     errors: Errors = []

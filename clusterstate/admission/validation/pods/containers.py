@@ -72,7 +72,7 @@ _EPHEMERAL_FIELDS: Final = frozenset(
 
 
 def validate_containers(containers: list[Manifest], path: str, pod: PodContext) -> Errors:
-    """Return what is wrong with ``spec.containers``."""
+    """Return the errors in ``spec.containers``."""
     if not containers:
         return [required(path)]
     errors: Errors = []
@@ -96,7 +96,7 @@ def validate_containers(containers: list[Manifest], path: str, pod: PodContext) 
 def validate_init_containers(
     containers: list[Manifest], regular: list[Manifest], path: str, pod: PodContext
 ) -> Errors:
-    """Return what is wrong with ``spec.initContainers``."""
+    """Return the errors in ``spec.initContainers``."""
     errors: Errors = []
     names = {container.get("name") or "" for container in regular}
     for index, container in enumerate(containers):
@@ -151,7 +151,7 @@ def validate_ephemeral_containers(
     path: str,
     pod: PodContext,
 ) -> Errors:
-    """Return what is wrong with ``spec.ephemeralContainers``."""
+    """Return the errors in ``spec.ephemeralContainers``."""
     errors: Errors = []
     others = {c.get("name") or "" for c in (*containers, *init_containers)}
     names = set(others)
@@ -277,7 +277,7 @@ def _init_restart_policy(container: Manifest, path: str, pod: PodContext) -> Err
 
 
 def _restart_policy(container: Manifest, path: str, pod: PodContext) -> Errors:
-    """Return what is wrong with a container's own restart policy and rules (KEP-5307)."""
+    """Return the errors in a container's own restart policy and rules (KEP-5307)."""
     policy = container.get("restartPolicy")
     rules = container.get("restartPolicyRules") or []
     if not pod.options.allow_container_restart_policy_rules:

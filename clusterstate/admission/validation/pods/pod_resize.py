@@ -1,4 +1,4 @@
-"""What may change in a pod through ``pods/resize``, and how.
+"""Validation of ``pods/resize``: the fields that may change, and how.
 
 CPU and memory of containers, and of the pod as a whole, may be asked for in other amounts. What is
 stated once stays stated, and the pod keeps its QoS class. Rule: ``ValidatePodResize``,
@@ -28,7 +28,7 @@ _ONLY: Final = "only cpu and memory resources are mutable"
 
 
 def validate_pod_resize(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with a pod that is to be resized.
+    """Return the errors in a pod that is to be resized.
 
     ``new`` differs from ``old`` in resources and resize policies only, unless containers were
     added, removed, renamed or reordered (``PodStrategy``).
@@ -97,7 +97,7 @@ def _states_amounts(spec: Manifest) -> bool:
 
 
 def _pod_level(munged: Manifest, former: Manifest) -> Errors:
-    """Return what is wrong with the resources of the pod as a whole; put back those before."""
+    """Return the errors in the resources of the pod as a whole; put back those before."""
     resources, before = munged.get("resources"), former.get("resources")
     if before is not None and resources is None:
         return [forbidden("spec.resources", "pod-level resources cannot be removed")]

@@ -29,7 +29,7 @@ from clusterstate.objects.values.quantity import Quantity, QuantityError
 def validate_pod_resources(
     spec: Manifest, path: str, claim_names: Collection[str], options: PodOptions
 ) -> Errors:
-    """Return what is wrong with ``spec.resources``: what it states must cover the containers.
+    """Return the errors in ``spec.resources``: what it states must cover the containers.
 
     Together they must fit its requests and its limits of huge pages, each alone its other limits.
     """

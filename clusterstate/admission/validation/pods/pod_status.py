@@ -36,7 +36,7 @@ _LISTS: Final = (
 
 
 def validate_pod_status_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with a status that an agent reports."""
+    """Return the errors in a status that an agent reports."""
     errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
     errors += validate_annotations_update(new, old, options)
     spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
@@ -216,7 +216,7 @@ def _requests(container: Manifest) -> Collection[str]:
 
 
 def _addresses(new: Manifest, old: Manifest, field: str, options: PodOptions) -> Errors:
-    """Return what is wrong with addresses; malformed ones that were there already may stay."""
+    """Return the errors in addresses; malformed ones that were there already may stay."""
     path = f"status.{field}"
     kept = {one.get("ip") or "" for one in old.get(field) or ()}
     items = new.get(field) or []
@@ -280,7 +280,7 @@ def _numbers(user: Manifest) -> Iterator[tuple[str, int]]:
 
 
 def _allocated(status: Manifest, spec: Manifest, field: str, spec_field: str) -> Errors:
-    """Return what is wrong with the devices that containers are said to have.
+    """Return the errors in the devices that containers are said to have.
 
     Containers that the spec does not have are let through, as upstream does.
     """

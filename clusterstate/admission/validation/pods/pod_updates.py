@@ -44,7 +44,7 @@ _UPDATABLE: Final = ",".join(
 
 
 def validate_pod_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with a changed pod, and what may not change.
+    """Return the errors in a changed pod, and what may not change.
 
     Images, the active deadline (downwards), tolerations (additions) and scheduling gates
     (deletions) may change; while gated, also nodeSelector and node affinity (additions).
@@ -237,7 +237,7 @@ def validate_annotations_update(new: Manifest, old: Manifest, options: PodOption
 
 
 def validate_binding(binding: Manifest) -> Errors:
-    """Return what is wrong with a Binding: it must name a node."""
+    """Return the errors in a Binding: it must name a node."""
     target = binding.get("target") or {}
     errors: Errors = []
     kind = target.get("kind") or ""

@@ -1,4 +1,4 @@
-"""What differs between two pod specs, as Kubernetes shows it in the error of a forbidden update.
+"""Differences of two pod specs, as Kubernetes prints them in errors of forbidden updates.
 
 The API server prints both specs in its internal form (Go field names, every field, one blank of
 indent) and shows a unified diff; clients and people know the form. Rule: apimachinery

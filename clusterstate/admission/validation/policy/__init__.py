@@ -1,1 +1,1 @@
-"""Who may do what: ``access`` (RBAC), ``certificates``, ``flow_control``."""
+"""Policy kinds: ``access`` (RBAC), ``certificates``, ``flow_control``."""

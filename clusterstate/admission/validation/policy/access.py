@@ -18,12 +18,12 @@ GROUP: Final = "rbac.authorization.k8s.io"
 
 
 def validate_role(role: Manifest) -> Errors:
-    """Return what is wrong with the rules of a Role."""
+    """Return the errors in the rules of a Role."""
     return _rules(role, namespaced=True)
 
 
 def validate_cluster_role(role: Manifest) -> Errors:
-    """Return what is wrong with the rules of a ClusterRole, or with what it aggregates."""
+    """Return the errors in the rules of a ClusterRole, or with what it aggregates."""
     errors = _rules(role, namespaced=False)
     aggregation = role.get("aggregationRule")
     if aggregation is not None:
@@ -67,12 +67,12 @@ def _rule(rule: Manifest, path: str, *, namespaced: bool) -> Errors:
 
 
 def validate_role_binding(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with a RoleBinding, or with its change."""
+    """Return the errors in a RoleBinding, or with its change."""
     return _binding(new, old, ("Role", "ClusterRole"), namespaced=True)
 
 
 def validate_cluster_role_binding(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with a ClusterRoleBinding, or with its change."""
+    """Return the errors in a ClusterRoleBinding, or with its change."""
     return _binding(new, old, ("ClusterRole",), namespaced=False)
 
 

@@ -39,7 +39,7 @@ _CERTIFICATE: Final = "CERTIFICATE"
 
 
 def validate_request(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with a request, or with its change.
+    """Return the errors in a request, or with its change.
 
     The spec of a stored request does not change, and is not judged again.
     """
@@ -48,7 +48,7 @@ def validate_request(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with the status of a request, or with its change."""
+    """Return the errors in the status of a request, or with its change."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     errors = _conditions(status, before)
     for kind in _LASTING:

@@ -63,7 +63,7 @@ def _rule(rule: Manifest, path: str) -> Errors:
 
 
 def _filled(rule: Manifest, path: str, lists: tuple[str, ...]) -> Errors:
-    """Return what is wrong with lists that may not be empty, and where ``*`` stands alone."""
+    """Return the errors in lists that may not be empty, and where ``*`` stands alone."""
     errors = []
     for name in lists:
         values = rule.get(name) or []

@@ -1,4 +1,4 @@
-"""What a Job says of pods that fail and of indexes that succeed.
+"""Validation of a Job's podFailurePolicy and successPolicy.
 
 Rules: pkg/apis/batch/validation/validation.go (``validatePodFailurePolicy``,
 ``validateSuccessPolicy``), v1.36.
@@ -28,7 +28,7 @@ _INTERVALS: Final = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
 def validate_policies(spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with a Job's policies, together with the fields that they go with."""
+    """Return the errors in a Job's policies, together with the fields that they go with."""
     errors: Errors = []
     completions, per_index = spec.get("completions"), spec.get("backoffLimitPerIndex")
     most = spec.get("maxFailedIndexes")
@@ -164,7 +164,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
 
 
 def _read_indexes(text: str, completions: int) -> tuple[str, int | None]:
-    """Return what is wrong with a list of rising intervals, and how many indexes it has."""
+    """Return the errors in a list of rising intervals, and how many indexes it has."""
     if not _INTERVALS.fullmatch(text):
         return f'cannot convert string to intervals: "{text}"', None
     last, total = -1, 0

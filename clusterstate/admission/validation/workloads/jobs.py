@@ -57,7 +57,7 @@ def _counts(spec: Manifest, path: str, names: tuple[str, ...]) -> Errors:
 
 
 def _job_spec(spec: Manifest, path: str) -> Errors:
-    """Return what is wrong with the spec of a Job, or with what a CronJob makes one of."""
+    """Return the errors in the spec of a Job, or with what a CronJob makes one of."""
     errors = _counts(spec, path, _COUNTS)
     mode = spec.get("completionMode")
     if mode is not None:
@@ -190,7 +190,7 @@ def schedule_problem(schedule: str) -> str:
 
 
 def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
-    """Return what is wrong with ``*``, ``a``, ``a-b`` or one of them with ``/step``."""
+    """Return the errors in ``*``, ``a``, ``a-b`` or one of them with ``/step``."""
     span, *steps = item.split("/")
     ends = span.split("-")
     if len(steps) > 1 or len(ends) > 2:

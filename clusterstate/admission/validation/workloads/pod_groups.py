@@ -55,7 +55,7 @@ _Check = Callable[[Any, str], Errors]
 
 
 def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
-    """Return what is wrong with a new Workload, or with a change of ``old``."""
+    """Return the errors in a new Workload, or with a change of ``old``."""
     spec = new.get("spec") or {}
     before = None if old is None else old.get("spec") or {}
     errors: Errors = []
@@ -86,7 +86,7 @@ def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURREN
 
 
 def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
-    """Return what is wrong with a new PodGroup, or with a change of ``old``."""
+    """Return the errors in a new PodGroup, or with a change of ``old``."""
     spec = new.get("spec") or {}
     errors = _off(spec, "spec")
     if old is None:
@@ -103,7 +103,7 @@ def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRE
 
 
 def validate_pod_group_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with the conditions and the claims of a group."""
+    """Return the errors in the conditions and the claims of a group."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     errors = validate_conditions(status.get("conditions") or (), "status.conditions", missing="")
     claims, path = status.get("resourceClaimStatuses") or [], "status.resourceClaimStatuses"
@@ -136,7 +136,7 @@ def _templates(templates: list[Manifest], path: str, rules: Rules) -> Errors:
 
 
 def _items(items: list[Manifest], path: str, check: _Check, most: int) -> Errors:
-    """Return what is wrong with a list whose items have names; one too long is not looked at."""
+    """Return the errors in a list whose items have names; one too long is not looked at."""
     if too_many := at_most(items, path, most):
         return too_many
     errors: Errors = []
@@ -197,7 +197,7 @@ def _policy(policy: Manifest, path: str) -> Errors:
 
 
 def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
-    """Return what is wrong with what a new group and a template have in common."""
+    """Return the errors in what a new group and a template have in common."""
     errors = _policy(spec.get("schedulingPolicy") or {}, f"{path}.schedulingPolicy")
     constraints = spec.get("schedulingConstraints")
     if constraints is not None and not rules.topology:
@@ -246,7 +246,7 @@ def _claim(claim: Manifest, path: str) -> Errors:
 
 
 def _group_update(spec: Manifest, before: Manifest, path: str, rules: Rules) -> Errors:
-    """Return what is wrong with a change of a group, or of a template."""
+    """Return the errors in a change of a group, or of a template."""
     errors = _policy_update(
         spec.get("schedulingPolicy") or {}, before.get("schedulingPolicy") or {},
         f"{path}.schedulingPolicy", rules,

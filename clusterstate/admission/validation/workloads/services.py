@@ -41,7 +41,7 @@ _IP_MODES: Final = ("Proxy", "VIP")
 
 
 def validate_service(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with a Service; ``old`` is what it was."""
+    """Return the errors in a Service; ``old`` is what it was."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     type_ = spec.get("type") or ""
     errors: Errors = []
@@ -60,7 +60,7 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return what is wrong with what a balancer tells of a Service."""
+    """Return the errors in what a balancer tells of a Service."""
     del old
     spec, status = new.get("spec") or {}, new.get("status") or {}
     ingress = (status.get("loadBalancer") or {}).get("ingress") or ()
@@ -180,7 +180,7 @@ def _external_name(spec: Manifest) -> Errors:
 
 
 def _families(spec: Manifest) -> Errors:
-    """Return what is wrong with the families of addresses; the cluster has one, IPv4."""
+    """Return the errors in the families of addresses; the cluster has one, IPv4."""
     errors: Errors = []
     policy = spec.get("ipFamilyPolicy") or ""
     if policy and policy not in _FAMILY_POLICIES:
@@ -204,7 +204,7 @@ def _families(spec: Manifest) -> Errors:
 
 
 def _outside(spec: Manifest, before: Manifest, type_: str) -> Errors:
-    """Return what is wrong with what is said of load balancers and addresses outside."""
+    """Return the errors in what is said of load balancers and addresses outside."""
     errors: Errors = []
     for index, address in enumerate(spec.get("externalIPs") or ()):
         problems = formats.ip_address(address) or formats.reachable_address(address)
