@@ -41,16 +41,19 @@ _IDLE_LOAD: Final = 0.5
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None:
     """Check one decision after the other until the process is asked to stop.
 
+    Those from before this process are left out: another version may have made them.
+
     Raises:
         django.db.Error: the database failed.
     """
     priority.give_way()
+    since = steady_clock.now()
     while not stopping():
         took = 0.0
         if settings.CHECKED_DECISIONS and is_idle():
             heartbeats.beat(NAME, _CHECK_SECONDS)
             began = time.monotonic()
-            check_next(now=steady_clock.now())
+            check_next(now=steady_clock.now(), since=since)
             took = time.monotonic() - began
         rest = max(_PAUSE_SECONDS, _REST * took)
         heartbeats.beat(NAME, rest + _CHECK_SECONDS)
@@ -70,12 +73,12 @@ def pods_wait() -> bool:
     return oldest_untried(sorted(decisions.admission_rules().profiles)) is not None
 
 
-def check_next(*, now: datetime) -> Result | None:
+def check_next(*, now: datetime, since: datetime) -> Result | None:
     """Check the latest decision of the sample; return the result, ``None`` if all are checked.
 
     Queries some twenty times, and writes one row.
     """
-    record = decision_checks.next_one(settings.CHECKED_DECISIONS, now=now)
+    record = decision_checks.next_one(settings.CHECKED_DECISIONS, now=now, since=since)
     if record is None:
         return None
     result, details = check(record)

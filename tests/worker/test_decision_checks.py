@@ -51,7 +51,12 @@ def falsify(record: Record, column: str, value: object) -> None:
 def test_each_decision_is_checked_once_the_latest_first() -> None:
     records = decided(3)
     latest = max(record.at for record in records) + LATER
-    assert [checks.check_next(now=latest) for _ in range(4)] == ["same", "same", "same", None]
+    assert [checks.check_next(now=latest, since=NOW) for _ in range(4)] == [
+        "same",
+        "same",
+        "same",
+        None,
+    ]
     assert decision_checks.counts() == {"same": 3, "differs": 0, "impossible": 0}
     assert decision_checks.problem() == ""
     (verified,) = questions._verified()
@@ -67,7 +72,7 @@ def test_a_decision_that_rows_do_not_give_again_is_told(
 ) -> None:
     (record,) = decided(1)
     falsify(record, column, value)
-    assert checks.check_next(now=record.at + LATER) == "differs"
+    assert checks.check_next(now=record.at + LATER, since=NOW) == "differs"
     problem = decision_checks.problem()
     assert f"decision {record.id} about pod default/p0" in problem
     assert said in problem
@@ -79,13 +84,13 @@ def test_a_decision_that_rows_do_not_give_again_is_told(
 def test_a_decision_whose_world_is_gone_counts_for_neither() -> None:
     (record,) = decided(1)
     falsify(record, "profile", "gone")
-    assert checks.check_next(now=record.at + LATER) == "impossible"
+    assert checks.check_next(now=record.at + LATER, since=NOW) == "impossible"
     assert decision_checks.problem() == ""
 
 
 def test_a_pod_with_a_claim_is_not_decided_again_without_its_volumes() -> None:
     (record,) = decided(1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
-    assert checks.check_next(now=record.at + LATER) == "impossible"
+    assert checks.check_next(now=record.at + LATER, since=NOW) == "impossible"
 
 
 def test_only_pods_that_a_profile_is_to_try_keep_the_machine_busy() -> None:
@@ -98,8 +103,10 @@ def test_only_pods_that_a_profile_is_to_try_keep_the_machine_busy() -> None:
 
 def test_a_decision_waits_until_its_bind_is_in_the_log_and_old_ones_are_left() -> None:
     (record,) = decided(1)
-    assert checks.check_next(now=record.at) is None
-    assert checks.check_next(now=record.at + timedelta(hours=1)) is None
+    assert checks.check_next(now=record.at, since=NOW) is None
+    assert checks.check_next(now=record.at + timedelta(hours=1), since=NOW) is None
+    assert checks.check_next(now=record.at + LATER, since=record.at + timedelta(seconds=1)) is None
+    assert checks.check_next(now=record.at + LATER, since=record.at) == "same"
 
 
 def test_the_share_is_that_of_the_decisions(settings: object) -> None:
@@ -107,7 +114,7 @@ def test_the_share_is_that_of_the_decisions(settings: object) -> None:
     records = decided(100)
     latest = max(record.at for record in records) + LATER
     sample = 0
-    while (one := decision_checks.next_one(0.2, now=latest)) is not None:
+    while (one := decision_checks.next_one(0.2, now=latest, since=NOW)) is not None:
         actions.note(one, "same", [], now=latest)
         sample += 1
     assert 5 <= sample <= 40
@@ -115,7 +122,7 @@ def test_the_share_is_that_of_the_decisions(settings: object) -> None:
 
 def test_checks_go_with_the_decisions(settings: object) -> None:
     (record,) = decided(1)
-    checks.check_next(now=record.at + LATER)
+    checks.check_next(now=record.at + LATER, since=NOW)
     actions.trim(now=record.at + LATER)
     assert decision_checks.counts()["same"] == 1
     actions.trim(now=record.at + timedelta(days=2))

@@ -21,10 +21,11 @@ _BACK: Final = timedelta(minutes=15)
 _BUCKETS: Final = 1_000_000
 
 
-def next_one(share: float, *, now: datetime) -> Record | None:
+def next_one(share: float, *, now: datetime, since: datetime) -> Record | None:
     """Return the latest decision of the sample that was not checked, ``None`` if there is none.
 
-    The sample is a ``share`` of all decisions, chosen by a hash of their ids. Queries once.
+    The sample is a ``share`` of all decisions ``since`` then, chosen by a hash of their ids.
+    Queries once.
     """
     rows = sql.fetch(
         f"""
@@ -34,7 +35,7 @@ def next_one(share: float, *, now: datetime) -> Record | None:
             AND NOT EXISTS (SELECT FROM decision_check c WHERE c.decision_id = d.id)
         ORDER BY id DESC LIMIT 1
         """,
-        (now - _BACK, now - _SETTLED, round(share * _BUCKETS)),
+        (max(now - _BACK, since), now - _SETTLED, round(share * _BUCKETS)),
     )
     return decisions.as_record(rows[0]) if rows else None
 
