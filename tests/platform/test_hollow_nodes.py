@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import copy
+import io
 import ipaddress
 import json
 import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.management import call_command
 
 from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
@@ -16,6 +18,8 @@ from clusterstate.local.hollow.connection import Connection
 from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.fleet import Fleet
 from clusterstate.local.hollow.resizes import Room
+from clusterstate.queries.objects import get_manifest
+from tests.api.conftest import make_token
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -890,3 +894,19 @@ def test_the_agents_of_a_node_know_what_is_set_aside_for_its_other_pods():
     assert room == Room({"cpu": 4000, "memory": 8 << 30}, {"cpu": 500, "memory": 1 << 30})
     fleet._pods["ns", "b"]["status"]["phase"] = "Succeeded"
     assert fleet._room(fleet._pods["ns", "a"]).others == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "offered"), [({}, "100Gi"), ({"ephemeral_storage": "7Gi"}, "7Gi")]
+)
+def test_the_nodes_of_the_command_offer_ephemeral_storage(server, tmp_path, given, offered):
+    file = tmp_path / "token"
+    file.write_text(make_token("fleet", ["system:masters"]))
+    address = f"http://127.0.0.1:{server.port}"
+    call_command(
+        "hollow-nodes", count=1, duration=1, every=0.5, job_seconds=3,
+        server=address, token_file=str(file), stdout=io.StringIO(), **given,
+    )  # fmt: skip
+    status = get_manifest("Node", "", "hollow-00000")["status"]
+    assert status["allocatable"]["ephemeral-storage"] == offered
+    assert status["capacity"] == status["allocatable"]
