@@ -22,6 +22,7 @@ from clusterstate.actions.brakes import paces
 from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside, controller_state
+from clusterstate.actions.pods import together
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
@@ -41,12 +42,14 @@ from clusterstate.queries.evictions.eviction_timers import (
     Figures,
 )
 from clusterstate.queries.loops.controllers import stored_state
+from clusterstate.queries.pods import Together
 from clusterstate.queries.pods.stays import BOUND_AT, Place, Stay
 
 FOLLOWER: Final = "evictions"
 FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
 """Under these names objects are set aside that cannot be judged for taints, and for labels."""
 COMPONENT: Final = "taint-eviction-controller"
+_TAINTED: Final = "TaintManagerEviction"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
 EXECUTION_CONDITION: Final = ending.condition(
     ending.UNMATCHED,
@@ -97,7 +100,7 @@ class Fired(msgspec.Struct, frozen=True):
     busy: int
     news: list[Occurrence]
     due_at: list[datetime]
-    """When each of ``evicted`` was due."""
+    """When each of ``evicted`` was due that had a timer, and does not only go with its group."""
 
 
 # Planning -------------------------------------------------------------------------------------
@@ -261,46 +264,92 @@ def fire_taints(
 
     ``due`` are their timers as they were when they were looked up. ``judge`` says from the rows as
     they are now by when those who stay there must leave. A pod whose deadline moved gets its
-    timer moved; one that may stay loses it.
+    timer moved; one that may stay loses it. A group that leaves together does so with the first of
+    its pods that is due.
     """
     if not due:
         return NOTHING
     timers = {pod_id: (due_at, grace) for pod_id, due_at, grace in due}
     with transaction.atomic():
-        rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(timers)),))
-        departures = judge([Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5]])
+        groups = together.hold(timers)
+        wanted = sorted({*timers, *(one for group in groups for one in group.pods)})
+        rows = sql.fetch(_CONDEMNED, (sql.Int8s(wanted),))
+        departures = judge(
+            [Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5] and row[0] in timers]
+        )
         late = {departure.pod_id for departure in departures if departure.due_at <= now}
+        locked = {row[0] for row in rows}
+        leaving, waiting = _with_groups(groups, late, locked, now)
+        in_groups = {one for group in leaving for one in group.pods}
+        late = (late | in_groups) - waiting
         going = [row for row in rows if row[6] and row[0] in late]
         evicted = [row[0] for row in going]
-        held = {row[0] for row in rows}
-        absent = [pod_id for pod_id in timers if pod_id not in held]
-        stale = sorted((held - set(evicted)) | _gone(absent))
+        absent = [pod_id for pod_id in timers if pod_id not in locked]
+        stale = sorted(((locked & timers.keys()) - waiting - set(evicted)) | _gone(absent))
         if stale:
             restate(TAINT, departures, pod_ids=stale)
         gone = brakes.to_note(evicted)
         approved = brakes.approvals_of(evicted, now=now) if going else {}
-        for why in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):
-            some = [pod_id for pod_id in evicted if approved.get(pod_id) == why]
-            with acting(msgspec.structs.replace(current(), cause=why) if why else current()):
-                _evict(some, [timers[pod_id][1] for pod_id in some], now)
+        last = 0
+        for cause in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):
+            some = [pod_id for pod_id in evicted if approved.get(pod_id) == cause]
+            with acting(msgspec.structs.replace(current(), cause=cause) if cause else current()):
+                graces = [timers[one][1] if one in timers else None for one in some]
+                last = _evict(some, graces, now)
+        if leaving:
+            changes.note_atomic(last)
     brakes.note_evicted(gone, now=now)
-    news = [
+    news = []
+    for group in leaving:
+        first = min((one for one in departures if one.pod_id in group.pods), key=_by_due)
+        why = f"{first.taint_key}:{first.taint_effect} of node {first.place.node_name}"
+        message = f"{group.pods[first.pod_id]}: taint {why}"
+        news.append(together.told(group, _TAINTED, message))
+    news += [
         Occurrence(
             kind="Pod",
             namespace=namespace,
             name=name,
             uid=uid,
-            reason="TaintManagerEviction",
+            reason=_TAINTED,
             message=f"Marking for deletion Pod {namespace}/{name}",
             component=COMPONENT,
         )
-        for _, uid, namespace, name, *_ in going
+        for pod_id, uid, namespace, name, *_ in going
+        if pod_id not in in_groups
     ]
-    busy = len(timers) - len(evicted) - len(stale)
-    return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in evicted])
+    done = timers.keys() & set(evicted)
+    busy = len(timers) - len(done) - len(stale)
+    return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in sorted(done)])
 
 
-def together(parts: Sequence[Fired]) -> Fired:
+def _by_due(one: Departure) -> tuple[datetime, int]:
+    return one.due_at, one.pod_id
+
+
+def _with_groups(
+    groups: Sequence[Together], late: Collection[int], locked: Collection[int], now: datetime
+) -> tuple[list[Together], set[int]]:
+    """Return the groups that leave with their first pod that is late, and the pods that wait.
+
+    A group waits while another transaction holds one of its pods, or a brake does.
+    """
+    due = [group for group in groups if not group.pods.keys().isdisjoint(late)]
+    if not due:
+        return [], set()
+    condition, parameters = unless_held(msgspec.structs.replace(held_back(now), paced=()))
+    pods = sql.Int8s([one for group in due for one in group.pods])
+    free = {
+        row[0]
+        for row in sql.fetch(
+            f"SELECT t.pod_id FROM unnest(%s) AS t(pod_id) WHERE {condition}", (pods, *parameters)
+        )
+    }.intersection(locked)
+    leaving = [group for group in due if free.issuperset(group.pods)]
+    return leaving, {one for group in due if group not in leaving for one in group.pods}
+
+
+def joined(parts: Sequence[Fired]) -> Fired:
     """Return what became of several batches as one."""
     return Fired(
         [pod_id for part in parts for pod_id in part.evicted],
@@ -336,8 +385,10 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
     return set(pod_ids) - {row[0] for row in present}
 
 
-def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> None:
-    """Evict locked pods with these grace periods; those with none are removed.
+def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> int:
+    """Evict locked pods with these grace periods; return the last revision.
+
+    Those with none are removed.
 
     Why and by when a pod goes fills slots of its document, which is not looked at.
     """
@@ -357,10 +408,11 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
     )
     assert found is not None  # the rows are locked
     changes.announce(found[0], ("Pod",))
+    last: int = found[0]
     if 0 in ends:
-        finish_deletions(
-            [pod_id for pod_id, grace in zip(pod_ids, graces, strict=True) if grace == 0], now=now
-        )
+        ended = [pod_id for pod_id, grace in zip(pod_ids, graces, strict=True) if grace == 0]
+        last = max([last, *(revision for _, revision in finish_deletions(ended, now=now))])
+    return last
 
 
 def _period(grace: int | None) -> int:

@@ -85,6 +85,14 @@ ATOMIC = """
     FROM {source} HAVING count(*) > 1 AND {condition}"""
 """A part of a statement that writes rows with revisions in ``source``, which are seen as one."""
 
+_ATOMIC_SINCE = f"""
+    INSERT INTO atomic_span (revisions)
+    SELECT int8range(min(((l.classid::bigint & 65535) << 32) | l.objid::bigint) + 1, %s::bigint)
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid = pg_backend_pid()
+      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
+"""
+
 _NO_CEILING = 2**62
 """While tables are filled for the first time."""
 
@@ -321,6 +329,11 @@ def whole(revision: int) -> int:
     assert row is not None
     found: int = row[0]
     return found
+
+
+def note_atomic(last: int) -> None:
+    """Have all that this transaction wrote up to its revision ``last`` be seen as one. Queries."""
+    sql.run(_ATOMIC_SINCE, (last,))
 
 
 class Settled(msgspec.Struct, frozen=True):

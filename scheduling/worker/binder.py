@@ -25,6 +25,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import cast
 
@@ -36,6 +37,7 @@ from clusterstate.actions.pods.bind import Binding, BindResult
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
+from clusterstate.actions.pods.together import leaving
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
 from clusterstate.change_log import wake
 from clusterstate.database import sql
@@ -44,6 +46,7 @@ from clusterstate.objects.dra.resourceclaim import full_name
 from clusterstate.objects.values import ending
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.values.errors import StatusError
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import shards
 from clusterstate.queries.pods import pods_by_id
 from clusterstate.telemetry import tracing
@@ -52,7 +55,7 @@ from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.engine.snapshot import reliance
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.mirror.loading import NAME
@@ -570,16 +573,24 @@ class Binder:
         because the readers of a victim may not be allowed to know the preemptor's namespace
         (preemption.go, v1.36). The trail of a victim names the preemptor to who may get that pod.
         """
-        preemptor = cast(int, decision.key)
-        victims = [cast(int, record.key) for record in decision.victims]
+        preemptor, mirror = cast(int, decision.key), self._mirror
+        victims = {cast(int, record.key): record.info for record in decision.victims}
         rows = pods_by_id([preemptor, *victims])
         if preemptor not in rows:
             return
-        uid = rows[preemptor].uid
+        uid, priority = rows[preemptor].uid, rows[preemptor].priority
+        groups = mirror.snapshot.groups
+        if groups:
+            mine = groups.find(group_key(mirror.info(rows[preemptor].class_id).pod))
+            if mine is not None and mine.spec.priority is not None:
+                priority = mine.spec.priority
         made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))
-        for pod_id in victims:
+        for pod_id, info in victims.items():
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
+            group = groups.find(group_key(info.pod))
+            if group is not None and group.leaves_together and group.outranks(priority):
+                continue  # all of the group would leave, which is worth more than this pod
             if self.give_way(pod_id):
                 node_name = "" if decision.nomination is None else decision.nomination.node_name
                 text = f"Preempted by pod {uid} on node {node_name} (in kube-scheduler memory)."
@@ -593,7 +604,7 @@ class Binder:
                 f"{decision.profile}: preempting to accommodate a higher priority pod",
             )
             try:
-                with acting(made_room):
+                with acting(made_room), self._leaving(pod_id, condition, now):
                     delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
             except StatusError as error:
                 # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
@@ -601,6 +612,14 @@ class Binder:
                 continue
             text = f"Preempted by pod {uid} on node {row.node_name}"
             self._events.note(pod_id, NORMAL, "Preempted", text)
+
+    def _leaving(
+        self, pod_id: int, condition: Manifest, now: datetime
+    ) -> AbstractContextManager[object]:
+        """Return a block at whose end the others of a victim's group leave, if they do so."""
+        if not self._mirror.snapshot.groups:
+            return nullcontext()
+        return leaving([pod_id], condition, now=now)
 
     # --- news ------------------------------------------------------------------------------------
 

@@ -63,6 +63,24 @@ def test_the_pod_furthest_above_its_request_fails_and_stays(node):
     assert pressure.run(NOW) == 0
 
 
+def test_the_group_of_a_pod_that_fails_is_asked_to_leave_where_it_is_to_leave_together(node):
+    spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
+    group = {"metadata": {"name": "g"}, "spec": spec}
+    node.post("/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups", group).ok(201)
+    make_node("n2")
+    for name, where in (("g1", "n1"), ("g2", "n2")):
+        make_pod(name, where, schedulingGroup={"podGroupName": "g"})
+    body = usage(90)
+    body["usage"]["pods"].append({"namespace": "default", "name": "g1", "memoryBytes": 500 * MIB})
+    node.put(PATH, body).ok()
+    assert pressure.run(NOW) == 1
+    assert pod("g1")["status"]["reason"] == "Evicted"
+    other = pod("g2")
+    assert other["metadata"]["deletionTimestamp"]
+    (why,) = [one for one in other["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert why["reason"] == "TerminationByKubelet"
+
+
 def test_minimum_reclaim_takes_more(node):
     node.put(PATH, usage(90, reclaim=145)).ok()
     assert pressure.run(NOW) == 2

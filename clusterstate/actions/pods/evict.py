@@ -8,6 +8,7 @@ import msgspec
 from clusterstate.actions import brakes
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.together import leaving
 from clusterstate.actions.writing import stored_rows, transactions
 from clusterstate.actions.writing.stored import Deleted
 from clusterstate.admission.request import NOBODY, User
@@ -23,6 +24,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import LabelSelector
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.objects.workloads import without_agent
+from clusterstate.queries.pods import find_pod_id
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
@@ -43,7 +45,8 @@ def evict_pod(
     ``condition`` says why it is disrupted, by default that somebody asked for it: then brakes and
     the rate of its zone must allow it, too. A timer's pod was judged by the loop that fires it.
 
-    Pods that are finished, pending or terminating need no budget. Rule:
+    Where its group leaves together, the others leave with it, if budgets and brakes allow that for
+    each (``together``). Pods that are finished, pending or terminating need no budget. Rule:
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
@@ -53,22 +56,31 @@ def evict_pod(
         NotFound, Conflict: as for ``delete_pod``.
     """
     preconditions = options.get("preconditions") or {}
+    grace_seconds, policy = options.get("gracePeriodSeconds"), options.get("propagationPolicy")
+    why = condition or _EVICTED_BY_API
     with transactions.work(dry_run=bool(options.get("dryRun"))):
-        if condition is None:
-            brakes.admit(namespace, name, now=now)
-        # The budget's row is locked before the pod's, by everybody.
-        _use_budget(namespace, name, now=now)
-        return delete_pod(
-            namespace,
-            name,
-            now=now,
-            grace_seconds=options.get("gracePeriodSeconds"),
-            uid=preconditions.get("uid") or "",
-            resource_version=preconditions.get("resourceVersion") or "",
-            user=user,
-            condition=condition or _EVICTED_BY_API,
-            propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
-        )
+        pod_id = find_pod_id(namespace, name)
+        mine = [] if pod_id is None else [pod_id]
+        with leaving(mine, why, now=now, grace_seconds=grace_seconds, user=user) as others:
+            for place in [(namespace, name), *others]:
+                if condition is None:
+                    brakes.admit(*place, now=now)
+            # The budget's row is locked before the pod's, by everybody.
+            for place in sorted([(namespace, name), *others]):
+                _use_budget(*place, now=now)
+            return delete_pod(
+                namespace,
+                name,
+                now=now,
+                grace_seconds=grace_seconds,
+                uid=preconditions.get("uid") or "",
+                resource_version=preconditions.get("resourceVersion") or "",
+                user=user,
+                condition=why,
+                propagation=Policy(policy)
+                if (policy := options.get("propagationPolicy"))
+                else None,
+            )
 
 
 def evict_on_request(

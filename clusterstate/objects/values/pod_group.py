@@ -97,6 +97,10 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         mode = self.spec.disruption_mode
         return mode is not None and mode.all is not None
 
+    def outranks(self, priority: int) -> bool:
+        """Whether the group has a priority of its own that is not below this one."""
+        return self.spec.priority is not None and self.spec.priority >= priority
+
 
 prepare(PodGroup)
 

@@ -18,6 +18,7 @@ import msgspec
 from psycopg.types.range import Range
 
 from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import pod_references
 from clusterstate.objects.values import document
 
@@ -243,6 +244,47 @@ def member_of(namespace: str, group: str) -> int | None:
     """Return an unfinished pod of a PodGroup, ``None`` if there is none. Queries once."""
     rows = sql.fetch(f"SELECT p.id {_OF_GROUP} LIMIT 1", (namespace, group))
     return rows[0][0] if rows else None
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodGroup whose pods leave together; ``pods``: names of those on a node, by id."""
+
+    namespace: str
+    name: str
+    uid: str
+    pods: dict[int, str]
+
+
+_TOGETHER: Final = f"""
+    SELECT g.namespace, g.name, g.uid::text,
+           (SELECT coalesce(jsonb_object_agg(p.id, p.name), '{{}}')::text
+            FROM scheduling_class o JOIN pod p ON p.class_id = o.id
+            WHERE o.namespace = g.namespace AND o.spec LIKE '%%"schedulingGroup"%%'
+              AND o.spec::jsonb #>> '{{spec,schedulingGroup,podGroupName}}' = g.name
+              AND p.node_name <> '' AND p.deletion_at IS NULL
+              AND p.phase NOT IN ('Succeeded', 'Failed'))
+    FROM (SELECT DISTINCT p.namespace,
+                 c.spec::jsonb #>> '{{spec,schedulingGroup,podGroupName}}' AS name
+          FROM pod p JOIN scheduling_class c ON c.id = p.class_id
+          WHERE p.id = ANY(%s) AND c.spec LIKE '%%"schedulingGroup"%%'
+                AND p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed') OFFSET 0) w
+    JOIN generic_object g ON g.kind = {KINDS["PodGroup"].code} AND g.namespace = w.namespace
+                         AND g.name = w.name
+    JOIN document d ON d.id = g.document_id
+    WHERE replace(d.text, chr(1), '')::jsonb #> '{{spec,disruptionMode,all}}' IS NOT NULL
+    ORDER BY g.namespace, g.name
+"""
+
+
+def leaving_together(pod_ids: Collection[int]) -> list[Together]:
+    """Return the groups of those of these pods that run, if they leave together. Queries once."""
+    return [
+        Together(
+            namespace=namespace, name=name, uid=uid,
+            pods=msgspec.json.decode(pods, type=dict[int, str]),
+        )
+        for namespace, name, uid, pods in sql.fetch(_TOGETHER, (sql.Int8s(sorted(pod_ids)),))
+    ]  # fmt: skip
 
 
 def present(ids: Collection[int]) -> set[int]:

@@ -18,6 +18,7 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.together import leaving
 from clusterstate.objects.dra.tainteviction import device_taints, pod_leaves
 from clusterstate.objects.values import ending
 from clusterstate.objects.values.errors import Conflict, NotFound
@@ -110,15 +111,18 @@ def _sync(namespace: str, tainted: _Tainted, now: datetime) -> datetime | None:
         if leaves > now:
             next_due = leaves if next_due is None else min(next_due, leaves)
             continue
-        which, work = aside.pod(pod_id), partial(_evict, pod, now)
+        which, work = aside.pod(pod_id), partial(_evict, pod_id, pod, now)
         aside.one(NAME, which, work, now=now, instead=lambda: None)
     return next_due
 
 
-def _evict(pod: Manifest, now: datetime) -> None:
+def _evict(pod_id: int, pod: Manifest, now: datetime) -> None:
     meta = pod["metadata"]
     try:
-        delete_pod(meta["namespace"], meta["name"], uid=meta["uid"], condition=CONDITION, now=now)
+        with leaving([pod_id], CONDITION, now=now):
+            delete_pod(
+                meta["namespace"], meta["name"], uid=meta["uid"], condition=CONDITION, now=now
+            )
     except (NotFound, Conflict):
         return  # it is gone, or another pod has its name
     told = Occurrence(

@@ -39,9 +39,10 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
         now=now,
         instead=lambda timer: evictions.drop_timer(timer[0]),
     )
-    fired = done[0] if len(done) == 1 else evictions.together(done)
+    fired = done[0] if len(done) == 1 else evictions.joined(done)
     if zones:
-        paces.give_back(taken - Counter(zones[pod_id] for pod_id in fired.evicted))
+        # The others of a group have no turn: its first pod has it, and they go at its moment.
+        paces.give_back(taken - Counter(zones[one] for one in fired.evicted if one in zones))
     return fired
 
 

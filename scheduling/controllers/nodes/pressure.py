@@ -20,6 +20,7 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
 from clusterstate.actions.pods.status import fail_pods, set_condition
+from clusterstate.actions.pods.together import leaving
 from clusterstate.database import locks
 from clusterstate.objects.rules.resources import qos_class
 from clusterstate.objects.values import ending, moments
@@ -143,9 +144,12 @@ def _fail(
 ) -> None:
     if not failing:
         return
-    for pod_id, (_, text, _) in failing.items():
-        set_condition(pod_id, {**_CONDITION, "message": text}, now=now)
-    fail_pods([(id_, reason, text) for id_, (reason, text, _) in failing.items()], now=now)
+    for pod_id, (reason, text, _) in failing.items():
+        condition = {**_CONDITION, "message": text}
+        # Their agents end the others of its group: only the node's own may be called failed.
+        with leaving([pod_id], condition, now=now):
+            set_condition(pod_id, condition, now=now)
+            fail_pods([(pod_id, reason, text)], now=now)
     events.record_many(
         [
             Occurrence(

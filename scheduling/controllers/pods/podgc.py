@@ -11,6 +11,7 @@ Since when a node is missed stands in a row, so that a restart does not begin to
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from clusterstate.actions.loops import aside, controller_state
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
+from clusterstate.actions.pods.together import leaving
 from clusterstate.database import locks
 from clusterstate.objects.values import ending
 from clusterstate.objects.values.errors import Conflict, NotFound
@@ -112,9 +114,10 @@ def _remove(
 
 def _remove_one(one: Leftover, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:
     try:
-        if fail and not one.finished:
-            rewrite_pod(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
-        delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
+        with leaving([one.pod_id], _GONE, now=now) if condition is _GONE else nullcontext():
+            if fail and not one.finished:
+                rewrite_pod(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
+            delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
     except (NotFound, Conflict):
         return False
     return True
