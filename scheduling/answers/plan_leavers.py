@@ -15,6 +15,7 @@ from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints
+from clusterstate.queries.pods import leaving_together
 from clusterstate.queries.pods.stays import Place, executing_places, stays_on
 from clusterstate.queries.pods.terminating import nodes_with_agents
 from clusterstate.queries.scheduler.planning import (
@@ -37,6 +38,8 @@ from scheduling.simulation.plan_document import KIND, Change
 RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
 EVICTED: Final = "Eviction"
 SCALED: Final = "ScaledDown"
+GROUPED: Final = "PodGroup"
+"""Of a pod that leaves because others of its group do."""
 BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
 """Causes of pods that leave by a step of the operation, and not by a controller."""
 COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
@@ -80,8 +83,36 @@ class Leavers:
             assert isinstance(key, int)
             if key not in found or leaver.due < found[key].due:
                 found[key] = leaver
+        for leaver in self._of_groups(found):
+            assert isinstance(leaver.key, int)
+            found[leaver.key] = leaver
         leavers = sorted(found.values(), key=lambda one: (one.due, one.key))
         return plan_brakes.in_turn(leavers, COUNTED)
+
+    def _of_groups(self, found: Mapping[int, Leaver]) -> list[Leaver]:
+        """Return who leaves with another pod of a group, when the first of them does.
+
+        As ``actions.pods.together`` does it, where a disruption makes the first one leave.
+        """
+        first = [key for key, one in found.items() if one.cause in (*COUNTED, DELETED)]
+        groups = leaving_together(first) if first else []
+        self.learn([one for group in groups for one in group.pods])
+        result = []
+        for group in groups:
+            mine = [found[key] for key in group.pods if key in found and key in first]
+            leader = min(mine, key=lambda one: (one.due, one.key), default=None)
+            for key in group.pods:
+                known, pod = found.get(key), self.pods.get(key)
+                if leader is None or pod is None or (known and known.due <= leader.due):
+                    continue
+                if leader.key in self.caused:
+                    self.caused.add(key)
+                rule = f"of group {group.name}, with pod {leader.title}: {leader.rule}"
+                result.append(
+                    self._leaver(pod, due=leader.due, cause=GROUPED, rule=rule,
+                                 held=leader.held_by_budgets and self._is_guarded(pod))
+                )  # fmt: skip
+        return result
 
     def _named(self) -> Iterable[Leaver]:
         """Yield the pods that the plan evicts or deletes by name."""

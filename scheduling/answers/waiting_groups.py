@@ -1,5 +1,6 @@
 """The pods that wait, in groups by what stands in their way, and what would help each group."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -7,12 +8,16 @@ import msgspec
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.queries.pods.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
 from scheduling.answers.why import described, stored_pod
+from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.types import group_key
 from scheduling.simulation.document import API_VERSION, GROUP
+from scheduling.simulation.gangs import shortfall
 from scheduling.simulation.groups import BLOCKED, Group, grouped, most_common
 from scheduling.simulation.remedies import Question, remedies
 from scheduling.simulation.shortages import shortages
@@ -20,6 +25,8 @@ from scheduling.simulation.shortages import shortages
 KIND: Final = "WaitingGroup"
 PLURAL: Final = "waitinggroups"
 _MOST_NAMED: Final = 10
+_MOST_PODGROUPS: Final = 200
+"""PodGroups for which it is worked out what they lack."""
 _MOST_HELPED: Final = 10
 """Groups of a list that remedies are sought for, the largest."""
 
@@ -54,7 +61,10 @@ def waiting_groups(world: World, document: object) -> Manifest:
         if one.stage != IN_FLIGHT and not present.snapshot.knows(one.id)
     ]
     to_place = [present.to_place(one) for one in pods]
-    groups, left_out = grouped(present.snapshot, present.framework, to_place, go_on=world.go_on)
+    groups, left_out = grouped(
+        present.snapshot, present.framework, to_place,
+        lacking=_lacking(present, to_place), go_on=world.go_on,
+    )  # fmt: skip
     if asked.name:
         groups = [one for one in groups if one.name == asked.name]
         if not groups:
@@ -68,6 +78,25 @@ def waiting_groups(world: World, document: object) -> Manifest:
         if lacks := shortages(present.snapshot, group.members[0].info):
             item["status"]["shortages"] = lacks
     return {"items": items, "revision": world.revision, "notExamined": left_out}
+
+
+def _lacking(present: Present, pods: Sequence[PodToPlace]) -> dict[int, str]:
+    """Return what PodGroups lack, by the indexes of their pods' classes; of the largest ones."""
+    members: dict[GroupKey, list[PodToPlace]] = {}
+    for pod in pods:
+        if (key := group_key(pod.info.pod)) is not None:
+            members.setdefault(key, []).append(pod)
+    found: dict[int, str] = {}
+    largest = sorted(members.items(), key=lambda one: (-len(one[1]), one[0]))
+    for key, mine in largest[:_MOST_PODGROUPS]:
+        present.world.go_on()
+        framework = present.framework(mine[0].info.scheduler_name)
+        if framework is None or not framework.schedules_groups:
+            continue
+        lacks = shortfall(present.snapshot, framework, key, mine)
+        if lacks is not None:
+            found |= dict.fromkeys((pod.info.index for pod in mine), f"{key[1]}: {lacks.message}")
+    return found
 
 
 def _remedies(

@@ -22,6 +22,7 @@ from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, St
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object, not_found
+from clusterstate.queries.pods import waiting_members
 from clusterstate.queries.pods.waiting import Subject, subject
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Record
@@ -33,9 +34,12 @@ from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo, group_key
 from scheduling.simulation import explanation
 from scheduling.simulation.document import API_VERSION
 from scheduling.simulation.explanation import Explained
+from scheduling.simulation.gangs import Shortfall, shortfall
 from scheduling.simulation.remedies import Question, Remedy, remedies
 from scheduling.simulation.shortages import shortages
 from scheduling.simulation.verdicts import judge, scores_of
@@ -149,6 +153,7 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
     if framework is None:
         text = f'no profile is named "{pod.scheduler_name}": the scheduler leaves the pod alone'
         raise NotFound(text)
+    group = None if pod.node_name else _group(present, framework, info)
     snapshot.remove_pod(pod.id)
     to_place = PodToPlace(pod.id, info, snapshot.nominated_node_of(pod.id))
     decision = schedule_pod(snapshot, framework, to_place, Options())
@@ -159,6 +164,8 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
         snapshot, verdicts, scores, chosen=chosen, weights=framework.weights
     )
     status: dict[str, Any] = {"state": _state(pod), "world": NOW, "message": decision.message}
+    if group is not None:
+        status["podGroup"] = msgspec.to_builtins(group)
     if pod.since is not None:
         status |= {"since": format_time(pod.since), "attempts": pod.attempts}
     status |= explanation.head(explained)
@@ -173,6 +180,19 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
             found = remedies(snapshot, framework, question, verdicts)
             status["remedies"] = [described(one, stored) for one in found]
     return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
+
+
+def _group(present: Present, framework: Framework, info: PodInfo) -> Shortfall | None:
+    """Return what the PodGroup of a waiting pod lacks. Queries once if it is of one."""
+    key = group_key(info.pod)
+    if key is None or not framework.schedules_groups:
+        return None
+    pods = [
+        PodToPlace(pod_id, present.info(class_id))
+        for pod_id, class_id in waiting_members(*key)
+        if not present.snapshot.knows(pod_id)
+    ]
+    return shortfall(present.snapshot, framework, key, pods)
 
 
 def stored_pod(namespace: str, name: str) -> Manifest | None:

@@ -21,7 +21,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from clusterstate.objects.values.pod_group import GroupKey, PodGroup
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup, PodGroupSpec
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.reference.cycle import Options, PodToPlace, Shortcut, schedule_batch
@@ -405,6 +405,26 @@ def _placements(
         key=lambda one: (by_domain[one] < count, by_domain[one], column.values[one]),
     )
     return [column.values[one] for one in order], SUCCESS
+
+
+def fitting_by_domain(
+    snapshot: Snapshot, framework: Framework, key: GroupKey, pods: Sequence[PodToPlace]
+) -> dict[str, int]:
+    """Return how many of a group's pods have a place in each domain in which it may be, in order.
+
+    Of a group without a topology constraint there is one, without a name. Nothing stays assumed.
+    """
+    group = snapshot.groups.find(key)
+    assert group is not None
+    there = snapshot.members_of(key)
+    any_number = msgspec.structs.replace(group, spec=PodGroupSpec())
+    cycle = _Cycle(snapshot, framework, key, any_number, pods, Options(), 0, 0, None, len(there))
+    found: dict[str, int] = {}
+    for domain in _placements(snapshot, group, pods, there)[0]:
+        decisions, _, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
+        cycle.forget(decisions)
+        found[domain or ""] = fitting
+    return found
 
 
 def _room(snapshot: Snapshot, pods: Sequence[PodToPlace], rows: Rows) -> Float64:

@@ -14,6 +14,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
     shortages        what the claims of a pod lack, and who holds it
     groups           waiting pods by what stands in their way
+    gangs            what a PodGroup lacks; how many more gangs of a shape fit
     node_advice      which nodes to add for the pods that wait
     packing          all pods looked at together, with what the best possible is at most
     checks           whether what a plugin says about itself is true, for tests of plugins

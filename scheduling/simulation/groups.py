@@ -7,7 +7,8 @@ alike in what a filter looks at share its answer (``verdicts.judge``).
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.pod_groups import GANG_SCHEDULING
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
@@ -81,6 +83,7 @@ def grouped(
     framework_of: Callable[[str], Framework | None],
     pods: Sequence[PodToPlace],
     *,
+    lacking: Mapping[int, str] = MappingProxyType({}),
     go_on: Callable[[], None] = lambda: None,
 ) -> tuple[list[Group], int]:
     """Return the groups, the largest first, and how many pods were not looked at.
@@ -89,6 +92,7 @@ def grouped(
         snapshot: the cluster.
         framework_of: gives the profile of a name.
         pods: those that wait, also behind gates.
+        lacking: what the PodGroups of classes lack, by ``PodInfo.index``.
         go_on: raises when it takes too long.
     """
     classes: dict[int, Members] = {}
@@ -115,6 +119,9 @@ def grouped(
             state, counts = _judged(
                 snapshot, framework, members, pods[members.pods[0]], shared.setdefault(name, {})
             )
+        if (lacks := lacking.get(members.info.index)) and state in (FITS, BLOCKED):
+            status = Status(Code.UNSCHEDULABLE, (lacks,), GANG_SCHEDULING)
+            state, counts = (GATED if state == FITS else state), [*counts, (status, 0, 0)]
         reasons = sorted({(status.plugin, status.reasons) for status, _, _ in counts})
         signature: Signature = (state, name, tuple(reasons))
         by_signature.setdefault(signature, []).append((members, counts))

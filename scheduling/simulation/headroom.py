@@ -6,7 +6,7 @@ affinity, spreading and whatever else the profile judges count as they would.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -40,6 +40,7 @@ from scheduling.simulation.document import (
     type_error,
     without,
 )
+from scheduling.simulation.gangs import gangs_that_fit
 from scheduling.simulation.preparing import admitted, with_claims
 from scheduling.simulation.room import room_for
 from scheduling.simulation.running import frameworks_of, world_of
@@ -48,6 +49,9 @@ from scheduling.simulation.world import Base
 KIND: Final = "Headroom"
 DEFAULT_LIMIT: Final = 10_000
 LARGEST_LIMIT: Final = 1_000_000
+MOST_OF_A_GANG: Final = 10_000
+_MOST_GANGS: Final = 1_000
+"""Gangs that are counted where no limit is given."""
 _KEY: Final = "headroom"
 _FIRST_BATCH: Final = 16
 _LARGEST_BATCH: Final = 256
@@ -58,15 +62,24 @@ class Headroom(msgspec.Struct, frozen=True):
     """A question: the world and how to decide, the pod, and when to stop counting.
 
     ``limit`` ``None``: at ``DEFAULT_LIMIT`` where pods have to be placed one by one, else never.
+    ``gang``: gangs of such pods are counted.
     """
 
     simulation: Simulation
     pod: Given
     limit: int | None
+    gang: "Gang | None" = None
+
+
+class Gang(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A shape: so many pods at once, in one domain of the node label ``topology_key``, if any."""
+
+    min_count: Annotated[int, msgspec.Meta(ge=1, le=MOST_OF_A_GANG)]
+    topology_key: str = ""
 
 
 def read_headroom(document: object) -> Headroom:
-    """Return what a ``Headroom`` document asks: ``spec.pod``, ``spec.limit`` and a world.
+    """Return what a ``Headroom`` document asks: ``spec.pod``, ``gang``, ``limit`` and a world.
 
     A Pod stands for a document with nothing else. The world is stated as in a ``Simulation``:
     base, objects, delete, configuration, percentageOfNodesToScore, admission.
@@ -83,13 +96,14 @@ def read_headroom(document: object) -> Headroom:
     spec = document.get("spec")
     pod: Any = None
     limit: Any = None
+    gang: Any = None
     world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
     if document.get("kind") not in (None, "", KIND):
         errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
     if isinstance(spec, dict):
-        pod, limit = spec.get("pod"), spec.get("limit")
+        pod, limit, gang = spec.get("pod"), spec.get("limit"), spec.get("gang")
         inner = without(
-            spec, ("pod", "limit"), ("pods", "mode", "seed", "tieBreak", "explain"), errors
+            spec, ("pod", "limit", "gang"), ("pods", "mode", "seed", "tieBreak", "explain"), errors
         )
         world["spec"] = {**inner, "tieBreak": "first", "explain": "none"}
     elif spec is not None:
@@ -105,8 +119,13 @@ def read_headroom(document: object) -> Headroom:
     if limit is not None and not _is_limit(limit):
         detail = f"must be an integer between 1 and {LARGEST_LIMIT}"
         errors.append(FieldError(INVALID, "spec.limit", limit, detail))
+    try:
+        shape = None if gang is None else msgspec.convert(gang, Gang)
+    except msgspec.ValidationError as error:
+        errors.append(FieldError(INVALID, "spec.gang", gang, str(error)))
+        shape = None
     found = read_world(KIND, world, errors)
-    return Headroom(found, Given(pod, "spec.pod"), limit)
+    return Headroom(found, Given(pod, "spec.pod"), limit, shape)
 
 
 def _is_limit(given: object) -> bool:
@@ -141,11 +160,18 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
         path = f"{question.pod.path}.spec.schedulerName"
         detail = "no profile has this name"
         raise Invalid(KIND, "", [FieldError(INVALID, path, info.scheduler_name, detail)], GROUP)
+    gang, seed = question.gang, simulation.seed
     try:
-        status = headroom_of(
-            world.snapshot, framework, info,
-            limit=question.limit, seed=simulation.seed, go_on=base.go_on,
-        )  # fmt: skip
+        if gang is None:
+            status = headroom_of(
+                world.snapshot, framework, info, limit=question.limit, seed=seed, go_on=base.go_on
+            )
+        else:
+            status = gangs_that_fit(
+                world.snapshot, framework, info, size=gang.min_count,
+                topology_key=gang.topology_key, limit=question.limit or _MOST_GANGS, seed=seed,
+                go_on=base.go_on,
+            )  # fmt: skip
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
     if warnings:

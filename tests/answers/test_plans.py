@@ -89,6 +89,26 @@ def test_a_taint_sends_away_those_who_do_not_bear_it_when_their_time_is_over():
     assert int(status["revision"]) > 0
 
 
+def test_a_group_that_leaves_together_is_foretold_to_do_so_with_its_first():
+    for name in ("n1", "n2", "n3"):
+        make_node(name)
+    for name, mode in (("g", "all"), ("h", "single")):
+        group = {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {mode: {}}},
+        }
+        objects.create("PodGroup", "default", group, now=NOW)
+        for node in ("n1", "n2", "n3"):
+            owned(f"{name}-{node}", node, schedulingGroup={"podGroupName": name})
+    status = ask({"drain": {"nodes": ["n2"]}})
+    found = {name: cause for name, (cause, *_) in leaving(status).items()}
+    assert found == {"g-n2": "Drain", "h-n2": "Drain", "g-n1": "PodGroup", "g-n3": "PodGroup"}
+    rules = {one["rule"] for one in status["leaving"] if one["cause"] == "PodGroup"}
+    assert rules == {"of group g, with pod default/g-n2: drain of node n2"}
+
+
 def test_a_pod_that_fits_nowhere_else_is_stuck():
     make_node("n1")
     make_node("n2")

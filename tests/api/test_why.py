@@ -55,6 +55,37 @@ def closed(api, runner):
     return api
 
 
+def test_a_gang_tells_what_it_lacks(api, runner):
+    """First pods, then room: which, and how much of it (issue 34)."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    groups = "/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups"
+    api.post(groups, {"metadata": {"name": "g"}, "spec": spec}).ok(201)
+
+    def member(name):
+        pod = make_pod(name).asks(cpu="2")
+        return pod.with_("spec", "schedulingGroup", value={"podGroupName": "g"})
+
+    add(api, make_node("n1").offers(cpu="4"), member("p0"), member("p1"))
+    runner.turn()
+    status = why(api, "p0")["status"]
+    assert status["state"] == "Gated"
+    assert (status["podGroup"]["missing"], status["podGroup"]["minCount"]) == (1, 3)
+    (told,) = api.get(f"{BASE}/waitinggroups").ok()["items"]
+    assert told["status"]["state"] == "Gated"
+    assert told["status"]["blockers"][0]["reasons"] == [
+        "g: 1 more pods have to come: 2 of 3 are there"
+    ]
+    add(api, member("p2"))
+    runner.turn()
+    lacks = why(api, "p1")["status"]["podGroup"]
+    assert lacks["message"] == (
+        "2 of 3 needed pods have a place: room for 1 more is lacking, as on 1 free node"
+    )
+    add(api, make_node("n2").offers(cpu="4"))
+    runner.turn()
+    assert "podGroup" not in why(api, "p1")["status"]
+
+
 def test_every_filter_is_heard_about_every_node(closed):
     found = why(closed, "p")
     status = found["status"]

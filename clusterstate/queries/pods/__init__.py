@@ -246,6 +246,16 @@ def member_of(namespace: str, group: str) -> int | None:
     return rows[0][0] if rows else None
 
 
+def waiting_members(namespace: str, group: str) -> list[tuple[int, int]]:
+    """Return id and class of the pods of a PodGroup that are on no node. Queries once."""
+    rows = sql.fetch(
+        f"SELECT p.id, p.class_id {_OF_GROUP} AND p.node_name = '' AND p.deletion_at IS NULL"
+        " ORDER BY p.priority DESC, p.id",
+        (namespace, group),
+    )
+    return [(pod_id, class_id) for pod_id, class_id in rows]
+
+
 class Together(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup whose pods leave together; ``pods``: names of those on a node, by id."""
 
