@@ -4,7 +4,9 @@ The rules are on plain values (``clusterstate.objects.dra.attempt``); this asks 
 the node table. Pods without claims never meet them. A pod with claims is decided by the reference
 path; when it is assumed, the snapshot takes the devices that were found for it (``DeviceTable``),
 so that the next one sees them taken. Reserve notes what was taken, which is written together with
-the binding. Devices with binding conditions are not allocated: nothing here waits for them.
+the binding. PostFilter notes a claim that is to be given back (``Decision.released``); whoever
+carries the decision out writes it. Devices with binding conditions are not allocated: nothing here
+waits for them.
 
 Rules: pkg/scheduler/framework/plugins/dynamicresources, v1.36.
 """

@@ -190,11 +190,14 @@ def release(what: Release, *, now: datetime) -> None:
         kept = [name for name in meta.get("finalizers") or () if name != FINALIZER]
         return {**stored, "metadata": {**meta, "finalizers": kept}}
 
-    with transaction.atomic():
-        objects.update(_CLAIM, *where, given_back, now=now, subresource="status")
-        if becomes is None:
-            objects.update(_CLAIM, *where, let_go, now=now)
-            objects.delete(_CLAIM, *where, now=now)
+    def work() -> None:
+        with transaction.atomic():
+            objects.update(_CLAIM, *where, given_back, now=now, subresource="status")
+            if becomes is None:
+                objects.update(_CLAIM, *where, let_go, now=now)
+                objects.delete(_CLAIM, *where, now=now)
+
+    again_after_deadlock(work)
 
 
 def _write_special(
