@@ -25,19 +25,49 @@ class Part(msgspec.Struct, frozen=True):
 
 ALIVE: Final = (Part("ping"),)
 """What ``/livez`` and ``/healthz`` are about: who answers is alive."""
+_HOOKS: Final = {
+    "start-apiserver-admission-initializer": "database",
+    "generic-apiserver-start-informers": "log",
+    "storage-object-count-tracker-hook": "database",
+    "start-system-namespaces-controller": "database",
+    "storage-readiness": "database",
+    "rbac/bootstrap-roles": "database",
+    "scheduling/bootstrap-system-priority-classes": "database",
+    **dict.fromkeys(
+        (
+            "priority-and-fairness-config-consumer", "priority-and-fairness-filter",
+            "start-apiextensions-informers", "start-apiextensions-controllers",
+            "crd-informer-synced", "peer-endpoint-reconciler-controller",
+            "start-cluster-authentication-info-controller",
+            "start-kube-apiserver-identity-lease-controller",
+            "start-kube-apiserver-identity-lease-garbage-collector",
+            "start-legacy-token-tracking-controller", "start-service-ip-repair-controllers",
+            "priority-and-fairness-config-producer", "bootstrap-controller",
+            "start-kubernetes-service-cidr-controller", "aggregator-reload-proxy-client-cert",
+            "start-kube-aggregator-informers", "apiservice-status-local-available-controller",
+            "apiservice-status-remote-available-controller", "apiservice-registration-controller",
+            "apiservice-discovery-controller", "kube-apiserver-autoregistration",
+            "apiservice-openapi-controller", "apiservice-openapiv3-controller",
+        ),
+        "web",
+    ),
+}  # fmt: skip
+"""What Kubernetes' API server waits for when it starts (v1.36), and the part that does it here.
+
+The database works when it has all tables; roles, classes and namespaces are made with them. What
+this service does not have, or any other part does, needs nothing but the web process.
+"""
 _THERE: Final = {
     "ping": "web",
     "etcd": "database",
     "etcd-readiness": "database",
     "informer-sync": "log",
-    "poststarthook/rbac/bootstrap-roles": "database",
-    "poststarthook/scheduling/bootstrap-system-priority-classes": "database",
+    **{f"poststarthook/{name}": part for name, part in _HOOKS.items()},
+    "autoregister-completion": "web",
+    "shutdown": "web",
 }
-"""What Kubernetes calls a part, where there is one for the same thing.
-
-The database works when it has all tables, and roles and classes are made with them.
-"""
-_OF_LIFE: Final = ("log", *(name for name in _THERE if name != "informer-sync"))
+"""What Kubernetes calls a part."""
+_OF_LIFE: Final = ("log", *(one for one in _THERE if one not in ("informer-sync", "shutdown")))
 """What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
 
 
