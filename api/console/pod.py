@@ -1,6 +1,6 @@
 """A pod: its timeline, decisions, events and YAML, and what can be done with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -24,7 +24,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.evictions.brakes import held_back
 from clusterstate.queries.evictions.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object, not_found
-from clusterstate.queries.past import find_at
+from clusterstate.queries.past import find_at, provenance
 from clusterstate.queries.past.trail import Step
 from clusterstate.queries.scheduler import overview, reservations
 
@@ -72,7 +72,8 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "timers": _timers(namespace, name) if past is None else [],
     }
     timers = context["timers"]
-    context["timeline"] = timeline(steps, decided, timers)
+    causes = _causes(request, namespace, name, steps)
+    context["timeline"] = timeline(steps, decided, timers, causes)
     if text is not None:
         manifest = decode_object(text)
         context |= _of(manifest)
@@ -134,6 +135,28 @@ class Entry(msgspec.Struct, frozen=True):
     revision: int = 0
 
 
+def _causes(
+    request: HttpRequest, namespace: str, name: str, steps: Sequence[Step]
+) -> dict[int, str]:
+    """Return which taint evicted the pod and, to those who may see the node, who set it.
+
+    By revision of the pod's change. Queries for each eviction among the steps.
+    """
+    found = {}
+    for step in steps:
+        if not step.is_eviction:
+            continue
+        cause = provenance.taint_behind(namespace, name, step.revision, step.at)
+        if cause is None:
+            continue
+        taint = cause.taint
+        value = f"={taint.value}" if taint.value else ""
+        found[step.revision] = f"taint {taint.key}{value}:{taint.effect} on {cause.node_name}"
+        if cause.actor and layout.may(request, "get", "nodes", name=cause.node_name):
+            found[step.revision] += f", set by {cause.actor}"
+    return found
+
+
 def _timers(namespace: str, name: str) -> list[Timer]:
     held = held_back(clock.now())
     return waiting_timers(namespace=namespace, name=name, limit=5, held=held)
@@ -144,10 +167,16 @@ _GATES: Final = "spec.schedulingGates"
 
 
 def timeline(
-    steps: Sequence[Step], decided: Sequence[Manifest], timers: Sequence[Timer]
+    steps: Sequence[Step],
+    decided: Sequence[Manifest],
+    timers: Sequence[Timer],
+    causes: Mapping[int, str],
 ) -> list[Entry]:
-    """Return what happened to a pod, the latest first, what is to come before it."""
-    found = [_changed(one) for one in steps]
+    """Return what happened to a pod, the latest first, what is to come before it.
+
+    ``causes``: why it was evicted, by revision of the change.
+    """
+    found = [_changed(one, causes.get(one.revision, "")) for one in steps]
     for one in decided:
         at = parse_time(one["at"])
         if at is not None:
@@ -161,7 +190,7 @@ def timeline(
     return sorted(found, key=lambda one: (one.at, one.what != "created"), reverse=True)
 
 
-def _changed(step: Step) -> Entry:
+def _changed(step: Step, cause: str) -> Entry:
     who = f"{step.actor} by {step.impersonator}" if step.impersonator else step.actor
     if step.verb == "ADDED":
         return Entry(step.at, "created", who=who, node=step.node, revision=step.revision)
@@ -170,7 +199,7 @@ def _changed(step: Step) -> Entry:
     if step.node:
         return Entry(step.at, "bound", node=step.node, who=who, mood="ok", revision=step.revision)
     if step.is_eviction or _LEAVES in step.fields:
-        text = "a taint sends it away" if step.is_eviction else ""
+        text = cause or ("a taint of its node" if step.is_eviction else "")
         return Entry(step.at, "told to leave", text, who=who, mood="warn", revision=step.revision)
     if any(one.startswith(_GATES) for one in step.fields):
         return Entry(step.at, "gates changed", who=who, revision=step.revision)

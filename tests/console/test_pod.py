@@ -7,14 +7,18 @@ from typing import Any
 
 from django.test import Client
 
+from api import clock
 from clusterstate.actions import objects
 from clusterstate.actions.scheduler import reservations
 from clusterstate.actions.scheduler.reservations import NewReservation
 from clusterstate.models import Pod
+from clusterstate.objects.values.actor import Actor, acting
+from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import reservations as reading
+from scheduling.controllers.evictions import timekeeper
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
-from tests.console.conftest import text
+from tests.console.conftest import allow, text
 
 NEW = "/console/pods/new"
 FORM = {
@@ -154,3 +158,27 @@ def test_the_timeline_tells_of_everything_that_happened(operator: Client) -> Non
     assert places[-1] == max(places), "the oldest last"
     assert "metadata.labels" in timeline
     assert "anna" in timeline
+
+
+def test_an_eviction_names_its_taint_and_who_set_it(operator: Client) -> None:
+    create_node("n1")
+    assert bind(new_pod("moved"), "n1")
+    taint = {"key": "broken", "value": "disk", "effect": "NoExecute"}
+
+    def tainted(node: Any) -> Any:
+        return {**node, "spec": {**node["spec"], "taints": [taint]}}
+
+    with acting(Actor("ann")):
+        objects.update("Node", "", "n1", tainted, now=NOW)
+
+    def is_gone() -> bool:
+        return find_pod_id("default", "moved") is None
+
+    later = clock.now().timestamp() + 5
+    timekeeper.run(longest=60.0, clock=lambda: later, stopping=is_gone)
+    told = "taint broken=disk:NoExecute on n1"
+    assert f"{told}, set by ann" in text(operator.get("/console/pods/default/moved/"))
+    narrow = allow("nora", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}])
+    page = text(narrow.get("/console/pods/default/moved/"))
+    assert told in page
+    assert "set by ann" not in page
