@@ -73,7 +73,7 @@ class Away(StatusError):
     reason = "ServiceUnavailable"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{settings.OIDC_TITLE} cannot be asked now: {why}.")
+        super().__init__(f"{settings.OIDC_TITLE} does not answer: {why}.")
         self.why = why
 
 
@@ -309,7 +309,7 @@ def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str,
             options={"require": ["exp", "iat", "sub", "aud", "iss"]},
         )  # fmt: skip
     except (jwt.PyJWTError, TypeError) as error:
-        raise Refused(f"the token is not good: {error}") from None
+        raise Refused(f"the token is not valid: {error}") from None
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise Refused("the token is of another sign-in")
     if claims.get("azp", audience) != audience:

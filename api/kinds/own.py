@@ -100,7 +100,7 @@ class OwnViewSet(ActionsMixin, StatusView):
             Expired: it is not: what is so old is dropped.
         """
         if self.moment is not None and self.moment < clock.now() - timedelta(seconds=seconds):
-            raise Expired(f"of {self._what()} the last {seconds:.0f} seconds are kept")
+            raise Expired(f"only the last {seconds:.0f} seconds of {self._what()} are kept")
 
     def _what(self) -> str:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource

@@ -188,7 +188,7 @@ class WebhooksViewSet(OwnViewSet):
         """
         _check_receiver(spec.url)
         if not spec.types:
-            raise BadRequest(f"spec.types: Required value: of {', '.join(TYPES)}")
+            raise BadRequest(f"spec.types: Required value: one or more of {', '.join(TYPES)}")
         for place, one in enumerate(spec.types):
             if one not in TYPES:
                 known = ", ".join(TYPES)

@@ -39,7 +39,7 @@ _TOKENS: Final = (
     " on; a projected volume asks for one"
 )
 
-_OFF: Final = "devices are allocated as where this feature of Kubernetes is off, as by default"
+_OFF: Final = "ignored: this feature of Kubernetes is off, as by default"
 
 _CLAIMS_OF_GROUPS: Final = Silent(
     "the claims of a group are not made or reserved for it; those of its pods are"

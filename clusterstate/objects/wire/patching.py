@@ -110,7 +110,7 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
         except RecursionError:  # copies into themselves double the depth with each operation
             raise _too_deep("the patched object") from None
     if not isinstance(document, dict):
-        raise PatchNotApplicable("the JSON patch does not leave an object")
+        raise PatchNotApplicable("the result of the JSON patch is not an object")
     _check_depth(document, "the patched object")
     return document
 
