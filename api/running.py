@@ -63,9 +63,9 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
 
 def _read_plainly(works: Sequence[Work]) -> dict[int, Answer]:
-    """Return what the view would answer to those who read a pod and ask for nothing else, by place.
+    """Return the responses to plain reads of a pod, by their place in the batch.
 
-    That is half of the time of such a request. A failure is left to the view. Queries once.
+    Saves half of the time of such a request. Failures are left to the view. Queries once.
     """
     wanted: dict[int, tuple[str, str]] = {}
     forms: dict[int, str] = {}

@@ -88,7 +88,7 @@ def _wanted(request: HttpRequest) -> Search:
 
 
 def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
-    """Return from when on the person's right tells of decisions about a pod, ``None``: of all."""
+    """Return the time from which on the person may see decisions about a pod; ``None``: all."""
     wants = Attributes("get", "", "pods", "decisions", namespace=namespace, name=name)
     began = reach.beginning(layout.user_of(request), wants)
     return None if began is None else began.at

@@ -12,7 +12,7 @@ from clusterstate.admission.request import User
 
 
 def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
-    """Return a person; nobody where nobody is signed in. Queries once for each request."""
+    """Return the signed-in person as a user, empty if there is none. Queries once a request."""
     if not isinstance(person, Person) or not person.is_active:
         return User()
     known: User | None = getattr(person, "_stowage_user", None)

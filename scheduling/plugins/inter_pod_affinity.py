@@ -372,7 +372,7 @@ def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) ->
 
 
 def matches_incoming(term: AffinityTerm, other: PodInfo, snapshot: NodeTable) -> bool:
-    """Whether a placed pod is meant by an incoming pod's term.
+    """Whether an incoming pod's term matches a placed pod.
 
     A namespace selector only sees namespaces that exist, unless it is empty: then it is any
     (plugin.go ``mergeAffinityTermNamespacesIfNotEmpty``).

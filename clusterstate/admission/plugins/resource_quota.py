@@ -124,7 +124,7 @@ class Account:
                 self.used[name] = total if total.sign > 0 else ZERO
 
     def reset(self) -> None:
-        """Count nothing, of everything that can be counted."""
+        """Set every resource that can be counted to zero."""
         self.used = {name: ZERO for name in self.hard if kinds_counted(name)}
 
     def status(self) -> Manifest:

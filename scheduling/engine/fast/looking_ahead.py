@@ -254,7 +254,7 @@ class LookAhead:
         return number
 
     def _has_groups(self, compiled: Compiled) -> bool:
-        """See to it that the rows of a line that is a class's own are grouped; False: no room."""
+        """Group the rows of a class's own line if need be; return False if there is no room."""
         program = compiled.program
         assert program is not None
         assert compiled.plan is not None

@@ -109,8 +109,8 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
 class _Written(msgspec.Struct, kw_only=True, eq=False):
     """The array entries of a class: ``form``, and the numbers of its counters.
 
-    ``watches``: of a private one, the counters by row, ``watched``: how many are watched.
-    ``watch_of``: which of them each term looks at, -1 for none.
+    For a program of its own, ``watches`` are its counters by row and ``watched`` their number.
+    ``watch_of``: the counter that each term looks at, -1 for none.
     """
 
     form: Form

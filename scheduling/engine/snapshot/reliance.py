@@ -63,9 +63,9 @@ def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
 
 @contextmanager
 def set_apart(snapshot: Snapshot, keys: Iterable[int]) -> Iterator[dict[int, PodRecord]]:
-    """Count pods that are assumed on nodes no longer, for a while; yield their records.
+    """Leave assumed pods out of the snapshot within the block; yield their records.
 
-    Whoever is attached meanwhile is to be taken out of the records. No delta may come in between.
+    Remove a pod that is attached meanwhile from the records. Apply no delta within the block.
     """
     records: dict[int, PodRecord] = {}
     try:

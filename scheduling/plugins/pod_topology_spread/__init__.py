@@ -223,13 +223,13 @@ class PodTopologySpread:
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Follow upstream's count where it differs from the snapshot's; see ``_Quirks``."""
+        """Correct the count where Kubernetes' differs from the snapshot's; see ``_Quirks``."""
         self._note(state, pod, snapshot, other, row, 1)
 
     def pod_detached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Follow upstream's count where it differs from the snapshot's; see ``_Quirks``."""
+        """Correct the count where Kubernetes' differs from the snapshot's; see ``_Quirks``."""
         self._note(state, pod, snapshot, other, row, -1)
 
     def _note(

@@ -85,7 +85,7 @@ def port_name(text: str) -> Problems:
 
 
 def port_number(port: int) -> Problems:
-    """Return what keeps ``port`` from being a port."""
+    """Return the errors of ``port`` as a port number."""
     return () if 1 <= port <= 65535 else (range_problem(1, 65535),)
 
 
