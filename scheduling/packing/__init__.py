@@ -9,7 +9,8 @@ most::
     facts      a snapshot, its profiles and pods -> a Problem; which pods the numbers cannot state
     search     Problem -> placement: greedy, then a few nodes at a time solved anew; runs anywhere
     bounds     Problem -> what no placement can exceed, from linear programming
-    purchase   shapes of nodes with prices -> the cheapest set found: patterns of full nodes
+    purchase   shapes of nodes with prices -> the cheapest set found, and what none goes below
+    refilling  how such a set gets better: some nodes out, others filled with their pods; compiled
     gangs      whether a group can be placed at all: exact, in a process of its own
     gang_facts a group that found no placement, as numbers
     child_process  how these processes start, yield to everybody, and end

@@ -263,7 +263,7 @@ class _Asked(msgspec.Struct):
 def main() -> None:
     """Answer what comes on standard input until it ends or nothing comes for a while."""
     child_process.give_way()
-    from scheduling.packing import purchase, search
+    from scheduling.packing import search
 
     frames = _Frames(sys.stdin.buffer)
     answers = sys.stdout.buffer
@@ -280,6 +280,8 @@ def main() -> None:
             asked = msgspec.msgpack.decode(waiting.pop(0), type=_Asked, dec_hook=_decoded)
             limits = {"work": asked.work, "seconds": asked.seconds}
             if asked.needs is not None:
+                from scheduling.packing import purchase
+
                 bought = purchase.buy(asked.needs, **limits, seed=asked.seed)
                 _send(answers, _Frame(bought=bought))
             if asked.problem is not None:

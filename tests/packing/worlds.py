@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clusterstate.objects.values.meta import Manifest
-from scheduling.packing.problem import Problem, weights_of
+from scheduling.packing.problem import Needs, Problem, weights_of
 from tests.builders import make_node, make_pod
 
 Amounts = tuple[int, ...]
@@ -54,6 +54,36 @@ def classes(
             cpu, memory = cpu - one[0], memory - one[1]
     order = rng.permutation(len(found))
     return capacities, [found[at] for at in order.tolist()]
+
+
+def catalogue(seed: int, pods: int = 1000, kinds: int = 50, shapes: int = 20) -> Needs:
+    """Return pods of a few kinds and shapes of nodes with prices, of one of four sorts in turn.
+
+    Any prices; families whose prices grow with their size; odd amounts, as of what kubelets leave;
+    shapes some of which have devices. Of every other four some kinds of pods are more frequent.
+    """
+    rng = np.random.default_rng(seed)
+    sort = seed % 4
+    sizes = ([4, 8, 16, 32], [2, 4, 8, 16, 32, 48, 64, 96], [2, 4, 8, 16, 32, 64], [8, 16, 32, 64])
+    cpu, ratio = rng.choice(sizes[sort], shapes), rng.choice([2, 4, 8], shapes)
+    devices = rng.choice([0, 0, 0, 1, 4, 8], shapes) * (sort == 3)
+    prices = cpu * (1 + ratio / 8) * rng.uniform(*((0.9, 1.1) if sort == 1 else (0.7, 1.3)), shapes)
+    prices = np.round(prices + devices * rng.uniform(20, 60, shapes), 3)
+    free = np.stack([cpu * 1000, cpu * ratio * 1024, devices], axis=1)
+    if sort == 2:
+        free[:, :2] -= [100, 500]
+    asked = np.stack([rng.integers(1, 40, kinds) * 100, rng.integers(1, 60, kinds) * 256], axis=1)
+    if sort == 1:
+        asked = (2 ** rng.uniform(0, 6, (kinds, 2))).astype(np.int64) * [125, 256]
+    of_devices = rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 4], kinds) * (sort == 3)
+    requests = np.column_stack([asked, of_devices])
+    shares = rng.dirichlet(np.full(kinds, 2.0)) if seed % 8 >= 4 else None
+    chosen = requests[rng.choice(kinds, pods, p=shares)]
+    return Needs(
+        problem=problem(list(map(tuple, free.tolist())), list(map(tuple, chosen.tolist()))),
+        prices=prices,
+        most=np.full(shapes, 200),
+    )
 
 
 def problem(
