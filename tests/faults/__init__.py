@@ -13,6 +13,7 @@ built like Jepsen, which `make soak` runs for as long as wanted::
     probe      easy pods all the time
     asked      what the advisor and the console answer
     replay     events into states      arithmetic, rules   Kubernetes' words, worked out again
+    claims     devices and volumes held twice, or by nobody
     checkers   what must not happen    tables     what they read from PostgreSQL
     report     the table
 

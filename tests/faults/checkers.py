@@ -51,11 +51,12 @@ ENDED = "ended"
 COPIES = "copies"
 ADVICE = "advice"
 CONSOLE = "console"
+CLAIMS = "claims"
 ANSWERED_500 = "answered 500"
 COLUMNS = (
     LOST, REFUSED_YET_DONE, BOUND_TWICE, OVERCOMMITTED, WRONG_NODE, QUEUE, TIMERS, WATCH, REVISIONS,
     BUDGETS, PREEMPTION, EVICTED_TWICE, REPLICAS, STUCK, HEAL, READY, BOUNDS, ENDED, ANSWERED_500,
-    COPIES, ADVICE, CONSOLE,
+    COPIES, ADVICE, CONSOLE, CLAIMS,
 )  # fmt: skip
 """The columns of the report: what must stay at zero."""
 

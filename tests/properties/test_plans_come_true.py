@@ -10,7 +10,8 @@ The suite looks at 8 worlds, the long form at 1,000. ``PLANS=1000`` looks at so 
 plans``), ``PLANS_FROM=500`` begins with that one: a thousand take half an hour, and may be looked
 at in pieces. Those from 1,000 on are rich: pods of equal priority, that preempt nobody, want a port
 of the host or are nominated by a client; nodes that are shut; up to three changes in a plan, also
-of pods by name. The suite looks at 8 of them, the long form at 500.
+of pods by name. Those from 3,000 on have devices and claims. The suite looks at 8 of each of these,
+the long form at 500.
 """
 
 import os
@@ -32,7 +33,7 @@ from clusterstate.queries.objects.lists import list_page
 from scheduling.answers import advisor, live
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
-from scheduling.controllers.pods import deletion, podgc
+from scheduling.controllers.pods import deletion, podgc, resource_claims
 from scheduling.processes import landings
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
@@ -48,9 +49,12 @@ KNOWN = (585, 678, 880, 1902)
 """Worlds that once did not come true: queues, and who is nominated, differed from the live ones."""
 RICH = 1000
 """From this number on worlds are drawn of more kinds of things, and several changes are made."""
+CLAIMING = 3000
+"""From this number on nodes have devices, and pods claim some of their own or share a claim."""
 SEEDS = [*range(FIRST, FIRST + WORLDS)]
 if not os.environ.get("PLANS"):
-    SEEDS = sorted({*SEEDS, *range(RICH, RICH + many(8, 500)), *KNOWN})
+    more = [first + n for first in (RICH, CLAIMING) for n in range(many(8, 500))]
+    SEEDS = sorted({*SEEDS, *more, *KNOWN})
 END = 75
 ZONES = ("a", "b")
 OWNER = {
@@ -72,15 +76,20 @@ _CONFIGURATION = {
 class World:
     """A cluster, and the loops that look after it, with a clock that goes when it is told to."""
 
-    def __init__(self, chance: random.Random, *, rich: bool = False) -> None:
+    def __init__(
+        self, chance: random.Random, *, rich: bool = False, claiming: bool = False
+    ) -> None:
         self.chance = chance
         self.rich = rich
+        self.claiming = claiming
         self.now = NOW
         self._replaced: set[str] = set()
         self._ended: set[str] = set()
         self.left: dict[str, float] = {}
         self.known: dict[str, dict[str, Any]] = {}
         self._make_nodes()
+        if claiming:
+            self._make_devices()
         self._make_pods()
         self._know()
         longest = chance.choice((1, 10)) if rich else 1
@@ -110,6 +119,24 @@ class World:
             nodes.append(made)
         self.nodes = [one["metadata"]["name"] for one in nodes]
         objects.create_all([("Node", "", one) for one in nodes], now=self.now)
+
+    def _make_devices(self) -> None:
+        chance = self.chance
+        for name in self.nodes:
+            spec = {
+                "driver": "gpu.example.com",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": f"gpu-{n}"} for n in range(chance.randint(1, 2))],
+            }
+            made = {"metadata": {"name": name}, "spec": spec}
+            objects.create("ResourceSlice", "", made, now=self.now)
+        objects.create("DeviceClass", "", {"metadata": {"name": "gpu"}, "spec": {}}, now=self.now)
+        exactly = {"deviceClassName": "gpu"}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        for kind, body in (("ResourceClaimTemplate", {"spec": spec}), ("ResourceClaim", spec)):
+            made = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": body}
+            objects.create(kind, "default", made, now=self.now)
 
     def _make_pods(self) -> None:
         chance = self.chance
@@ -199,6 +226,9 @@ class World:
             spec["nodeName"] = chance.choice(self.nodes)
         elif chance.random() < 0.1:
             spec["schedulingGates"] = [{"name": "hold"}]
+        if self.claiming and not bound and chance.random() < 0.7:
+            how = chance.choice(("resourceClaimTemplateName",) * 3 + ("resourceClaimName",))
+            spec["resourceClaims"] = [{"name": "gpu", how: "gpu"}]
         metadata: dict[str, Any] = {
             "name": name, "namespace": "default", "labels": {"app": app},
         }  # fmt: skip
@@ -224,6 +254,8 @@ class World:
     def schedule(self) -> None:
         """Decide whatever can be decided now, and let victims go at once, as without an agent."""
         for _ in range(20):
+            if self.claiming:
+                resource_claims.follow(self.now)
             busy = self.scheduler.cycle(self.now.timestamp())
             self.scheduler.binder.finish_batch(self.now.timestamp())
             gone = deletion.finish(self.now)
@@ -367,7 +399,7 @@ def test_what_a_plan_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.REQUIRED_DURING_EXECUTION_RATE = 0
-    world = World(random.Random(seed), rich=seed >= RICH)
+    world = World(random.Random(seed), rich=RICH <= seed < CLAIMING, claiming=seed >= CLAIMING)
     world.tick(after(5))  # the waiting pods are placed, refused, or begin to preempt
     live._live.forget()
     start = after(10)
