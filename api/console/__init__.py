@@ -37,6 +37,7 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
     fleet            all nodes on one map, what waits, what leaves, what was decided
     nodes            the list of nodes
     node             a node: its pods, conditions, timers and history, and the editors
+    devices          pools of devices, who has each, and the claims of a pod
     pods             the list of pods
     pod              a pod: its timeline, decisions, events and YAML
     submit           a new pod, by a form, by YAML or by example

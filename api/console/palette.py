@@ -11,7 +11,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from api.console import comparisons, language, layout, node_cache
+from api.console import comparisons, devices, language, layout, node_cache
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from clusterstate.queries.nodes.fleet import FleetNode
@@ -30,6 +30,7 @@ _MORE: Final = (
     layout.Place("New pod", "submit", "", Attributes("create", resource="pods")),
     layout.Place("New object", "create", "", Attributes("list", resource="pods")),
     layout.Place("Changes by time", "changes", "", Attributes("list", resource="pods")),
+    layout.Place("Devices", "devices", "", devices.WANTS),
     layout.Place("Saved plans", "plans", "", Attributes("list", "stowage.dev", "plans")),
     layout.Place(
         "Who can", "who-can", "",

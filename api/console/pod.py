@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console import decisions, layout, time_travel
+from api.console import decisions, devices, layout, time_travel
 from api.console import formatting as words
 from api.console.pods import why_of
 from api.forms import pages, tables
@@ -77,6 +77,7 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     if text is not None:
         manifest = decode_object(text)
         context |= _of(manifest)
+        context["claims"] = devices.of_pod(request, manifest)
         context["waits"] = _waits(namespace, name) if past is None else []
         context["may_ungate"] = layout.may(request, "update", "pods", **about)
         context["may_permit"] = layout.may(request, "create", "waitingpods", **_PERMIT, **about)

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from clusterstate.objects.dra.allocated import device_id, results
+from clusterstate.objects.dra.holders import Holder, PoolId, holders, incomplete_pools
 from clusterstate.objects.dra.resourceclaim import (
     ClaimError,
     device_requests,
     full_name,
-    reserved_for,
     tolerates,
 )
 from clusterstate.objects.dra.slices import CompileError, DeviceId, DeviceView, EvaluationError
@@ -47,35 +46,10 @@ def shortages(snapshot: Snapshot, info: PodInfo) -> list[str]:
 # --- devices -------------------------------------------------------------------------------------
 
 
-def holders(devices: DeviceTable) -> dict[DeviceId, list[tuple[str, str]]]:
-    """Return who has each device or a share of it: namespace, and the pod's or claim's name."""
-    found: dict[DeviceId, list[tuple[str, str]]] = {}
-    every = {one["metadata"].get("uid", id(one)): one for one in devices.claims.values()}
-    for claim in (every | devices.in_flight).values():
-        meta = claim["metadata"]
-        names = [one["name"] for one in reserved_for(claim)] or [f"claim {meta['name']}"]
-        for result in results(claim):
-            pairs = [(meta.get("namespace", ""), name) for name in names]
-            found.setdefault(device_id(result), []).extend(pairs)
-    return found
-
-
-def incomplete_pools(devices: DeviceTable) -> dict[tuple[str, str], str]:
-    """Return the pools whose newest generation lacks slices, and how many there are of how many."""
-    newest: dict[tuple[str, str], list[int]] = {}
-    for one in devices.slices.values():
-        known = newest.setdefault((one.driver, one.pool), [one.generation, 0, one.count])
-        if one.generation > known[0]:
-            known[:] = [one.generation, 0, one.count]
-        known[1] += one.generation == known[0]
-    return {
-        pool: f"{there} of {count} slices" for pool, (_, there, count) in newest.items()
-        if there < count
-    }  # fmt: skip
-
-
 def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
-    held, incomplete = holders(devices), incomplete_pools(devices)
+    every = {one["metadata"].get("uid", id(one)): one for one in devices.claims.values()}
+    held = holders((every | devices.in_flight).values())
+    incomplete = incomplete_pools(one.manifest for one in devices.slices.values())
     try:
         claims = devices.claims_of(manifest_of(info))
     except ClaimError:
@@ -98,8 +72,8 @@ def _of_request(
     devices: DeviceTable,
     request: Manifest,
     namespace: str,
-    held: dict[DeviceId, list[tuple[str, str]]],
-    incomplete: dict[tuple[str, str], str],
+    held: dict[DeviceId, list[Holder]],
+    incomplete: dict[PoolId, str],
 ) -> str:
     name = request.get("deviceClassName", "")
     of_class = devices.classes.get(name)
@@ -149,12 +123,12 @@ def _is_tainted(device: DeviceView, request: Manifest) -> bool:
 
 
 def _by_whom(
-    taken: Sequence[DeviceView], held: dict[DeviceId, list[tuple[str, str]]], namespace: str
+    taken: Sequence[DeviceView], held: dict[DeviceId, list[Holder]], namespace: str
 ) -> str:
     counts = Counter(
-        name if space == namespace else "other namespaces"
+        (pod or f"claim {claim}") if space == namespace else "other namespaces"
         for one in taken
-        for space, name in held[one.id]
+        for space, claim, pod in held[one.id]
     )
     named = [f"{name} ({count})" for name, count in counts.most_common(_MOST_NAMED)]
     return f" by {', '.join(named)}{' and others' if len(counts) > _MOST_NAMED else ''}"

@@ -29,6 +29,7 @@ PAGES = {
     "/console/pods/default/big/why": "Insufficient cpu",
     "/console/pods/new": "Node labels",
     "/console/pods/new?by=yaml": "kind: Pod",
+    "/console/devices/": "No driver has published devices",
     "/console/decisions/": "No decisions match these filters",
     "/console/waiting/": "Insufficient cpu",
     "/console/evictions/": "No evictions are scheduled",

@@ -1,0 +1,45 @@
+"""Who holds devices, and of which pools slices are missing: what people ask about a cluster.
+
+Everything is read from manifests; no selector is evaluated. Rule of pools: structured allocator
+``GatherPools``, v1.36.
+"""
+
+from collections.abc import Iterable
+
+from clusterstate.objects.dra.allocated import device_id, results
+from clusterstate.objects.dra.resourceclaim import reserved_for
+from clusterstate.objects.dra.slices import DeviceId
+from clusterstate.objects.values.meta import Manifest
+
+PoolId = tuple[str, str]
+Holder = tuple[str, str, str]
+"""Namespace, claim, and the pod that uses it; empty for none."""
+
+
+def holders(claims: Iterable[Manifest]) -> dict[DeviceId, list[Holder]]:
+    """Return who has each device, or a share of it."""
+    found: dict[DeviceId, list[Holder]] = {}
+    for claim in claims:
+        meta = claim["metadata"]
+        pods = [one["name"] for one in reserved_for(claim)] or [""]
+        for result in results(claim):
+            mine = [(meta.get("namespace", ""), meta["name"], pod) for pod in pods]
+            found.setdefault(device_id(result), []).extend(mine)
+    return found
+
+
+def incomplete_pools(slices: Iterable[Manifest]) -> dict[PoolId, str]:
+    """Return the pools whose newest generation is not all there: ``1 of 2 slices``."""
+    newest: dict[PoolId, list[int]] = {}
+    for one in slices:
+        spec, pool = one["spec"], one["spec"]["pool"]
+        generation, count = pool.get("generation") or 0, pool.get("resourceSliceCount") or 0
+        known = newest.setdefault((spec["driver"], pool["name"]), [generation, 0, count])
+        if generation > known[0]:
+            known[:] = [generation, 0, count]
+        known[1] += generation == known[0]
+    return {
+        pool: f"{there} of {count} slices"
+        for pool, (_, there, count) in newest.items()
+        if there < count
+    }
