@@ -46,6 +46,7 @@ def _worker(queue: str, name: str, threads: int | None) -> None:
         quiet=True,
         without_mingle=True,
         without_gossip=True,
+        without_heartbeat=True,
     )
     process.start()
     sys.exit(process.exitcode)

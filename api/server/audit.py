@@ -129,9 +129,12 @@ class _Log:
         connection.close()
 
     def flush(self) -> None:
-        """Write what waits. Queries for each few thousand lines."""
+        """Write what waits; what comes meanwhile waits for the next time.
+
+        Queries for each few thousand lines.
+        """
         with self._writing:
-            while self._queue or self._lines:
+            for _ in range(0, len(self._queue) + len(self._lines), _AT_ONCE):
                 self._take()
                 if not self._write():
                     break

@@ -20,6 +20,7 @@ for pods that were decided before it, so two decisions never wait for each other
 scores are not asked again, because a stale score is not wrong.
 """
 
+import math
 import time
 import uuid
 from collections import Counter, deque
@@ -623,29 +624,27 @@ class Binder:
 
     # --- news ------------------------------------------------------------------------------------
 
-    def write_records(self, now: float, most: int | None = None) -> None:
+    def write_records(self, now: float, most: int | None = None) -> bool:
         """Write decision records, moves in the queue and events, the oldest of each first.
 
-        With ``most``, at most so many of one kind: records if there are any, else moves, else
-        events. A batch that is being bound is finished first: a decision that comes back is
-        recorded as such.
+        Returns whether nothing is left to be written. With ``most``, about so many in all. A batch
+        that is being bound is finished first: a decision that comes back is recorded as such.
         """
         if len(self.recorder):
             self.finish_batch(now)
-        if most is None or len(self.recorder):
-            self.recorder.record(most)
-            if most is not None:
-                return
-        if self._mirror.queue.has_changes:
+        left = math.inf if most is None else most
+        left -= self.recorder.record(most)
+        queue = self._mirror.queue
+        if left > 0 and queue.has_changes:
             with wake.without_scheduler():
-                self.refused.move(self._mirror.queue, _MOVES_AT_ONCE if most is None else most)
-            if most is not None:
-                return
-        if self._traced:
-            traced = list(self._traced)
-            self._traced.clear()
-            traces.send(traced)
-        self._events.write(now, most)
+                left -= self.refused.move(queue, int(min(left, _MOVES_AT_ONCE)))
+        if left > 0:
+            if self._traced:
+                traced = list(self._traced)
+                self._traced.clear()
+                traces.send(traced)
+            self._events.write(now, None if most is None else int(left))
+        return not self.has_news
 
     @property
     def has_news(self) -> bool:

@@ -130,7 +130,8 @@ def run(
                 if not scheduler.binder.has_news:
                     told_at = moment
                 elif moment >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
-                    scheduler.binder.write_records(now, _NEWS_AT_ONCE)
+                    if scheduler.binder.write_records(now, _NEWS_AT_ONCE):
+                        told_at = moment
                     continue
                 if count and not scheduler.needs_no_news:
                     continue

@@ -330,6 +330,28 @@ def test_a_line_that_the_table_refuses_is_left_out_and_counted(
     assert counted.figures == [2]
 
 
+def test_what_comes_while_lines_are_written_waits_for_the_next_time(
+    server: Server, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a busy service commits for each few requests, without a pause."""
+    append, at_once = audit_log.append, []
+
+    def appended(given: Any) -> None:
+        append(given)
+        at_once.append([one.name for one in given])
+        if len(at_once) < 3:
+            server.ask("POST", PODS, api.token, pod(f"p{len(at_once)}"))
+
+    audit.log.close()
+    audit.log.flush()
+    monkeypatch.setattr(audit_log, "append", appended)
+    server.ask("POST", PODS, api.token, pod("p0"))
+    for number in range(3):
+        audit.log.flush()
+        assert at_once[number:] == [[f"p{number}"]]
+    audit.log.start()
+
+
 @pytest.mark.real_clock  # files have the system's time
 def test_the_file_is_private_and_rotated_by_size_and_age(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"

@@ -108,3 +108,16 @@ def test_a_batch_that_is_still_being_bound_is_looked_after_at_once() -> None:
         assert not scheduler.needs_no_news
         scheduler.binder.finish_batch(SECONDS)
         assert scheduler.needs_no_news
+
+
+def test_records_and_events_of_a_few_pods_are_written_in_one_turn() -> None:
+    """Else a load that never pauses pays for records each cycle, and events wait for its end."""
+    make_node("n1")
+    placing = Placing()
+    with closing(placing.scheduler.binder) as binder:
+        placing.create(6)
+        while placing.scheduler.cycle(SECONDS):
+            binder.finish_batch(SECONDS)
+        assert len(binder.recorder) == 6
+        binder.write_records(SECONDS, 20)
+        assert not binder.has_news
