@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.conf import settings
+from django.db import IntegrityError, connection
 
 from clusterstate.actions.scheduler import seals
 from clusterstate.actions.writing import partitions, transactions
@@ -209,7 +210,15 @@ def record_columns(many: MadeMany, first: Turn) -> int:
             first.number,
         ],
     )
-    ((written, is_partition_absent),) = record()
+    written, is_partition_absent = 0, False
+    try:
+        ((written, is_partition_absent),) = record()
+    except IntegrityError:
+        if connection.in_atomic_block:
+            raise
+        # Another scheduler made the partition as the statement began, which then found it to be
+        # there and had planned without it.
+        is_partition_absent = True
     if is_partition_absent:
         make_partitions(ends)
         ((written, _),) = record()

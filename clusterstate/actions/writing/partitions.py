@@ -20,7 +20,8 @@ SILENT_SECONDS: Final = 600
 
 _MAKE = """DO $$ BEGIN
     PERFORM pg_advisory_xact_lock({lock});
-    IF to_regclass('{name}') IS NULL THEN
+    IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                   WHERE i.inhparent = '{parent}'::regclass AND c.relname = '{name}') THEN
         CREATE TABLE {name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS
                              INCLUDING STORAGE INCLUDING COMPRESSION) {options};
         ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{end}');
@@ -31,7 +32,8 @@ END $$"""
 def make(*, parent: str, name: str, first: str, end: str, lock: int, options: str = "") -> None:
     """Make the partition ``name`` of rows from ``first`` to before ``end``, unless it is there.
 
-    ``lock``: the advisory lock of who makes partitions of this parent. One statement.
+    ``lock``: the advisory lock of who makes partitions of this parent. One statement. It looks for
+    the partition by a query of its own: ``to_regclass`` may say what was true before the lock.
     """
     sql.run(
         _MAKE.format(lock=lock, name=name, parent=parent, first=first, end=end, options=options)
