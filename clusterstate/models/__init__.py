@@ -47,7 +47,14 @@ from clusterstate.models.aside import SetAside
 from clusterstate.models.audit import AuditHead, AuditLine
 from clusterstate.models.brakes import AskedEviction, Brake, BrakeApproval, ZonePace
 from clusterstate.models.canaries import Canary
-from clusterstate.models.changes import Actor, AtomicSpan, Binder, Change, History
+from clusterstate.models.changes import (
+    Actor,
+    AtomicSpan,
+    Binder,
+    Change,
+    History,
+    NodeBinder,
+)
 from clusterstate.models.decisions import (
     ConfigurationUse,
     Decision,
@@ -136,6 +143,7 @@ __all__ = [
     "MetricTotal",
     "Namespace",
     "Node",
+    "NodeBinder",
     "NodeHeartbeat",
     "NodeUsage",
     "OneTimeCodes",

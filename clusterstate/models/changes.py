@@ -1,4 +1,4 @@
-"""The change log, and what belongs to it: two one-row tables, and what is seen as one change."""
+"""The change log, and what belongs to it: small tables, and what is seen as one change."""
 
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField
 from django.contrib.postgres.functions import RandomUUID
@@ -140,14 +140,36 @@ class History(models.Model):
 
 
 class Binder(models.Model):
-    """One row: who bound pods last, and the last revision of that batch (`actions.pods`)."""
+    """Who bound pods last, and the last revision of that batch (`actions.pods.bind`).
+
+    Row 1 is for all pods. Row 2 is for those that are common, while several schedulers work.
+    """
 
     holder = models.TextField(default="")
     revision = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "binder"
-        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="binder_one_row")]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(pk__in=[1, 2]), name="binder_two_rows")
+        ]
 
     def __str__(self) -> str:
         return self.holder
+
+
+class NodeBinder(models.Model):
+    """Which scheduler bound pods to a node last, and the last revision (`actions.pods.bind`).
+
+    Written only while several schedulers work; a trigger removes it with its node.
+    """
+
+    node_id = models.BigIntegerField(primary_key=True)
+    holder = models.TextField()
+    revision = models.BigIntegerField()
+
+    class Meta:
+        db_table = "node_binder"
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}: {self.holder}"

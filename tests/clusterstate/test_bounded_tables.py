@@ -68,6 +68,7 @@ TABLES = {
     "metric_total": "one for each combination of labels, which are bounded by what is served",
     "namespace": OBJECTS,
     "node": OBJECTS,
+    "node_binder": "one for each node, and goes with it",
     "node_heartbeat": "one for each node, and goes with it",
     "node_usage": "one for each node that reports: housekeeping.drop_leftovers",
     "one_time_codes": "one for each person, and goes with them",

@@ -26,6 +26,6 @@ created with ``spec.nodeName``, a client may POST a Binding, a node may change w
 ``bind_pods`` takes the lock exclusively *in a statement before* the one that binds, so that the
 latter's snapshot contains every foreign placement that is not waiting, and binds only to nodes
 whose ``placement_revision`` its snapshot knew. Two schedulers guard against each other in the same
-way by the one row of ``binder``: a scheduler that did not bind last must have followed the last
-bind.
+way by the first row of ``binder``: a scheduler that did not bind last must have followed the last
+bind. Where several work, they ask less of each other (``bind``).
 """

@@ -10,9 +10,23 @@ to follow the log, to decide again or to give the pod up.
 ``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod still is
 what it was decided as (its class, and with it the amounts, ports and labels), that its node's rules
 have not changed (``placement_revision``), and that no other process bound pods meanwhile (the row
-of ``binder``; see the package). Several schedulers at a time need the last replaced by the rest of
-the footprint: amounts taken from what is left on the node, and a stamp for each counter and node
-fact that was read. No caller knows how any of this is locked.
+of ``binder``; see the package). No caller knows how any of this is locked.
+
+*Several schedulers at work* (``Beside``). Then the row of ``binder`` says so, and three things take
+its place, so that a bind by one spoils no decision of another that it does not touch:
+
+    node_binder    by whom pods were bound to a node last, and when. A decision for the node has to
+                   know that bind, or be by the same scheduler: amounts, ports and all else that a
+                   rule reads of the node are as decided.
+    common_binder  the same for all pods that are ``common``: those with a hard rule about other
+                   pods, and those that such a rule means (``scheduling.worker.division``). Their
+                   decisions read counters over many nodes, which are raised by such pods alone.
+    reach_seq      counts the classes with such rules. A pod that is not common is bound only by who
+                   knows all of them, and hence that none means it. Who stores such a class takes
+                   the placement lock shared (a trigger), so that it is known from the next bind on.
+
+A scheduler alone writes none of the three; the row of ``binder`` lets neither kind bind on what it
+does not know of the other's binds.
 
 *Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
 ``leans`` may hold only because of others of its group: it is bound together with all of the group
@@ -62,7 +76,8 @@ class Refused(StrEnum):
     NODE_CHANGED = "node changed"
     """Since the snapshot the node's rules changed, or another client placed a pod there."""
     OVERTAKEN = "overtaken"
-    """Another scheduler bound pods that the snapshot does not know."""
+    """Another scheduler bound pods that the snapshot does not know, or a class with rules about
+    other pods came."""
     CLAIMED = "claimed"
     """A claim of devices is gone, or is not as it was decided any more."""
 
@@ -74,7 +89,8 @@ class Binding(msgspec.Struct, frozen=True):
     bind. ``group`` and ``leans``: see the module. ``gang``: pods with one number other than 0 are
     bound together or come back together, whatever group they are in, since a group may be judged
     again without those that could not be bound. ``claims``: the claims of devices as the pod gets
-    them, to be written with the binding (``actions.scheduler.claiming``).
+    them, to be written with the binding (``actions.scheduler.claiming``). ``common``: see the
+    module; it means nothing where one scheduler works.
     """
 
     pod_id: int
@@ -84,6 +100,17 @@ class Binding(msgspec.Struct, frozen=True):
     leans: bool = False
     gang: int = 0
     claims: tuple[Manifest, ...] = ()
+    common: bool = True
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """What a scheduler knows that works beside others.
+
+    ``reach``: how many classes with hard rules about other pods there were (``reach_seq``) when
+    this scheduler read them (``queries.scheduler.reaching``).
+    """
+
+    reach: int
 
 
 class BindResult(msgspec.Struct, frozen=True):
@@ -142,30 +169,73 @@ _UNNOMINATED = """
         SELECT old_document_id, revision FROM bound WHERE was_nominated <> '')"""
 
 
-def _bind_statement(*, leaning: bool) -> str:
+_SEVERAL: Final = "several schedulers"
+"""The holder in the row of ``binder`` while several schedulers work."""
+_COMMON: Final = 2
+"""The row of ``binder`` that is for common pods; 1 is for all."""
+
+
+def _bind_statement(*, leaning: bool, beside: bool) -> str:
     """Return the statement that binds a batch; it answers pod ids and the revisions of bindings.
 
-    ``leaning``: some pods are bound only if all of their group can be. Whether all can must not
-    change any more once it was asked, so the rows are locked first, in the order of their ids.
-    Revisions are then taken in the order of the decisions, so that the log has no pod before
-    one it leans on; the answer also has the pods that were locked and not bound.
+    ``beside``: several schedulers work. ``leaning``: some pods are bound only if all of their group
+    can be. Whether all can must not change any more once it was asked, so the rows are locked
+    first, in the order of their ids. Revisions are then taken in the order of the decisions, so
+    that the log has no pod before one it leans on; the answer also has the pods that were locked
+    and not bound.
     """
     gate = f"""
     gate AS MATERIALIZED (
         SELECT {changes.OPEN}, %s::timestamptz AS at FROM binder
         WHERE id = 1 AND (holder = %s::text OR revision <= %s::bigint))"""
+    held = """
+    held AS (
+        UPDATE binder SET holder = %s::text, revision = m.revision
+        FROM (SELECT max(revision) AS revision FROM bound) m
+        WHERE binder.id = 1 AND m.revision IS NOT NULL)"""
+    is_common = of_common = array = column = known = ""
+    if beside:
+        gate = f"""
+    gate AS MATERIALIZED (
+        SELECT {changes.OPEN}, %s::timestamptz AS at, mine.holder, mine.snapshot,
+               (SELECT c.holder = mine.holder OR c.revision <= mine.snapshot
+                FROM binder c WHERE c.id = {_COMMON}) AS knows_common,
+               (SELECT last_value FROM reach_seq) <= mine.reach AS knows_reach
+        FROM binder b,
+             (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach) mine
+        WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot))"""
+        is_common, of_common, array, column = "i.common,", ", i.common", ", %s", ", common"
+        known = """
+              AND CASE WHEN i.common = 1 THEN gate.knows_common ELSE gate.knows_reach END
+              AND NOT EXISTS (SELECT FROM node_binder b WHERE b.node_id = n.id
+                              AND b.holder <> gate.holder AND b.revision > gate.snapshot)"""
+        held = f"""
+    held AS (
+        UPDATE binder
+        SET holder = CASE id WHEN 1 THEN '{_SEVERAL}' ELSE gate.holder END,
+            revision = CASE id WHEN 1 THEN m.revision ELSE m.common END
+        FROM gate, (SELECT max(revision) AS revision,
+                           max(revision) FILTER (WHERE common = 1) AS common FROM bound) m
+        WHERE id = 1 AND m.revision IS NOT NULL OR id = {_COMMON} AND m.common IS NOT NULL),
+    stamped AS (
+        INSERT INTO node_binder (node_id, holder, revision)
+        SELECT n.id, gate.holder, b.revision
+        FROM gate, (SELECT node_name, max(revision) AS revision FROM bound GROUP BY 1) b
+        JOIN node n ON n.name = b.node_name
+        ON CONFLICT (node_id) DO UPDATE
+        SET holder = excluded.holder, revision = excluded.revision)"""
     if leaning:
         bound = f"""
     able AS MATERIALIZED (
-        SELECT p.id, i.node_name, i.together, i.team, i.position
-        FROM gate, unnest(%s, %s, %s, %s, %s) WITH ORDINALITY
-             AS i(pod_id, node_name, class_id, together, team, position)
+        SELECT p.id, i.node_name, {is_common} i.together, i.team, i.position
+        FROM gate, unnest(%s, %s, %s, %s, %s{array}) WITH ORDINALITY
+             AS i(pod_id, node_name, class_id, together, team{column}, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         JOIN pod p ON p.id = i.pod_id
-        WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}
+        WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}{known}
         ORDER BY p.id FOR UPDATE OF p),
     numbered AS MATERIALIZED (
-        SELECT id, node_name, {changes.NEXT} AS revision
+        SELECT id, node_name{column}, {changes.NEXT} AS revision
         FROM (SELECT *, count(*) OVER (PARTITION BY team) AS size FROM able) sized
         WHERE together <= size
         ORDER BY position),
@@ -175,7 +245,7 @@ def _bind_statement(*, leaning: bool) -> str:
             unschedulable = NULL, revision = i.revision, {_DOCUMENT}
         FROM gate, numbered i
         WHERE p.id = i.id AND p.id = ANY (ARRAY(SELECT id FROM numbered))
-        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
+        {returning_versions()}, old.nominated_node_name AS was_nominated{of_common})"""
         atomic = f"""
     atomic AS ({changes.ATOMIC.format(source="bound", condition="%s::boolean")}),"""
         answer = (
@@ -188,30 +258,29 @@ def _bind_statement(*, leaning: bool) -> str:
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
             unschedulable = NULL, revision = {changes.NEXT}, {_DOCUMENT}
-        FROM gate, unnest(%s, %s, %s) AS i(pod_id, node_name, class_id)
+        FROM gate, unnest(%s, %s, %s{array}) AS i(pod_id, node_name, class_id{column})
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_BINDABLE} AND p.deletion_at IS NULL
-              AND {_AS_DECIDED}
-        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
+              AND {_AS_DECIDED}{known}
+        {returning_versions()}, old.nominated_node_name AS was_nominated{of_common})"""
         atomic = ""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
     WITH {gate},
     {bound},
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),{atomic}
-    held AS (
-        UPDATE binder SET holder = %s::text, revision = m.revision
-        FROM (SELECT max(revision) AS revision FROM bound) m
-        WHERE binder.id = 1 AND m.revision IS NOT NULL),
+    {held},
     logged AS ({log_versions("bound")}),{_UNNOMINATED}
     {answer}
 """
     return " ".join(statement.split())
 
 
-_BIND = _bind_statement(leaning=False)
-
-_BIND_LEANING = _bind_statement(leaning=True)
+_BIND = {
+    (leaning, beside): _bind_statement(leaning=leaning, beside=beside)
+    for leaning in (False, True)
+    for beside in (False, True)
+}
 
 _WHY = f"""
     SELECT i.pod_id, p.id IS NULL OR p.deletion_at IS NOT NULL, NOT ({PENDING}),
@@ -234,6 +303,7 @@ def bind_pods(
     snapshot_revision: int,
     now: datetime,
     binder: str = "scheduler",
+    beside: Beside | None = None,
 ) -> BindResult:
     """Bind what still can be bound as decided; one change for each pod.
 
@@ -243,6 +313,7 @@ def bind_pods(
     it, since it made them itself. A pod is bound if it is unbound, pending, not terminating and of
     the class that it was decided as, and its node exists and had no foreign placement after the
     snapshot (see the package); one that leans is bound if that holds for all of its group.
+    ``beside``: other schedulers work, too (see the module); ``binder`` then is one of their names.
     """
     if not bindings:
         return BindResult([])
@@ -263,10 +334,13 @@ def bind_pods(
             sql.Int8s([one.group for one in ordered]),
         ]
         atomic = [any(one.gang for one in ordered)]
-    statement = _BIND_LEANING if leaning else _BIND
+    others: list[Any] = [] if beside is None else [beside.reach]
+    common = [] if beside is None else [sql.Int4s([int(one.common) for one in ordered])]
+    holder = [binder] if beside is None else []
+    statement = _BIND[leaning, beside is not None]
     parameters = [
-        *actors.gate(), now, binder, snapshot_revision, *what, *groups, snapshot_revision, *atomic,
-        binder, now,
+        *actors.gate(), now, binder, snapshot_revision, *others, *what, *groups, *common,
+        snapshot_revision, *atomic, *holder, now,
     ]  # fmt: skip
     _, rows = again_after_deadlock(
         lambda: sql.fetch_together((LOCK_PLACEMENT, ()), (statement, parameters))

@@ -14,7 +14,14 @@ import msgspec
 from django.db import transaction
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import LOCK_PLACEMENT, Binding, BindResult, Refused, bind_pods
+from clusterstate.actions.pods.bind import (
+    LOCK_PLACEMENT,
+    Beside,
+    Binding,
+    BindResult,
+    Refused,
+    bind_pods,
+)
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.database import sql
@@ -40,7 +47,12 @@ _CLAIM = "ResourceClaim"
 
 
 def bind_in_order(
-    bindings: Sequence[Binding], *, snapshot_revision: int, now: datetime, binder: str
+    bindings: Sequence[Binding],
+    *,
+    snapshot_revision: int,
+    now: datetime,
+    binder: str,
+    beside: Beside | None = None,
 ) -> BindResult:
     """Bind as ``bind_pods`` does; pods that have claims one by one, in their places.
 
@@ -48,7 +60,9 @@ def bind_in_order(
     in one transaction. Where a pod was refused, those behind it that lean are ``held``.
     """
     if not any(one.claims for one in bindings):
-        return bind_pods(bindings, snapshot_revision=snapshot_revision, now=now, binder=binder)
+        return bind_pods(
+            bindings, snapshot_revision=snapshot_revision, now=now, binder=binder, beside=beside
+        )
     bound: list[tuple[int, int]] = []
     refused: dict[int, Refused] = {}
     held: list[int] = []
@@ -58,7 +72,9 @@ def bind_in_order(
         held += waiting
         able = [one for one in some if one.pod_id not in waiting]
         work = _bind_claiming if claiming else bind_pods
-        found = work(able, snapshot_revision=snapshot_revision, now=now, binder=binder)
+        found = work(
+            able, snapshot_revision=snapshot_revision, now=now, binder=binder, beside=beside
+        )
         bound += found.bound
         refused |= found.refused
         held += found.held
@@ -89,7 +105,12 @@ def _in_turn(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]
 
 
 def _bind_claiming(
-    bindings: Sequence[Binding], *, snapshot_revision: int, now: datetime, binder: str
+    bindings: Sequence[Binding],
+    *,
+    snapshot_revision: int,
+    now: datetime,
+    binder: str,
+    beside: Beside | None,
 ) -> BindResult:
     """Bind one pod, or a gang as a whole, and write the claims that it was given."""
 
@@ -103,7 +124,9 @@ def _bind_claiming(
                 msgspec.structs.replace(one, claims=(), leans=len(bindings) > 1, group=one.gang)
                 for one in bindings
             ]
-            found = bind_pods(plain, snapshot_revision=snapshot_revision, now=now, binder=binder)
+            found = bind_pods(
+                plain, snapshot_revision=snapshot_revision, now=now, binder=binder, beside=beside
+            )
             if len(found.bound) < len(bindings):
                 transaction.set_rollback(True)
             return found

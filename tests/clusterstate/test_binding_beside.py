@@ -1,0 +1,198 @@
+"""Several schedulers bind: what one of them does not know of the others' binds is refused."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Beside, Binding, BindResult, Refused, bind_pods
+from clusterstate.change_log import changes
+from clusterstate.database import sql
+from clusterstate.objects.rules.footprint import Footprint
+from clusterstate.queries.scheduler.reaching import reach, reaching_classes
+from tests.clock import NOW
+from tests.clusterstate.support import Worker, create_node, new_pod, pod
+from tests.creating import create_pod
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+APART: dict[str, Any] = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"}
+            ]
+        }
+    }
+}
+SPREAD: dict[str, Any] = {
+    "topologySpreadConstraints": [
+        {
+            "labelSelector": {"matchLabels": {"app": "a"}},
+            "topologyKey": "zone",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+        }
+    ]
+}
+PREFERRED: dict[str, Any] = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+            }
+        }
+    }
+}
+
+
+def beside(
+    binder: str,
+    *pairs: tuple[int, str],
+    snapshot: int,
+    common: bool = False,
+    known: int | None = None,
+    leans: bool = False,
+) -> BindResult:
+    return bind_pods(
+        [
+            Binding(pod_id, name, leans=leans and number > 0, common=common)
+            for number, (pod_id, name) in enumerate(pairs)
+        ],
+        snapshot_revision=snapshot,
+        now=NOW,
+        binder=binder,
+        beside=Beside(reach() if known is None else known),
+    )
+
+
+def alone(binder: str, *pairs: tuple[int, str], snapshot: int) -> BindResult:
+    bindings = [Binding(pod_id, name) for pod_id, name in pairs]
+    return bind_pods(bindings, snapshot_revision=snapshot, now=NOW, binder=binder)
+
+
+def test_two_bind_to_different_nodes_without_knowing_of_each_other() -> None:
+    create_node("n1")
+    create_node("n2")
+    first, second, third = (new_pod(f"p{i}") for i in range(3))
+    snapshot = changes.watermark()
+    assert beside("one", (first, "n1"), snapshot=snapshot).bound
+    assert beside("two", (second, "n2"), snapshot=snapshot).bound
+    assert beside("one", (third, "n1"), snapshot=snapshot).bound
+
+
+@pytest.mark.parametrize("leans", [False, True])
+def test_a_decision_for_a_node_has_to_know_the_others_last_bind_there(leans: bool) -> None:
+    create_node("n1")
+    create_node("n2")
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    snapshot = changes.watermark()
+    assert beside("one", (ids[0], "n1"), (ids[1], "n1"), snapshot=snapshot, leans=leans).bound
+    found = beside("two", (ids[2], "n1"), (ids[3], "n2"), snapshot=snapshot, leans=leans)
+    assert found.refused == {ids[2]: Refused.OVERTAKEN}
+    assert found.held == ([ids[3]] if leans else [])
+    assert len(found.bound) == (0 if leans else 1)
+    # Now the other one has bound to n2 last, which the first one has to know in its turn.
+    assert beside("two", (ids[2], "n1"), snapshot=changes.watermark()).bound
+    found = beside("one", (new_pod("late"), "n1"), snapshot=snapshot)
+    assert set(found.refused.values()) == {Refused.OVERTAKEN}
+
+
+def test_common_pods_are_bound_by_who_knows_all_binds_of_common_pods() -> None:
+    for name in ("n1", "n2", "n3"):
+        create_node(name)
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    snapshot = changes.watermark()
+    assert beside("one", (ids[0], "n1"), snapshot=snapshot, common=True).bound
+    refused = beside("two", (ids[1], "n2"), snapshot=snapshot, common=True).refused
+    assert refused == {ids[1]: Refused.OVERTAKEN}
+    assert beside("two", (ids[1], "n2"), snapshot=snapshot).bound  # of itself it touches nobody
+    assert beside("one", (ids[2], "n3"), snapshot=snapshot, common=True).bound
+    assert beside("two", (ids[3], "n2"), snapshot=changes.watermark(), common=True).bound
+
+
+def test_one_alone_and_several_know_each_others_last_bind() -> None:
+    """A scheduler of the version before, or a service that is set to have one again."""
+    create_node("n1")
+    create_node("n2")
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    snapshot = changes.watermark()
+    assert alone("one", (ids[0], "n1"), snapshot=snapshot).bound
+    refused = beside("two", (ids[1], "n2"), snapshot=snapshot).refused
+    assert refused == {ids[1]: Refused.OVERTAKEN}
+    assert beside("two", (ids[1], "n2"), snapshot=changes.watermark()).bound
+    refused = alone("one", (ids[2], "n1"), snapshot=snapshot).refused
+    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert alone("one", (ids[2], "n1"), snapshot=changes.watermark()).bound
+
+
+@pytest.mark.parametrize(("rules", "reaches"), [(APART, 1), (SPREAD, 1), (PREFERRED, 0), ({}, 0)])
+def test_a_class_with_rules_about_other_pods_is_counted_once(
+    rules: dict[str, Any], reaches: int
+) -> None:
+    known = reach()
+    new_pod("a", **rules)
+    new_pod("b", **rules)
+    assert reach() == known + reaches
+    found, classes = reaching_classes()
+    assert found == known + reaches
+    (class_id,) = sql.fetch("SELECT DISTINCT class_id FROM pod")[0]
+    assert ([one.id for one in classes] == [class_id]) is bool(reaches)
+
+
+def test_a_pod_that_is_not_common_is_bound_by_who_knows_all_rules_about_other_pods() -> None:
+    create_node("n1")
+    plain, common = new_pod("a", labels={"app": "a"}), new_pod("b")
+    snapshot, known = changes.watermark(), reach()
+    new_pod("apart", **APART)
+    refused = beside("one", (plain, "n1"), snapshot=snapshot, known=known).refused
+    assert refused == {plain: Refused.OVERTAKEN}
+    assert beside("one", (common, "n1"), snapshot=snapshot, known=known, common=True).bound
+    assert beside("one", (plain, "n1"), snapshot=snapshot).bound
+
+
+def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None:
+    """The race that the trigger's lock guards: the creation is open while this binds."""
+    create_node("n1")
+    plain = new_pod("a", labels={"app": "a"})
+    snapshot, known = changes.watermark(), reach()
+    created, go_on = threading.Event(), threading.Event()
+
+    def create() -> None:
+        with transaction.atomic():
+            create_pod(pod("apart", **APART), now=NOW)
+            created.set()
+            assert go_on.wait(10)
+
+    creator = Worker(create)
+    assert created.wait(10)
+    reader = Worker(reaching_classes)
+    binder = Worker(lambda: beside("one", (plain, "n1"), snapshot=snapshot, known=known))
+    reader.join(0.3)
+    binder.join(0.1)
+    assert binder.is_alive(), "the bind did not wait"
+    assert reader.is_alive(), "whoever reads the classes did not wait"
+    go_on.set()
+    creator.result()
+    assert binder.result().refused == {plain: Refused.OVERTAKEN}
+    assert reader.result()[0] == known + 1
+
+
+def test_who_bound_to_a_node_is_forgotten_with_it() -> None:
+    create_node("n1")
+    assert beside("one", (new_pod("a"), "n1"), snapshot=changes.watermark()).bound
+    assert sql.fetch("SELECT holder FROM node_binder") == [("one",)]
+    objects.delete("Node", "", "n1", now=NOW)
+    assert sql.fetch("SELECT holder FROM node_binder") == []
+
+
+def test_a_scheduler_alone_writes_nothing_for_others() -> None:
+    create_node("n1")
+    pod_id = new_pod("a")
+    (class_id,) = sql.fetch("SELECT class_id FROM pod")[0]
+    bindings = [Binding(pod_id, "n1", footprint=Footprint(class_id=class_id))]
+    assert bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW).bound
+    assert sql.fetch("SELECT holder FROM node_binder") == []
+    assert sql.fetch("SELECT holder FROM binder WHERE id = 2") == [("",)]
