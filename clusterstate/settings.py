@@ -70,7 +70,9 @@ WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # How large this machine is; a small one has fewer processes, and PostgreSQL less memory.
 SIZE = environment.size("STOWAGE_SIZE")
-# Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.
+# How many schedulers work at a time; more processes than that stand by.
+ACTIVE_SCHEDULERS = environment.integer("STOWAGE_ACTIVE_SCHEDULERS", 1, at_least=1, at_most=8)
+# Scheduler processes that `manage.py up` runs: those that work, and others that can take over.
 SCHEDULERS = environment.integer(
     "STOWAGE_SCHEDULERS", 1 if SIZE == "small" else 2, at_least=1, at_most=8
 )

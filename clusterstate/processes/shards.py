@@ -1,14 +1,16 @@
 """Lock and progress names of one of several schedulers, by its number.
 
-One scheduler works today, ``FIRST``. Whatever is *the* scheduler's has its number in it, and is
-named here, so that a second one collides with nothing:
+As many work as ``STOWAGE_ACTIVE_SCHEDULERS`` says, with the numbers from ``FIRST`` on. Whatever is
+one scheduler's has its number in it, and is named here, so that two collide in nothing:
 
-    ``loop``              the loop in heartbeats, ``loop_progress`` and among what is set aside
-    ``channel``           the Redis channel that wakes the loop
-    ``queue``             the Celery queue of the task that runs cycles
-    ``holder``            the name under which its binds stand in the row ``binder``
+    ``loop``              the loop in ``loop_progress``
+    ``holder``            the name under which its binds stand in ``binder`` and ``node_binder``
     ``locks.cycle``       the session's advisory lock of the loop
     ``scheduler.id``      the row with the scheduler's epoch; decision records name all three
+
+What only nudges is ``FIRST``'s for all of them: the Redis channel that wakes the loops, the Celery
+queue of the task that runs cycles. In heartbeats, which tell of a process, and among what is set
+aside, which none of them can read, the loop is ``FIRST``'s, too.
 
 Number 0 has the names that were in use before there were numbers, so that during an upgrade
 schedulers of both versions exclude each other and find their rows.
@@ -17,7 +19,7 @@ schedulers of both versions exclude each other and find their rows.
 from typing import Final
 
 FIRST: Final = 0
-"""The number of the one scheduler that there is."""
+"""The number of the scheduler that works alone, or does what is done once for all."""
 
 
 def _numbered(name: str, shard: int) -> str:
@@ -45,5 +47,5 @@ def queue(shard: int) -> str:
 
 
 def holder(shard: int, life: str) -> str:
-    """Return the name of one life of a scheduler in the row ``binder``; ``life`` is unique."""
+    """Return the name of one life of a scheduler in what it binds; ``life`` is unique."""
     return f"scheduler-{shard}-{life}"

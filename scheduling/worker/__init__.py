@@ -4,6 +4,7 @@
 
     loop               cycle after cycle under a lock; waits where there is nothing to do
     scheduler          a cycle: refresh, decide a batch, write what was decided
+    division           which pods are whose where several schedulers work
     standby            keeps the mirror of a second worker up to date until that one takes over
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
     binder             binds batches in a thread while the next batch is decided; takes back what
@@ -25,11 +26,12 @@
     volume_store       which volumes a placed pod gets, written; whether they are bound
     measuring, traces  metrics of attempts; spans of traced pods
 
-One scheduler works at a time in the whole system, under a session advisory lock. It decides on the
-mirror's snapshot, which *assumes* each placed pod at once; the binder writes the binding and
-``changes`` confirm it, or the snapshot *forgets* the pod and the pod goes back to the queue. The
-rows are the truth and every write is conditional on them, so the memory of this package may be
-thrown away at any moment: a restarted worker loads the rows and decides the same.
+One scheduler works at a time in the whole system, under a session advisory lock, or as many as are
+asked for, each under its own. It decides on the mirror's snapshot, which *assumes* each placed pod
+at once; the binder writes the binding and ``changes`` confirm it, or the snapshot *forgets* the pod
+and the pod goes back to the queue. The rows are the truth and every write is conditional on them,
+so the memory of this package may be thrown away at any moment: a restarted worker loads the rows
+and decides the same.
 
 A plugin that raises fails the pod that it was asked about, and no other: `framework.outcomes`
 makes a ``PluginFailed`` of the exception, ``engine.reference.cycle`` a decision with the outcome

@@ -34,7 +34,7 @@ import structlog
 from django.db import connection
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Binding, BindResult
+from clusterstate.actions.pods.bind import Beside, Binding, BindResult, Refused
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
@@ -59,7 +59,6 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
-from scheduling.worker.mirror.loading import NAME
 from scheduling.worker.pod_events import NORMAL, SCHEDULED, WARNING, PodEvents
 from scheduling.worker.recorder import Recorder
 from scheduling.worker.unwritten_refusals import UnwrittenRefusals, moment, stage
@@ -68,6 +67,8 @@ logger = structlog.get_logger(__name__)
 
 _INLINE = 32
 """A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
+_MOST_BESIDE = 500
+"""Pods decided at once at most where others bind, too: the longer, the more of it is in vain."""
 _MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
 """Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
@@ -84,18 +85,28 @@ class Binder:
         self,
         mirror: Mirror,
         framework_of: Callable[[str], Framework | None] = lambda name: None,
+        shard: int = shards.FIRST,
     ) -> None:
         self._mirror = mirror
         self._framework_of = framework_of
-        self.recorder = Recorder(shards.FIRST)
+        self.shard = shard
+        self.recorder = Recorder(shard)
         self.refused = UnwrittenRefusals()
         # A name of its own for each warm state: the row tells whether another process bound since.
-        self._name = shards.holder(shards.FIRST, str(uuid.uuid4()))
+        self._name = shards.holder(shard, str(uuid.uuid4()))
+        self.beside: Beside | None = None
+        """What this scheduler knows as it decides the next batch; ``None``: it works alone."""
+        self.was_overtaken = False
+        """Whether a bind was refused because of what another scheduler did."""
+        self.at_once = _MOST_BESIDE
+        """How many pods to decide at once beside other schedulers: fewer while many come back."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._closed = False
         self._underway: Future[BindResult] | None = None
         self._batch: list[Binding] = []
-        self._decided_at = (0, datetime.fromtimestamp(0, UTC))
+        self._decided_at: tuple[int, datetime, Beside | None] = (
+            0, datetime.fromtimestamp(0, UTC), None,
+        )  # fmt: skip
         self._began = self._submitted = time.perf_counter()
         self._traced: deque[tuple[int, traces.Times]] = deque(maxlen=_TRACED_AT_ONCE)
         self._leaning: dict[int, Binding] = {}
@@ -127,6 +138,11 @@ class Binder:
         self._closed = True
         self._thread.submit(lambda: connection.close())  # noqa: PLW0108  # that thread's
         self._thread.shutdown(wait=True)
+
+    def work_as(self, shard: int) -> None:
+        """Record decisions under this number from now on; its bindings keep their name."""
+        if shard != self.shard:
+            self.shard, self.recorder = shard, Recorder(shard)
 
     # --- placed ----------------------------------------------------------------------------------
 
@@ -175,7 +191,8 @@ class Binder:
         self._batch = bindings
         self._began = time.perf_counter() if began is None else began
         self._submitted = time.perf_counter()
-        self._decided_at = self._mirror.snapshot.revision, datetime.fromtimestamp(now, UTC)
+        moment = datetime.fromtimestamp(now, UTC)
+        self._decided_at = self._mirror.snapshot.revision, moment, self.beside
         if len(bindings) <= _INLINE:
             self._underway = Future()
             self._underway.set_result(self._bind(bindings, *self._decided_at))
@@ -185,18 +202,28 @@ class Binder:
         return len(bindings)
 
     @acts_as(KUBE_SCHEDULER)
-    def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
+    def _bind(
+        self, bindings: list[Binding], revision: int, now: datetime, beside: Beside | None
+    ) -> BindResult:
         began = time.perf_counter()
         with wake.without_scheduler():
-            result = bind_in_order(bindings, snapshot_revision=revision, now=now, binder=self._name)
+            result = bind_in_order(
+                bindings,
+                snapshot_revision=revision,
+                now=now,
+                binder=self._name,
+                beside=beside,
+            )
         measuring.wrote(len(bindings), time.perf_counter() - began)
         return result
 
-    def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
+    def _bind_apart(
+        self, bindings: list[Binding], revision: int, now: datetime, beside: Beside | None
+    ) -> BindResult:
         sql.drop_dead_connection()
-        result = self._bind(bindings, revision, now)
+        result = self._bind(bindings, revision, now, beside)
         # The next batch may take long to decide, and this one shows that the scheduler works.
-        progress.step(NAME)
+        progress.step(shards.loop(self.shard))
         progress.tell_steps()
         return result
 
@@ -256,7 +283,15 @@ class Binder:
             if pod_id in self._reserved:
                 self._outcomes[pod_id] = True
             self._mirror.queue.done(pod_id)
+        if 2 * len(result.refused) < len(batch):
+            self.at_once = min(2 * self.at_once, _MOST_BESIDE)
         if result.refused:
+            overtaken = sum(why is Refused.OVERTAKEN for why in result.refused.values())
+            if overtaken and self.beside is not None:
+                self.was_overtaken = True
+                measuring.overtaken(self.shard, overtaken)
+            if 2 * overtaken > len(batch):
+                self.at_once = max(1, len(batch) // 2)
             measuring.came_back(queue.waited(result.refused), seconds)
             self._come_back(result.refused, now)
             logger.info(
@@ -334,10 +369,12 @@ class Binder:
             holders = {pod_id: apart[pod_id] for pod_id in reserved if pod_id in apart}
             for one in candidates:
                 record = apart.get(one.pod_id)
-                if (
-                    record is None
-                    or not one.leans
-                    or self._stands(record, after=fallen, waited=one.pod_id in waited)
+                if record is None or (
+                    (
+                        not one.leans
+                        or self._stands(record, after=fallen, waited=one.pod_id in waited)
+                    )
+                    and (not self._is_doubtful(one) or self._has_room(record))
                 ):
                     standing.append(one)
                     if record is not None:
@@ -374,6 +411,17 @@ class Binder:
         for pod_id in fallen_reserved:
             self.take_back(pod_id)
         return standing
+
+    def _is_doubtful(self, one: Binding) -> bool:
+        """Whether another scheduler may have bound to a pod's node since it was reserved.
+
+        A bind asks only whether the node is as the snapshot has it now.
+        """
+        return self.beside is not None and one.pod_id in self._reserved
+
+    def _has_room(self, record: PodRecord) -> bool:
+        framework = self._framework_of(record.info.scheduler_name)
+        return framework is None or reliance.has_room(framework, record, self._mirror.snapshot)
 
     def _leans(self, info: PodInfo) -> bool:
         framework = self._framework_of(info.scheduler_name)

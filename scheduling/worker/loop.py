@@ -1,10 +1,12 @@
 """The loop of the scheduling worker: cycle after cycle, and a wait where there is nothing to do.
 
 The scheduling worker's loop calls ``run`` (``scheduling.processes``), which works until the process
-is asked to stop. One scheduler works at a time in the whole system: it holds the session advisory
-lock ``locks.cycle``. ``run`` takes the lock without waiting, so in a second process it returns at
-once; that process then calls ``stand_by``, which returns when the lock is free, and ``run`` takes
-over. A process that was stopped for long loses its session and the lock with it
+is asked to stop. As many schedulers work at a time in the whole system as
+``STOWAGE_ACTIVE_SCHEDULERS`` says, one unless it is set: each has a number and holds its session
+advisory lock ``locks.cycle``. ``run`` takes the first free one without waiting, so in a process too
+many it returns at once; that process then calls ``stand_by``, which returns when one is free, and
+``run`` takes over. If number 0 ends and no process stands by, another scheduler goes on as 0. A
+process that was stopped for long loses its session and the lock with it
 (``clusterstate.database.sessions``), and its next statement fails. Even without the lock nothing is
 bound twice, because a bind is conditional. The warm state lives in this module between runs, and is
 thrown away whenever anything about it is in doubt.
@@ -31,7 +33,14 @@ from clusterstate.health import heartbeats
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.processes import collector, shards
 from scheduling.worker import measuring, profiles, warming
-from scheduling.worker.scheduler import CYCLE_SECONDS, LOAD_SECONDS, LOOK_EVERY, NAME, Scheduler
+from scheduling.worker.scheduler import (
+    CYCLE_SECONDS,
+    DIVIDE_EVERY,
+    LOAD_SECONDS,
+    LOOK_EVERY,
+    NAME,
+    Scheduler,
+)
 from scheduling.worker.standby import Standby
 
 logger = structlog.get_logger(__name__)
@@ -65,7 +74,8 @@ def _scheduler() -> Scheduler:
     if _kept.scheduler is None:
         warming.begin()
         revision, configuration = profiles.in_force()
-        _kept.scheduler = Scheduler(configuration, _seed, revision=revision)
+        several = settings.ACTIVE_SCHEDULERS > 1
+        _kept.scheduler = Scheduler(configuration, _seed, revision=revision, several=several)
     return _kept.scheduler
 
 
@@ -91,16 +101,17 @@ def run(
 ) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
-    Returns at once while another scheduler works. ``stopping`` returns whether the process was
+    Returns at once while enough others work. ``stopping`` returns whether the process was
     asked to end: then what is left waits for the next scheduler.
 
     Raises:
         Exception: a cycle failed. The warm state is thrown away, and the next call loads it.
     """
-    if not locks.take(locks.cycle(shards.FIRST)):
+    shard = next((one for one in _numbers() if locks.take(locks.cycle(one))), None)
+    if shard is None:
         return 0
     decided = 0
-    reporter = progress.Reporter(NAME)
+    reporter = progress.Reporter(shards.loop(shard))
     try:
         with wake.Subscription(shards.channel(shards.FIRST)) as subscription:
             with heartbeats.patience(NAME, LOAD_SECONDS):
@@ -109,18 +120,26 @@ def run(
                 if standby is not None:
                     began = time.monotonic()
                     news = standby.take_over(clock())
-                    scheduler.begin(clock())
+                    scheduler.begin(clock(), shard)
                     seconds = round(time.monotonic() - began, 3)
                     logger.warning("scheduler_takes_over", seconds=seconds, news=news)
                 elif not scheduler.mirror.loaded:
-                    scheduler.load(clock())
+                    scheduler.load(clock(), shard)
                     collector.calm()
+                elif scheduler.binder.shard != shard:
+                    scheduler.begin(clock(), shard)
             # Monotonic, so that a clock that is set back does not delay records and events.
             end = time.monotonic() + longest
             busy_at = told_at = time.monotonic()
             while (moment := time.monotonic()) < end and not stopping():
                 heartbeats.beat(NAME, CYCLE_SECONDS)
                 now = clock()
+                if scheduler.may_move_up and locks.take(locks.cycle(shards.FIRST)):
+                    left = shard if scheduler.move_up(now) else shards.FIRST
+                    locks.give_back(locks.cycle(left))
+                    if left == shard:
+                        shard = shards.FIRST
+                        reporter = progress.Reporter(shards.loop(shard))
                 count = scheduler.cycle(now)
                 decided += count
                 reporter.note(scheduler.mirror.cursor)
@@ -148,8 +167,12 @@ def run(
         discard()
         raise
     finally:
-        locks.give_back(locks.cycle(shards.FIRST))
+        locks.give_back(locks.cycle(shard))
     return decided
+
+
+def _numbers() -> range:
+    return range(settings.ACTIVE_SCHEDULERS)
 
 
 def stand_by(
@@ -158,12 +181,12 @@ def stand_by(
     pause: Callable[[float], None],
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Keep the warm state up to date while another scheduler works (``worker.standby``).
+    """Keep the warm state up to date while enough others work (``worker.standby``).
 
-    ``pause`` waits, and returns before the time when the scheduler that works has ended.
+    ``pause`` waits, and returns before the time when the first scheduler has ended.
 
-    Returns True when the lock became free: call ``run`` at once. Returns False when the lock was
-    free from the beginning, or the process was asked to end.
+    Returns True when a lock became free: call ``run`` at once. Returns False when one was free
+    from the beginning, or the process was asked to end.
 
     Raises:
         django.db.Error: the database failed.
@@ -200,10 +223,10 @@ def stand_by(
 
 
 def _is_free() -> bool:
-    """Return whether no scheduler works. Queries once; holds the lock for that statement only."""
+    """Return whether too few work. Queries once; holds a lock for that statement only."""
     row = sql.fetch_one(
-        "SELECT pg_try_advisory_lock(k) AND pg_advisory_unlock(k) FROM (SELECT %s::bigint) i(k)",
-        (locks.cycle(shards.FIRST),),
+        "SELECT bool_or(pg_try_advisory_lock(k) AND pg_advisory_unlock(k)) FROM unnest(%s) i(k)",
+        (sql.Int8s([locks.cycle(one) for one in _numbers()]),),
     )
     return bool(row and row[0])
 
@@ -219,7 +242,7 @@ def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -
 
 def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
     """Return the seconds until a backoff or a Permit deadline ends, at most ``_LONGEST_WAIT``."""
-    wait = min(_LONGEST_WAIT, left)
+    wait = min(_LONGEST_WAIT if scheduler.division is None else DIVIDE_EVERY, left)
     for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
         if due is not None:
             wait = min(wait, due - now)

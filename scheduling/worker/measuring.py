@@ -116,6 +116,18 @@ def came(incoming: dict[tuple[str, str], int]) -> None:
     incoming.clear()
 
 
+def divided(shard: int, common: int, others: int) -> None:
+    """Count pods that one of several schedulers decided (``division``)."""
+    for kind, count in (("common", common), ("others", others)):
+        if count:
+            scheduler.divided.of(str(shard), kind).add(count)
+
+
+def overtaken(shard: int, count: int) -> None:
+    """Count pods that came back because another scheduler bound something meanwhile."""
+    scheduler.overtaken.of(str(shard)).add(count)
+
+
 def holds(nodes: int, pods: int, assumed: int) -> None:
     """Set the gauges of what the scheduler holds in memory."""
     for kind, count in (("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)):

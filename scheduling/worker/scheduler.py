@@ -11,6 +11,7 @@
 ``worker.loop`` calls it again and again. Nothing in it waits for Redis.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -20,7 +21,7 @@ import msgspec
 import structlog
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Binding
+from clusterstate.actions.pods.bind import Beside, Binding
 from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.database import sql
 from clusterstate.health import heartbeats
@@ -28,6 +29,7 @@ from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.processes import collector, shards
+from clusterstate.queries.pods.queue import placed_by_clients
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import (
@@ -55,6 +57,7 @@ from scheduling.framework.footprints import footprint_of
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import held, why_held
 from scheduling.plugins.queueing_hints import registrations
@@ -66,6 +69,7 @@ from scheduling.worker import (
     reservations,
 )
 from scheduling.worker.binder import Binder
+from scheduling.worker.division import Division
 from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.groups import Groups
 from scheduling.worker.guard import Guard
@@ -88,6 +92,8 @@ CYCLE_SECONDS = 120.0
 """What one batch may take: a worker that takes longer counts as hung."""
 LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
+DIVIDE_EVERY = 0.5
+"""Seconds between two looks of one of several schedulers at who else is at work."""
 _batch_size = BatchSize(BATCH)
 _RECORDED_AT_ONCE = 2 * BATCH
 """Decisions that are recorded with each batch of a backlog, once very many wait for it."""
@@ -109,6 +115,7 @@ class SlowPlugins(measuring.PluginMeter):
         super().__init__(clock)
         self._took = took
         self._told: dict[tuple[str, str], float] = {}
+        self.reports_as = NAME
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
         """Log a call that took long, at most once a minute for each plugin and point.
@@ -116,7 +123,7 @@ class SlowPlugins(measuring.PluginMeter):
         That a plugin returned is a sign of life: a batch may ask one for every node.
         """
         heartbeats.beat(NAME, CYCLE_SECONDS)
-        progress.step(NAME)
+        progress.step(self.reports_as)
         super().note(plugin, point, code, seconds)
         self._took(plugin, point, seconds)
         if seconds < _SLOW:
@@ -174,8 +181,12 @@ class Scheduler:
         seeds: Callable[[], int],
         *,
         revision: int = profiles.DEFAULT_REVISION,
+        several: bool = False,
     ) -> None:
         self._seeds = seeds
+        self.division = Division() if several else None
+        """Which pods are this scheduler's; ``None``: it works alone."""
+        self._divided_at = -math.inf
         self._revision = revision
         self._passed_over = revision
         self._looked_at = 0.0
@@ -201,6 +212,8 @@ class Scheduler:
         self._queue_plugins.lets_group_in = self.mirror.lets_group_in
         self.mirror.configuration = self._revision
         self.mirror.compatibility = self._profiles.compatibility
+        if self.division is not None:
+            self.division.use(self._profiles.frameworks)
         self.binder = Binder(self.mirror, self._framework_of)
         self.binder.refused_some = self._guard.decided
         self.groups = Groups()
@@ -208,20 +221,89 @@ class Scheduler:
         self.binder.took_back = self.groups.came_back
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
-    def load(self, now: float) -> None:
+    def load(self, now: float, shard: int = shards.FIRST) -> None:
         """Build the warm state from the rows. The caller then calms the garbage collector."""
         self.mirror.load(now)
-        self.begin(now)
+        self.begin(now, shard)
 
-    def begin(self, now: float) -> None:
-        """Begin what only the working scheduler does: guard, set aside, take over reservations.
+    def begin(self, now: float, shard: int = shards.FIRST) -> None:
+        """Begin what only a working scheduler does: guard, set aside, take over reservations.
 
-        The mirror is up to date: just loaded, or followed by a standby until now.
+        The mirror is up to date: just loaded, or followed by a standby until now. ``shard``: which
+        one of several schedulers this is; what is done once for all is done by the first one.
         """
-        self._tell_use()
-        self._guard.begin(self._revision)
+        self.binder.work_as(shard)
+        self._meter.reports_as = shards.loop(shard)
         self._set_aside(now)
-        self.reservations.load(now)
+        if self.division is not None:
+            self.division.begin(shard)
+            self.mirror.is_mine, self.mirror.has_reserved = self._is_mine, self.is_first
+            self._divide(now)
+        if self.is_first:
+            self._tell_use()
+            self._guard.begin(self._revision)
+            self.reservations.load(now)
+
+    # --- several schedulers ----------------------------------------------------------------------
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the scheduler that does what is done once, or the only one."""
+        return self.binder.shard == shards.FIRST
+
+    def _is_mine(self, info: PodInfo, class_id: int) -> bool:
+        division = self.division
+        return division is None or division.is_mine(info, class_id, self.mirror.snapshot)
+
+    def _follow_division(self, now: float) -> None:
+        """Divide the pods again, once a second and when a bind was refused for what others did."""
+        if self.division is None:
+            return
+        if not self.binder.was_overtaken and 0 <= now - self._divided_at < DIVIDE_EVERY:
+            return
+        self._divide(now)
+
+    def _divide(self, now: float) -> None:
+        division = cast("Division", self.division)
+        self._divided_at, self.binder.was_overtaken = now, False
+        if not self.is_first:
+            self.mirror.follow_reservations()
+        if division.look(self.mirror.compatibility):
+            self.binder.finish_batch(now)
+            left, came = self.mirror.divide(now)
+            self.binder.refused.drop(self.mirror.elsewhere)
+            logger.info(
+                "pods_divided",
+                scheduler=division.shard,
+                at_work=sorted(division.at_work),
+                reach=division.reach,
+                left=left,
+                came=came,
+            )
+        else:
+            self.mirror.take_from_others(now)
+        self.binder.beside = Beside(division.reach)
+
+    @property
+    def may_move_up(self) -> bool:
+        """Whether the first scheduler is gone and this one may take its place."""
+        division = self.division
+        return division is not None and not self.is_first and shards.FIRST not in division.at_work
+
+    def move_up(self, now: float) -> bool:
+        """Go on as the first scheduler: decide the common pods, and do what is done once.
+
+        Returns False, and does nothing, while pods are bound of which the log does not tell yet:
+        what is decided as the first scheduler must follow from the log and its own decisions.
+        """
+        self.binder.finish_batch(now)
+        self.mirror.refresh(now)
+        if self.mirror.snapshot.assumed_count > len(self.mirror.reserved):
+            return False
+        self.binder.recorder.record()
+        self.mirror.take_over(now)
+        self.begin(now)
+        return True
 
     @property
     def is_configured(self) -> bool:
@@ -290,8 +372,9 @@ class Scheduler:
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._passed_over = revision
-            self._tell_use(revision, {"": str(error)})
-            self._guard.unusable(revision, str(error), now)
+            if self.is_first:
+                self._tell_use(revision, {"": str(error)})
+                self._guard.unusable(revision, str(error), now)
             return
         self.binder.finish_batch(now)
         self.binder.let_go(now)
@@ -300,13 +383,17 @@ class Scheduler:
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._queue_plugins.frameworks = made.frameworks
+        if self.division is not None:
+            self.division.use(made.frameworks)
         self._starts, self._deciders, self._footprints = {}, {}, {}
-        self._guard.begin(revision)
-        self._tell_use()
+        if self.is_first:
+            self._guard.begin(revision)
+            self._tell_use()
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.mirror.compatibility = made.compatibility  # ``_shed`` loads it anew if it differs
-        self.reservations.load(now)
+        if self.is_first:
+            self.reservations.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
         )
@@ -335,7 +422,8 @@ class Scheduler:
             self.mirror.load(now)
         self.binder.begin_anew()
         self.groups.forget()
-        self.reservations.load(now)
+        if self.is_first:
+            self.reservations.load(now)
         collector.calm()  # what it replaces was frozen, and would stay for ever
 
     @staticmethod
@@ -359,14 +447,19 @@ class Scheduler:
         """
         self._follow_configuration(now)
         self._shed(now)
+        self._follow_division(now)
         self.mirror.refresh(now)
         self._judge_arrivals(now)
         if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)
         most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
+        if self.division is not None:
+            most = min(most, self.binder.at_once)
         self.groups.hear(self.mirror.snapshot, self.mirror.queue, now)
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
+        if self.division is not None:
+            batch = self.mirror.hand_over(batch)
         if self.mirror.snapshot.groups:
             batch = with_members(batch, self.mirror.queue, self._profiles.of_groups)
         try:
@@ -408,13 +501,20 @@ class Scheduler:
         when the log is read again, by a scheduler that begins, or for a plan.
         """
         mirror, frameworks = self.mirror, self._profiles.frameworks
+        if self.division is not None and mirror.arrivals:
+            if not self.is_first:
+                mirror.arrivals.clear()
+                return
+            mirror.arrivals = dict.fromkeys(placed_by_clients(list(mirror.arrivals)))
         if mirror.arrivals and node_admission.judge(mirror, frameworks, now):
             mirror.refresh(now)
             if mirror.arrivals:
                 node_admission.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
-        """Set the gauges of what is held in memory."""
+        """Set the gauges of what the first scheduler holds in memory."""
+        if not self.is_first:
+            return
         snapshot = self.mirror.snapshot
         measuring.holds(snapshot.node_count, snapshot.placed_count, snapshot.assumed_count)
 
@@ -433,12 +533,19 @@ class Scheduler:
         snapshot = self.mirror.snapshot
         leaning = self._leaning(batch)
         footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
+        apart = self._apart(batch)
         decisions = self._decide(batch, now)
         measuring.decided(len(batch), time.perf_counter() - began)
         recorder = self.binder.recorder
         recorder.note(decisions, snapshot, profile_revision=self._revision, now=now)
         placed = [
-            Binding(cast(int, key), node_name, footprints[cast(int, key)], leans=key in leaning)
+            Binding(
+                cast(int, key),
+                node_name,
+                footprints[cast(int, key)],
+                leans=key in leaning,
+                common=key not in apart,
+            )
             for key, node_name in decisions.placed()
             if key not in self.reservations
         ]
@@ -468,6 +575,19 @@ class Scheduler:
             info = self.mirror.info(pod.class_id)
             found = footprint_of(info, framework, self.mirror.snapshot)
             self._footprints[pod.class_id] = found
+        return found
+
+    def _apart(self, batch: Sequence[PendingPod]) -> Collection[int]:
+        """Return the pods of a batch that depend on their node alone, where that matters."""
+        division, snapshot = self.division, self.mirror.snapshot
+        if division is None:
+            return ()
+        classes = {pod.class_id: self.mirror.info(pod.class_id) for pod in batch}
+        apart = {
+            class_id for class_id, info in classes.items() if not division.is_common(info, snapshot)
+        }
+        found = {pod.pod_id for pod in batch if pod.class_id in apart}
+        measuring.divided(division.shard, len(batch) - len(found), len(found))
         return found
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:

@@ -1,8 +1,8 @@
 """A scheduler that stands by: it keeps the same snapshot and queue as the one that works.
 
-One scheduler works at a time, by a session's advisory lock. A standby has its code loaded and
-compiled, and keeps a mirror of its own up to date, so that it decides within a few hundredths of a
-second once the lock is free. It writes nothing.
+As many schedulers work at a time as are asked for, each by a session's advisory lock. A standby
+has its code loaded and compiled, and keeps a mirror of its own up to date, so that it decides
+within a few hundredths of a second once a lock is free. It writes nothing.
 
     the log      nodes, pods on nodes, new pods, and what wakes waiting pods; the working scheduler
                  follows the same log

@@ -232,7 +232,7 @@ class _Start:
                     console=None if settings.CONSOLE else self._console,
                     web_workers=settings.WEB_WORKERS,
                     advisors=settings.ADVISORS,
-                    schedulers=settings.SCHEDULERS,
+                    schedulers=max(settings.SCHEDULERS, settings.ACTIVE_SCHEDULERS),
                 )
             )
         )

@@ -29,6 +29,16 @@ def load_arrivals(follower: str) -> list[int]:
     return [row[0] for row in rows]
 
 
+def placed_by_clients(pod_ids: Sequence[int]) -> list[int]:
+    """Return those of some pods that clients put on a node, oldest first. Queries once."""
+    rows = sql.fetch(
+        "SELECT id FROM pod WHERE id = ANY(%s) AND (arrival_revision IS NOT NULL"
+        " OR bound_at = created_at) ORDER BY id",
+        (sql.Int8s(list(pod_ids)),),
+    )
+    return [row[0] for row in rows]
+
+
 def pending_counts() -> dict[str, int]:
     """Return how many pods wait in each stage of the queue. Queries once."""
     rows = sql.fetch("SELECT stage, count(*) FROM pending_pod GROUP BY stage")

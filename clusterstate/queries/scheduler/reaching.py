@@ -3,7 +3,6 @@
 from django.db import transaction
 
 from clusterstate.database import locks, sql
-from clusterstate.queries.loops.loading import ClassRow
 
 
 def reach() -> int:
@@ -12,8 +11,10 @@ def reach() -> int:
     return 0 if row is None else int(row[0])
 
 
-def reaching_classes() -> tuple[int, list[ClassRow]]:
+def reaching_classes() -> tuple[int, list[tuple[int, str]]]:
     """Return that number and the classes, some of which only look as if they had such rules.
+
+    Of each class its id and its reduced Pod manifest as JSON.
 
     Waits for everybody who stores such a class now: they hold the placement lock, shared. Queries
     twice in one transaction.
@@ -22,4 +23,4 @@ def reaching_classes() -> tuple[int, list[ClassRow]]:
         sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
         known = reach()
         rows = sql.fetch("SELECT id, spec FROM scheduling_class WHERE class_reaches(spec)")
-    return known, [ClassRow(id_, spec.encode()) for id_, spec in rows]
+    return known, [(class_id, spec) for class_id, spec in rows]

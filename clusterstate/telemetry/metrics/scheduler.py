@@ -77,6 +77,16 @@ plugins_took = families.histogram(
     bounds=families.exponential(0.00001, 1.5, 20),
     source=KUBERNETES,
 )  # fmt: skip
+divided = families.counter(
+    "stowage_divided_pods_total",
+    "Attempts where several schedulers work, by the scheduler's number: of common pods, or others.",
+    "scheduler", "pods",
+)  # fmt: skip
+overtaken = families.counter(
+    "stowage_overtaken_pods_total",
+    "Pods that were decided again since another scheduler bound something meanwhile.",
+    "scheduler",
+)
 cached = families.gauge(
     "scheduler_cache_size",
     "What the scheduler that works holds in memory: nodes, pods, and pods assumed on a node.",

@@ -9,6 +9,7 @@ without the pods that are in doubt.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
+
+_ROOM: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 
 
 def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
@@ -47,6 +50,20 @@ def stands(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
     rows = np.array([record.row], np.intp)
     found = framework.filter_some(framework.relying_filters, state, record.info, snapshot, rows)
     return found.status(0).ok
+
+
+def has_room(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
+    """Return whether a pod, itself ``set_apart``, finds room and free ports on its node.
+
+    That is all that pods which have nothing to do with it can take from it.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    state = CycleState(pod_key=record.key)
+    rows = np.array([record.row], np.intp)
+    plugins = [plugin for plugin in framework.filter_plugins if plugin.name in _ROOM]
+    return framework.filter_some(plugins, state, record.info, snapshot, rows).status(0).ok
 
 
 def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:

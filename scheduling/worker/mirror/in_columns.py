@@ -154,7 +154,7 @@ class ManyChanges(SingleChanges):
         """Take pods (number, id, class id, time) into the queue together."""
         infos, queue, ours = self._classes, self.queue, self._registrations
         for _, pod_id, class_id, since in came:
-            if pod_id in queue:
+            if pod_id in queue or self.is_mine is not None:
                 self._join_queue(pod_id, class_id, since, now)
                 continue
             info = infos[class_id]
@@ -185,6 +185,9 @@ class ManyChanges(SingleChanges):
     def _leave_queue_all(self, pod_ids: list[int]) -> None:
         for pod_id in self.queue.present(pod_ids):
             self.queue.delete(pod_id)
+        if self.elsewhere:
+            for pod_id in pod_ids:
+                self.elsewhere.pop(pod_id, None)
         if self.snapshot.nominations.node_of or self._nominated_in_log or self._nominated_as_of:
             for pod_id in pod_ids:
                 self._end_nomination(pod_id)

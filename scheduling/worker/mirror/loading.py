@@ -1,6 +1,6 @@
 """Building the mirror from the rows, and reading some of the rows again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -40,6 +40,7 @@ class Loading(RefusedPods):
         self.snapshot.compatibility = self.compatibility
         self.queue = self._new_queue()
         self.arrivals.clear()
+        self.elsewhere.clear()
         self._confirmed.clear()
         self.of_unknown_nodes.clear()
         self._classes.clear()
@@ -120,10 +121,26 @@ class Loading(RefusedPods):
 
     def _load_pending(self, now: float, revision: int) -> None:
         """Fill the queue from its rows, as of ``revision``."""
-        rows = load_waiting()
+        fit = list(self._fit(load_waiting()))
+        mine = fit
+        if self.is_mine is not None:
+            mine = [
+                (row, pod) for row, pod in fit if not self._leave_to_others(row.id, row.class_id)
+            ]
+        kept = self._restore_pods(mine, revision, now)
+        self.queue.release_groups(now)
+        self._restore_nominations(fit)
+        logger.info(
+            "queue_loaded",
+            pods=len(self.queue),
+            refusals_kept=kept,
+            of_others=len(self.elsewhere),
+        )
+
+    def _fit(self, rows: Sequence[WaitingPod]) -> Iterator[tuple[WaitingPod, PendingPod]]:
+        """Yield the pods that can be tried; note of the others why not."""
         self._learn_classes({row.class_id for row in rows})
         left_out = objects_aside(NAME)
-        fit: list[tuple[WaitingPod, PendingPod]] = []
         for row in rows:
             if row.leaves or row.scheduler_name not in self._registrations:
                 continue
@@ -132,11 +149,44 @@ class Loading(RefusedPods):
             if row.class_id in self._unread:
                 self.failed_objects.append((aside.pod(row.id), self._unread[row.class_id]))
                 continue
-            fit.append((row, self._pending_pod(row.id, row.class_id)))
-        kept = self._restore_pods(fit, revision, now)
+            yield row, self._pending_pod(row.id, row.class_id)
+
+    def divide(self, now: float) -> tuple[int, int]:
+        """Divide the waiting pods again; return how many left the queue and how many came.
+
+        Those that came stand where their rows say. Queries up to four times if there are some.
+        """
+        if self.is_mine is None:
+            return 0, 0
+        left = [
+            place.pod_id
+            for place in list(self.queue.places())
+            if self._leave_to_others(place.pod_id, self.queue.pod(place.pod_id).class_id)
+        ]
+        return len(left), self.take_from_others(now)
+
+    def take_from_others(self, now: float) -> int:
+        """Take those pods into the queue that are this scheduler's by now; return how many."""
+        if self.is_mine is None or not self.elsewhere:
+            return 0
+        mine = {one for one in set(self.elsewhere.values()) if self.is_mine(self.info(one), one)}
+        if not mine:
+            return 0
+        ids = [pod_id for pod_id, class_id in self.elsewhere.items() if class_id in mine]
+        for pod_id in ids:  # the log is going to tell what became of those that have no row
+            del self.elsewhere[pod_id]
+        came = [
+            (row, pod)
+            for row, pod in self._fit(load_waiting(ids))
+            if not self._leave_to_others(row.id, row.class_id)
+        ]
+        self._restore_pods(came, self.cursor, now)
         self.queue.release_groups(now)
-        self._restore_nominations(fit)
-        logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
+        return len(came)
+
+    def hand_over(self, pods: Sequence[PendingPod]) -> list[PendingPod]:
+        """Return those of some pods that were popped which are this scheduler's to decide."""
+        return [pod for pod in pods if not self._leave_to_others(pod.pod_id, pod.class_id)]
 
     def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:
         """Nominate the pods of the queue as their rows say, and no others."""
@@ -157,6 +207,7 @@ class Loading(RefusedPods):
         self._registrations = registrations
         self._backoff = backoff
         self.queue = self._new_queue()
+        self.elsewhere.clear()
         self.reserved = {one.pod_id: one for one in reservations.everything()}
         self._load_pending(now, self.cursor)
 

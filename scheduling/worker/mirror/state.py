@@ -1,6 +1,6 @@
 """The warm state of one scheduling worker, and what each change of it means to waiting pods."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -88,6 +88,12 @@ class WarmState(Waking):
         self.cursor = -1
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
+        self.is_mine: Callable[[PodInfo, int], bool] | None = None
+        """Whether pods of a class, and its id, are this scheduler's; ``None``: all are."""
+        self.has_reserved = True
+        """Whether reserved pods are this scheduler's."""
+        self.elsewhere: dict[int, int] = {}
+        """Waiting pods that other schedulers decide, and their classes: not in the queue."""
         self.arrivals: dict[int, None] = {}
         # Pods that were assumed and are bound, by class, until the queue is informed of them.
         self._confirmed: dict[int, PodInfo] = {}
@@ -206,6 +212,8 @@ class WarmState(Waking):
         pod = self._pending_pod(pod_id, class_id)
         if pod.spec.spec.scheduler_name not in self._registrations:
             return
+        if self.is_mine is not None and self._leave_to_others(pod_id, class_id):
+            return
         if pod_id in self.queue:
             event = self.event_of_itself(self.queue.pod(pod_id), pod)
             self.queue.update(pod, now, event)
@@ -213,8 +221,27 @@ class WarmState(Waking):
             return
         self.queue.add(pod, since)
 
+    def _leave_to_others(self, pod_id: int, class_id: int) -> bool:
+        """Return whether a waiting pod is another scheduler's, and keep it apart if it is.
+
+        One of the queue that is assumed on a node stays until that has an end.
+        """
+        info = self.info(class_id)
+        if pod_id in self.reserved:
+            is_mine = self.has_reserved
+        else:
+            is_mine = self.is_mine is None or self.is_mine(info, class_id)
+        if is_mine or (pod_id in self.queue and self.snapshot.is_assumed(pod_id)):
+            self.elsewhere.pop(pod_id, None)
+            return False
+        self.queue.delete(pod_id)
+        self.snapshot.renew_nomination(pod_id, info)
+        self.elsewhere[pod_id] = class_id
+        return True
+
     def _leave_queue(self, pod_id: int) -> None:
         self.queue.delete(pod_id)
+        self.elsewhere.pop(pod_id, None)
         self._end_nomination(pod_id)
 
     # --- nominations -----------------------------------------------------------------------------
@@ -234,13 +261,18 @@ class WarmState(Waking):
         of the nomination are woken.
         """
         before = self._nominated_in_log.get(pod_id, "")
-        if before == node_name or pod_id not in self.queue:
+        if before == node_name:
             return
+        class_id = self.elsewhere.get(pod_id)
+        if class_id is None:
+            if pod_id not in self.queue:
+                return
+            class_id = self.queue.pod(pod_id).class_id
         if node_name:
             self._nominated_in_log[pod_id] = node_name
         else:
             del self._nominated_in_log[pod_id]
-        info = self.info(self.queue.pod(pod_id).class_id)
+        info = self.info(class_id)
         if revision > self._nominated_as_of.get(pod_id, 0):
             self.snapshot.nominate_when_unassumed(pod_id, info, node_name)
         self.pod_changed(

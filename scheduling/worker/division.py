@@ -1,0 +1,196 @@
+"""Which pods are whose, where several schedulers work at a time (``STOWAGE_ACTIVE_SCHEDULERS``).
+
+A pod is *common* if a decision about it may depend on pods of other nodes, or the other way round:
+it has a hard rule about other pods (required affinity or anti-affinity, a hard spread), such a rule
+of any class means it, it is of a group, has claims or volumes, or its profile has plugins of other
+packages, or plugins that reserve each pod. All common pods are those of one scheduler, the one with
+the lowest number of those at work. All others depend on their node alone; they are divided among
+the other schedulers by their classes.
+
+None of it has to be agreed upon. Whoever takes a pod for its own that is not only decides in vain:
+a bind says what it knew, and the database refuses it if that was too little
+(``clusterstate.actions.pods.bind``). So each scheduler looks once a second which others are at work
+and which classes have rules, and divides again.
+
+What a rule means is taken too widely here, never too narrowly: a selector of namespaces is taken to
+mean all namespaces, and ``matchLabelKeys`` of a spread are left out. A profile that spreads pods
+hard by default has rules about pods of which no class tells, so all pods are common then.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from clusterstate.database import locks
+from clusterstate.objects.values.compatibility import Compatibility
+from clusterstate.objects.values.labels import (
+    DOUBLE_EQUALS,
+    EQUALS,
+    IN,
+    Selector,
+    SelectorError,
+    selector_from_label_selector,
+)
+from clusterstate.processes import shards
+from clusterstate.queries.scheduler.reaching import reach, reaching_classes
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_stored_class
+from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
+from scheduling.framework.footprints import footprint_of
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo, group_key
+
+_SPREAD: Final = "PodTopologySpread"
+_HARD: Final = "DoNotSchedule"
+_MOST_REMEMBERED: Final = 200_000
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    """Whom a term or constraint means; ``namespaces``: ``None`` for all of them."""
+
+    selector: Selector
+    namespaces: tuple[str, ...] | None
+
+    def means(self, info: PodInfo) -> bool:
+        if self.namespaces is not None and info.namespace not in self.namespaces:
+            return False
+        return self.selector.matches(info.labels)
+
+
+class Rules:
+    """The hard rules about other pods that classes have."""
+
+    def __init__(self, classes: Iterable[PodInfo] = ()) -> None:
+        self._by_label: dict[tuple[str, str], list[_Rule]] = {}
+        self._others: list[_Rule] = []
+        for rule in {rule for info in classes for rule in _rules_of(info)}:
+            self._keep(rule)
+
+    def _keep(self, rule: _Rule) -> None:
+        for one in rule.selector.requirements:
+            if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
+                for value in set(one.values):
+                    self._by_label.setdefault((one.key, value), []).append(rule)
+                return
+        self._others.append(rule)
+
+    def mean(self, info: PodInfo) -> bool:
+        """Return whether one of them means pods of a class."""
+        return any(
+            rule.means(info)
+            for rules in (self._others, *map(self._with_label, info.labels.items()))
+            for rule in rules
+        )
+
+    def _with_label(self, label: tuple[str, str]) -> list[_Rule]:
+        return self._by_label.get(label, [])
+
+
+def _rules_of(info: PodInfo) -> Iterable[_Rule]:
+    for term in (*info.affinity, *info.anti_affinity):
+        yield _Rule(term.selector, term.namespaces if term.namespace_selector.nothing else None)
+    for one in info.pod.spec.topology_spread_constraints:
+        if one.when_unsatisfiable == _HARD:
+            with suppress(SelectorError):  # such a pod is placed nowhere
+                yield _Rule(selector_from_label_selector(one.label_selector), (info.namespace,))
+
+
+class Division:
+    """What one scheduler, number ``shard``, knows of the others, and which pods are its own."""
+
+    def __init__(self, shard: int = shards.FIRST) -> None:
+        self.shard = shard
+        self.at_work: frozenset[int] = frozenset()
+        self.reach = -1
+        """Up to which count of classes with rules this scheduler knows them (``bind.Beside``)."""
+        self._frameworks: Mapping[str, Framework] = {}
+        self._all_common = False
+        self._rules = Rules()
+        self._remembered: dict[bytes, bool] = {}
+
+    def begin(self, shard: int) -> None:
+        """Begin to work under a number; who else is at work is to be looked at."""
+        self.shard, self.at_work = shard, frozenset()
+
+    def use(self, frameworks: Mapping[str, Framework]) -> None:
+        """Go by these profiles from now on."""
+        self._frameworks = frameworks
+        self._all_common = any(map(_spreads_hard, frameworks.values()))
+        self._remembered.clear()
+
+    def look(self, compatibility: Compatibility) -> bool:
+        """Look which schedulers are at work and which classes have rules; return what changed.
+
+        Queries twice, and twice more if there are new classes with rules.
+        """
+        before = self.at_work, self.reach
+        self.at_work = locks.cycles() | {self.shard}
+        if reach() != self.reach:
+            self.reach, classes = reaching_classes()
+            self._rules = Rules(_readable(classes, compatibility))
+            self._remembered.clear()
+        return before != (self.at_work, self.reach)
+
+    def is_common(self, info: PodInfo, snapshot: Snapshot) -> bool:
+        """Return whether pods of a class are common."""
+        found = self._remembered.get(info.digest)
+        if found is None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[info.digest] = self._all_common or self._reaches(
+                info, snapshot
+            )
+        # Which resources a class of devices serves may change.
+        return found or (
+            info.may_claim
+            and (framework := self._frameworks.get(info.scheduler_name)) is not None
+            and framework.concerns(info, snapshot)
+        )
+
+    def _reaches(self, info: PodInfo, snapshot: Snapshot) -> bool:
+        framework = self._frameworks.get(info.scheduler_name)
+        if framework is None:
+            return True
+        if framework.decides_alone or framework.chooses_by_itself:
+            return True
+        spec = info.pod.spec
+        if info.problem or info.volumes or spec.resource_claims or group_key(info.pod) is not None:
+            return True
+        footprint = footprint_of(info, framework, snapshot)
+        return bool(
+            footprint.reads
+            or footprint.bears
+            or not footprint.complete
+            or next(iter(_rules_of(info)), None) is not None
+            or self._rules.mean(info)
+        )
+
+    def is_mine(self, info: PodInfo, class_id: int, snapshot: Snapshot) -> bool:
+        """Return whether pods of a class are this scheduler's."""
+        first, *others = sorted(self.at_work | {self.shard})
+        if not others:
+            return True
+        if self.is_common(info, snapshot):
+            return self.shard == first
+        return self.shard == others[class_id % len(others)]
+
+
+def _spreads_hard(framework: Framework) -> bool:
+    args = framework.profile.args.get(_SPREAD)
+    return isinstance(args, PodTopologySpreadArgs) and any(
+        one.when_unsatisfiable == _HARD for one in args.default_constraints
+    )
+
+
+def _readable(
+    classes: Iterable[tuple[int, str]], compatibility: Compatibility
+) -> Iterator[PodInfo]:
+    """Yield the classes; pods of one that cannot be read are placed nowhere."""
+    for class_id, spec in classes:
+        try:
+            info = from_stored_class(class_id, spec, compatibility)
+        except (msgspec.ValidationError, ValueError):
+            continue
+        yield info

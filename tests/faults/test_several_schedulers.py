@@ -1,0 +1,171 @@
+"""Two schedulers work: one is killed or stopped, or busy with a slow plugin; the other goes on."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests import faults
+from tests.faults.test_frozen import SLACK, first_words, place, post, stopped
+from tests.faults.test_standby import bound_twice, unbound
+from tests.live import Service, node, started
+from tests.plugins.packages import install
+from tests.waiting import running, until
+
+pytestmark = faults.MARKS
+PODS = "/api/v1/namespaces/default/pods"
+CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
+SLOW = """
+import time
+
+
+class Sluggish:
+    name = "Sluggish"
+
+    def filter_node(self, pod, node):
+        time.sleep(0.05)
+"""
+PROJECT = """
+[project]
+name = "sluggish"
+version = "1.0"
+
+[project.entry-points."stowage.plugins"]
+Sluggish = "sluggish:Sluggish"
+"""
+APART = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"never": "there"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    source, packages = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("packages")
+    (source / "sluggish.py").write_text(SLOW)
+    (source / "pyproject.toml").write_text(PROJECT)
+    install(source, packages)
+    settings = {"PYTHONPATH": str(packages), "STOWAGE_ACTIVE_SCHEDULERS": "2"}
+    with started(STOWAGE_SCHEDULERS="2", **settings) as service:
+        plugins = {"multiPoint": {"enabled": [{"name": "Sluggish"}]}}
+        profiles = [
+            {"schedulerName": "default-scheduler"},
+            {"schedulerName": "slow", "plugins": plugins},
+        ]
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": profiles,
+        }
+        assert service.request("PUT", CONFIGURATION, document)[0] == 200
+        for number in range(10):
+            labels = {"kubernetes.io/hostname": f"n{number}"}
+            body = node(f"n{number}", cpu="64", memory="4Ti", pods="9999")
+            body["metadata"]["labels"] = labels
+            assert service.request("POST", "/api/v1/nodes", body)[0] == 201
+        both_at_work(service)
+        yield service
+
+
+def at_work(service: Service) -> dict[int, int]:
+    """Return the schedulers that live and said last that they work: pids by number."""
+    found = {}
+    for number, name in enumerate(("scheduler", "scheduler-1")):
+        pid = int(first_words(service, name).rpartition(":")[2] or 0)
+        if pid and running(pid) and pid not in found.values():
+            found[number] = pid
+    return found
+
+
+def both_at_work(service: Service) -> dict[int, int]:
+    until(lambda: len(at_work(service)) == 2, seconds=90, what="two schedulers at work")
+    return at_work(service)
+
+
+def decided_by(service: Service, name: str) -> int:
+    """Return the number of the scheduler that placed a pod."""
+
+    def look() -> tuple[int, ...] | None:
+        with service.database() as connection:
+            return connection.execute(
+                "SELECT scheduler FROM decision WHERE name = %s AND outcome = 'scheduled'", [name]
+            ).fetchone()
+
+    return int(until(look, seconds=20, what="the record")[0])
+
+
+def placed(service: Service, name: str) -> float:
+    began = time.monotonic()
+    until(lambda: name not in unbound(service), seconds=30, what=f"{name} on a node")
+    return time.monotonic() - began
+
+
+def test_pods_with_rules_about_others_are_the_first_ones_and_the_rest_the_seconds(
+    service: Service,
+) -> None:
+    plain, apart = post(service), post(service, **APART)
+    assert decided_by(service, apart) == 0
+    assert decided_by(service, plain) == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_after_a_kill_the_other_one_decides_all_pods(service: Service, number: int) -> None:
+    old = both_at_work(service)[number]
+    posted: list[str] = []
+    ended = threading.Event()
+
+    def keep_posting() -> None:
+        while not ended.is_set():
+            posted.append(post(service))
+            posted.append(post(service, **APART))
+            time.sleep(0.05)
+
+    posting = threading.Thread(target=keep_posting)
+    posting.start()
+    try:
+        time.sleep(0.5)
+        os.kill(old, signal.SIGKILL)
+        times = [placed(service, post(service, **rules)) for rules in ({}, APART)]
+        both_at_work(service)
+    finally:
+        ended.set()
+        posting.join(30)
+    assert sum(times) < 2 + SLACK, times
+    until(lambda: not unbound(service), seconds=20, what="all pods on nodes")
+    assert bound_twice(service) == []
+    until(service.ready, seconds=60, what="ready")
+
+
+def test_one_that_is_stopped_is_replaced_and_what_it_decided_before_is_refused(
+    service: Service,
+) -> None:
+    old = both_at_work(service)[1]
+    with stopped(service.process.pid), stopped(old):  # as on another host: nobody replaces it
+        waiting = post(service)
+        assert placed(service, waiting) < 8 + SLACK
+    until(lambda: not unbound(service), seconds=20, what="all pods on nodes")
+    assert bound_twice(service) == []
+    until(service.ready, seconds=90, what="ready")
+    both_at_work(service)
+
+
+def test_a_slow_plugin_holds_up_the_pods_of_its_profile_alone(service: Service) -> None:
+    both_at_work(service)
+    slow = [post(service, schedulerName="slow") for _ in range(8)]  # half a second each
+    times = [place(service) for _ in range(10)]
+    assert set(slow) & unbound(service), "they were done before"
+    assert max(times) < 0.5 + SLACK, times
+    assert sorted(times)[5] < 0.25, times
+    until(lambda: not unbound(service), seconds=60, what="the slow ones on nodes")
+    assert {decided_by(service, name) for name in slow} == {0}

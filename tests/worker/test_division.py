@@ -1,0 +1,298 @@
+"""Several schedulers on one database: whatever they do at the same time, no rule is broken.
+
+Each ``Scheduler`` works on a thread with a session of its own. Afterwards each binding in the log
+is judged, in the order of revisions, by the plain rules of the fault machine (``tests.faults``),
+which share no code with the product.
+"""
+
+import random
+import threading
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.change_log import changes
+from clusterstate.database import locks, sql
+from clusterstate.objects.values.pod import Pod
+from clusterstate.processes import shards
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
+from scheduling.worker.division import Rules
+from scheduling.worker.scheduler import Scheduler
+from tests.clock import NOW
+from tests.clusterstate.support import Worker, create_node, everything_since
+from tests.controllers.support import pod_manifest
+from tests.faults.replay import Event, State
+from tests.faults.rules import refuses
+from tests.forms import many
+from tests.rows import overcommitted_nodes
+from tests.waiting import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.fixture(autouse=True)
+def _bootstrapped(db: None) -> None:
+    bootstrap.add_missing(now=NOW)
+
+
+class Several:
+    """Schedulers at work, by number; ``seen``: how often a pod was decided in vain."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.ended = threading.Event()
+        self.killed: dict[int, threading.Event] = {one: threading.Event() for one in numbers}
+        self.schedulers: dict[int, Scheduler] = {}
+        self.decided = dict.fromkeys(numbers, 0)
+        self._began = threading.Barrier(len(numbers) + 1)
+        self._threads = [Worker(lambda one=one: self._work(one)) for one in numbers]
+        self._began.wait(60)
+
+    def _work(self, number: int) -> None:
+        rng = random.Random(number)
+        scheduler = Scheduler(default_configuration(), lambda: rng.getrandbits(60), several=True)
+        self.schedulers[number] = scheduler
+        assert locks.take(locks.cycle(number))
+        held = number
+        try:
+            scheduler.load(time.time(), number)
+            self._began.wait(60)
+            while not self.ended.is_set() and not self.killed[number].is_set():
+                count = scheduler.cycle(time.time())
+                self.decided[number] += count
+                if not count:
+                    scheduler.binder.finish_batch(time.time())
+                    time.sleep(0.005)
+                if scheduler.may_move_up and locks.take(locks.cycle(shards.FIRST)):
+                    moved = scheduler.move_up(time.time())
+                    locks.give_back(locks.cycle(held if moved else shards.FIRST))
+                    held = shards.FIRST if moved else held
+            scheduler.binder.finish_batch(time.time())
+        finally:
+            locks.give_back(locks.cycle(held))
+            scheduler.binder.close()
+
+    def kill(self, number: int) -> None:
+        """Let one end, and give its lock back."""
+        self.killed[number].set()
+
+    def end(self) -> None:
+        self.ended.set()
+        for thread in self._threads:
+            thread.result(60)
+
+
+def settled(placeable: set[str]) -> bool:
+    return not placeable & {
+        row[0] for row in sql.fetch("SELECT name FROM pod WHERE node_name = ''")
+    }
+
+
+def term(app: str, key: str) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+
+
+def required(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+def spread(app: str) -> dict[str, Any]:
+    rule = {**term(app, ZONE), "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [rule]}
+
+
+def manifest(name: str, app: str, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": "16Mi"}}
+    containers = [{"name": "main", "image": "nginx:1", "resources": resources}]
+    metadata = {"labels": {"app": app}} if app else {}
+    return pod_manifest(name, metadata=metadata, containers=containers, **spec)
+
+
+def drawn(name: str, wave: int, rng: random.Random) -> dict[str, Any]:
+    """Return one pod of a mix in which rules come to mean pods that had nothing to do with any.
+
+    Pods ``b`` of each wave are kept apart by others of the same wave, of which who decides them may
+    not have heard yet.
+    """
+    free = f"b{wave}-{rng.randrange(3)}"
+    app = f"a{rng.randrange(6)}"
+    cpu = rng.choice(["100m", "300m", "700m"])
+    kind = rng.randrange(8)
+    if kind == 0:
+        return manifest(
+            name, app, cpu, **required("podAntiAffinity", term(app, "kubernetes.io/hostname"))
+        )
+    if kind == 1:
+        return manifest(name, app, cpu, **required("podAntiAffinity", term(free, ZONE)))
+    if kind == 2:
+        return manifest(name, "s", cpu, **spread("s"))
+    if kind == 3:
+        ports = [{"containerPort": 80, "hostPort": 8000 + rng.randrange(3)}]
+        found = manifest(name, "", cpu)
+        found["spec"]["containers"][0]["ports"] = ports
+        return found
+    return manifest(name, rng.choice(["", free, f"c{rng.randrange(9)}"]), cpu)
+
+
+def broken(start: int, nodes: dict[str, Any], pods: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the bindings that break a rule at their own revision."""
+    state = State(nodes=nodes)
+    found: list[str] = []
+    ports: dict[str, set[int]] = {}
+    for change in everything_since(start, "Pod"):
+        item = msgspec.json.decode(msgspec.json.encode(pods[change.name]))
+        item["metadata"]["uid"] = change.name
+        if change.verb == changes.DELETED:
+            state.apply(Event(change.revision, "Pod", "DELETED", item))
+            continue
+        if not change.node_name:
+            continue
+        if not change.previous_node_name:
+            node = nodes[change.node_name]
+            if refuses(state, item, node):
+                found.append(f"{change.name} on {change.node_name} at {change.revision}")
+            for one in item["spec"]["containers"][0].get("ports", ()):
+                taken = ports.setdefault(change.node_name, set())
+                if one["hostPort"] in taken:
+                    found.append(f"port of {change.name} on {change.node_name}")
+                taken.add(one["hostPort"])
+        item["spec"]["nodeName"] = change.node_name
+        state.apply(Event(change.revision, "Pod", "MODIFIED", item))
+    return found
+
+
+def cluster(count: int, cpu: str = "8") -> dict[str, Any]:
+    nodes = {}
+    for number in range(count):
+        name = f"n{number}"
+        labels = {ZONE: f"z{number % 3}", "kubernetes.io/hostname": name}
+        create_node(name, labels=labels, allocatable={"cpu": cpu})
+        allocatable = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+        nodes[name] = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {},
+            "status": {"allocatable": allocatable},
+        }
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(many(2, 12)))
+def test_three_at_work_break_no_rule_at_any_revision(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = cluster(9, cpu="16")
+    start = changes.watermark()
+    pods: dict[str, dict[str, Any]] = {}
+    several = Several(0, 1, 2)
+    try:
+        for wave in range(12):
+            some = [drawn(f"p{wave}-{number}", wave, rng) for number in range(rng.randrange(2, 30))]
+            pods |= {one["metadata"]["name"]: one for one in some}
+            create_pods(some, now=NOW)
+            time.sleep(rng.random() * 0.15)
+        plain = {
+            name for name, one in pods.items()
+            if not one["metadata"].get("labels") and "ports" not in one["spec"]["containers"][0]
+        }  # fmt: skip
+        until(lambda: settled(plain), seconds=60, what="pods without rules on nodes")
+        time.sleep(0.3)
+    finally:
+        several.end()
+    assert broken(start, nodes, pods) == []
+    assert overcommitted_nodes() == []
+    assert all(several.decided.values()), several.decided
+
+
+def test_many_pods_that_want_the_same_few_nodes_fill_them_exactly() -> None:
+    nodes = cluster(2, cpu="4")
+    start = changes.watermark()
+    classes = [manifest(f"p{number}", f"c{number % 10}", "100m") for number in range(100)]
+    several = Several(0, 1, 2)
+    try:
+        create_pods(classes, now=NOW)
+        placed = "SELECT count(*) FROM pod WHERE node_name <> ''"
+        until(lambda: sql.fetch(placed) == [(80,)], seconds=60, what="full nodes")
+        time.sleep(0.3)
+    finally:
+        several.end()
+    assert sql.fetch("SELECT count(*) FROM pod WHERE node_name <> ''") == [(80,)]
+    assert broken(start, nodes, {one["metadata"]["name"]: one for one in classes}) == []
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_when_one_is_gone_the_others_take_its_pods_over(gone: int) -> None:
+    cluster(3)
+    several = Several(0, 1, 2)
+    try:
+        several.kill(gone)
+        some = [manifest(f"p{number}", f"c{number}") for number in range(20)]
+        some += [manifest(f"s{number}", "s", **spread("s")) for number in range(6)]
+        began = time.monotonic()
+        create_pods(some, now=NOW)
+        names = {one["metadata"]["name"] for one in some}
+        until(lambda: settled(names), seconds=20, what="the pods on nodes")
+        assert time.monotonic() - began < 5
+    finally:
+        several.end()
+    assert overcommitted_nodes() == []
+
+
+def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:
+    """A rule comes to mean pods that wait; once it is known, they are the first scheduler's."""
+    cluster(3)
+    create_pods([manifest(f"huge{n}", "x", "100") for n in range(5)], now=NOW)
+    several = Several(0, 1)
+    try:
+        first, second = several.schedulers[0].mirror, several.schedulers[1].mirror
+        tried = "SELECT count(*) FROM pending_pod WHERE attempts > 0"
+        until(lambda: sql.fetch(tried) == [(5,)], seconds=20, what="refusals")
+        assert (len(first.queue), len(second.queue)) == (0, 5)
+        create_pods(
+            [manifest("apart", "y", **required("podAntiAffinity", term("x", ZONE)))], now=NOW
+        )
+        until(
+            lambda: len(first.queue) == 5 and not len(second.queue), seconds=20, what="the change"
+        )
+        assert set(second.elsewhere) == set(first.queue._entries)
+        assert all(place.attempts for place in first.queue.places())
+        create_node("large", labels={ZONE: "z9"}, allocatable={"cpu": "1000"})
+        until(lambda: settled({f"huge{n}" for n in range(5)}), seconds=20, what="room")
+    finally:
+        several.end()
+
+
+def test_rules_mean_whom_their_terms_mean() -> None:
+    rng = random.Random(5)
+
+    def info(labels: dict[str, str], namespace: str, **spec: Any) -> Any:
+        body = pod_manifest("p", metadata={"namespace": namespace, "labels": labels}, **spec)
+        return from_pod(msgspec.convert(body, Pod))
+
+    def expression() -> dict[str, Any]:
+        key, values = f"k{rng.randrange(3)}", [f"v{rng.randrange(3)}" for _ in range(2)]
+        operator = rng.choice(["In", "NotIn", "Exists", "DoesNotExist"])
+        return {"key": key, "operator": operator} | (
+            {"values": values} if operator in ("In", "NotIn") else {}
+        )
+
+    for _ in range(200):
+        bearers = []
+        for _ in range(rng.randrange(4)):
+            selector = {"matchExpressions": [expression() for _ in range(rng.randrange(3))]}
+            one = {"labelSelector": selector, "topologyKey": ZONE}
+            kind = rng.choice(["podAffinity", "podAntiAffinity"])
+            bearers.append(info({}, rng.choice("ab"), **required(kind, one)))
+        rules = Rules(bearers)
+        for _ in range(20):
+            labels = {f"k{n}": f"v{rng.randrange(3)}" for n in range(3) if rng.random() < 0.6}
+            pod = info(labels, rng.choice("ab"))
+            meant = any(
+                one.means(pod, lambda name: {})
+                for bearer in bearers
+                for one in (*bearer.affinity, *bearer.anti_affinity)
+            )
+            assert rules.mean(pod) == meant
