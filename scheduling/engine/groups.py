@@ -14,7 +14,7 @@ Permit; of several domains that hold the whole group the smallest is taken, not 
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, permutations
+from itertools import permutations
 from types import MappingProxyType
 from typing import cast
 
@@ -257,53 +257,81 @@ def schedule_group(
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
     """Return the decisions that follow a placement which a search found, if every filter agrees.
 
-    The filters look at the pods that are there already, so that the order counts: a pod that wants
-    others beside it comes after these, but one that is company enough for itself comes before. Pods
-    that want nobody come first; of the classes that want others up to 24 orders are tried.
+    The filters look at the pods that are there already, so that the order counts. A pod that wants
+    others beside it comes after these; but one that is company enough for itself, because no pod
+    that it wants is anywhere yet, has to come first. So those that found no company are tried as
+    the first ones, by themselves and in pairs, up to 24 times.
     """
-    blocks: dict[int, list[int]] = {}
-    for at, pod in enumerate(cycle.pods):
-        blocks.setdefault(id(pod.info) if pod.info.affinity else 0, []).append(at)
-    keys = sorted(blocks, key=lambda key: (key != 0, blocks[key][0]))
-    for turn in islice(permutations(keys), _MOST_ORDERS):
-        order = [at for key in turn for at in blocks[key]]
-        order.sort(key=lambda at: cycle.pods[at].key not in assigned)
-        if (found := _in_order(cycle, assigned, order)) is not None:
-            return found
-    return None
-
-
-def _in_order(
-    cycle: _Cycle, assigned: Mapping[Hashable, str], order: Sequence[int]
-) -> list[Decision] | None:
-    pods = [
-        msgspec.structs.replace(
-            cycle.pods[at], nominated_node=assigned.get(cycle.pods[at].key, "")
-        )
-        for at in order
-    ]  # fmt: skip
+    mine = [
+        msgspec.structs.replace(pod, nominated_node=assigned[pod.key])
+        for pod in cycle.pods
+        if pod.key in assigned
+    ]
+    mine.sort(key=lambda pod: bool(pod.info.affinity))
     decider, cycle.decider = cycle.decider, None
-    decisions, status, _ = cycle.attempt([one for one in pods if one.nominated_node])
+    made, stuck = _one_after_the_other(cycle, mine)
+    leads = [(one,) for one in stuck] + list(permutations(stuck[:5], 2))
+    for lead in leads[:_MOST_ORDERS]:
+        if not stuck:
+            break
+        keys = {one.key for one in lead}
+        order = [*lead, *(one for one in mine if one.key not in keys)]
+        made, stuck = _one_after_the_other(cycle, order)
     cycle.decider = decider
-    found = all(one.node_name == assigned[one.key] for one in decisions)
-    for topology_key in cycle.group.topology_keys:
-        rows = [one.row for one in decisions if one.scheduled]
-        ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
-        found = found and len(ids) == 1 and -1 not in ids
-    if not status.ok or not found:
-        cycle.forget(decisions)
+    if stuck or len(made) + cycle.before < cycle.group.min_count or not _in_one(cycle, made):
+        cycle.forget(made)
         return None
-    if rest := [one for one in pods if not one.nominated_node]:
+    if rest := [one for one in cycle.pods if one.key not in assigned]:
         if cycle.group.topology_keys:
-            decisions += _refused(
+            made += _refused(
                 cycle.key, [], rest, Status(Code.UNSCHEDULABLE, ("the group is elsewhere",)),
-                cycle.framework, cycle.snapshot, cycle.options, cycle.draw + len(decisions),
+                cycle.framework, cycle.snapshot, cycle.options, cycle.draw + len(made),
             ).decisions  # fmt: skip
         else:
-            cycle.before += len(decisions)
-            decisions += cycle.attempt(rest)[0]
-    by_key = {one.key: one for one in decisions}
+            cycle.before += len(made)
+            made += cycle.attempt(rest)[0]
+    by_key = {one.key: one for one in made}
     return [by_key[pod.key] for pod in cycle.pods if pod.key in by_key]
+
+
+def _one_after_the_other(
+    cycle: _Cycle, pods: Sequence[PodToPlace]
+) -> tuple[list[Decision], list[PodToPlace]]:
+    """Assume the pods on the nodes that they are nominated for, as far as every filter agrees.
+
+    A pod that is refused is asked again after the others. Returns what was decided, and the pods
+    that were refused to the end; with some of these nothing stays assumed.
+    """
+    made: list[Decision] = []
+    options = msgspec.structs.replace(cycle.options, preempt=False)
+    pending = list(pods)
+    while pending:
+        refused = []
+        for pod in pending:
+            (decision,) = schedule_batch(
+                cycle.snapshot, cycle.framework, [pod], options,
+                start=cycle.start, draw=cycle.draw + len(made),
+            )  # fmt: skip
+            if decision.node_name == pod.nominated_node:
+                made.append(decision)
+                continue
+            cycle.forget([decision])
+            refused.append(pod)
+        if len(refused) == len(pending):
+            cycle.forget(made)
+            return [], refused
+        pending = refused
+    return made, []
+
+
+def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
+    """Return whether the pods are in one domain of each level that the group names."""
+    rows = [one.row for one in decisions]
+    for topology_key in cycle.group.topology_keys:
+        ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
+        if len(ids) != 1 or -1 in ids:
+            return False
+    return True
 
 
 def refused_after(

@@ -13,17 +13,21 @@ import sys
 import threading
 from collections.abc import Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from scheduling.packing import child_process
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 FOUND: Final = "found"
 IMPOSSIBLE: Final = "impossible"
 LATE: Final = "late"
 MOST_CELLS: Final = 200_000
 """Pairs of a class and a node beyond which a group is not searched."""
+_MOST_TURNS: Final = 40_000
 _GRACE_SECONDS: Final = 2.0
 _START_SECONDS: Final = 30.0
 
@@ -153,6 +157,7 @@ def search(problem: GangProblem, seconds: float) -> GangAnswer:
         for node, one in x[wish.cls].items():
             if wish.domains[node] < 0:
                 model.add(one == 0)
+    _state_turns(model, x, problem)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
@@ -164,6 +169,49 @@ def search(problem: GangProblem, seconds: float) -> GangAnswer:
         ]
         return GangAnswer(FOUND, placed)
     return GangAnswer(IMPOSSIBLE if status == cp_model.INFEASIBLE else LATE)
+
+
+def _state_turns(
+    model: "cp_model.CpModel", x: "list[dict[int, cp_model.IntVar]]", problem: GangProblem
+) -> None:
+    """State that there is an order in which each pod finds the company that it wants.
+
+    Without it two pods might wait for each other, or two be the first of their kind: such a
+    placement no filter lets in. Not stated where it takes more than ``_MOST_TURNS`` conditions;
+    the model is a relaxation then, whose proofs hold.
+    """
+    wanted = {one for wish in problem.beside for one in (wish.cls, *wish.others)}
+    cells = [(cls, node) for cls in sorted(wanted) for node in x[cls]]
+    company = {
+        at: [cell for cell in cells if cell[0] in wish.others]
+        for at, wish in enumerate(problem.beside)
+    }
+    pairs = sum(len(company[at]) * len(x[wish.cls]) for at, wish in enumerate(problem.beside))
+    if not cells or pairs > _MOST_TURNS:
+        return
+    there, turn = {}, {}
+    for cell in cells:
+        there[cell], turn[cell] = model.new_bool_var(""), model.new_int_var(0, len(cells), "")
+        count = x[cell[0]][cell[1]]
+        model.add(count >= 1).only_enforce_if(there[cell])
+        model.add(count == 0).only_enforce_if(~there[cell])
+    for at, wish in enumerate(problem.beside):
+        for node in x[wish.cls]:
+            mine, domain = (wish.cls, node), wish.domains[node]
+            if domain < 0 or domain in wish.served:
+                continue
+            ways = []
+            for cell in company[at]:
+                if cell != mine and wish.domains[cell[1]] == domain:
+                    ways.append(before := model.new_bool_var(""))
+                    model.add_implication(before, there[cell])
+                    model.add(turn[cell] < turn[mine]).only_enforce_if(before)
+            if wish.first_may:
+                ways.append(first := model.new_bool_var(""))
+                for cell in company[at]:
+                    if cell != mine:
+                        model.add(turn[mine] < turn[cell]).only_enforce_if(first, there[cell])
+            model.add_bool_or([~there[mine], *ways])
 
 
 class _Question(msgspec.Struct):
