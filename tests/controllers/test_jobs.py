@@ -4,7 +4,9 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.objects.values import document
-from clusterstate.queries.objects import find_object, get_manifest
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.queries.objects import decode_object, find_object, get_manifest
+from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import follower
 from scheduling.controllers.workloads.job_policy_rules import FAILURES, INDEX
@@ -245,3 +247,91 @@ def test_an_index_fails_by_its_own_limit_or_at_once_by_the_policy():
     assert conditions()["Failed"] == "FailedIndexes"
     assert status["failed"] == 3
     assert not any("finalizers" in one["metadata"] for one in pods())
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def groups():
+    found = [decode_object(text) for text in list_page("PodGroup", "default").items]
+    return [(one["metadata"]["name"], one["spec"]) for one in found]
+
+
+def test_a_job_that_asks_for_a_gang_has_a_workload_and_a_group_which_its_pods_name():
+    """Rule: job_scheduling_manager.go, v1.37."""
+    make_agent("n")
+    gang = {"schedulingPolicy": {"gang": {}}, "disruptionMode": {"all": {}}}
+    make_job(parallelism=3, completions=3, scheduling=gang)
+    step()
+    ((name, spec),) = groups()
+    assert spec["schedulingPolicy"] == {"gang": {"minCount": 3}}
+    assert spec["disruptionMode"] == {"all": {}}
+    workload = get_manifest("Workload", "default", spec["workloadRef"]["workloadName"])
+    assert workload["spec"]["controllerRef"] == {"apiGroup": "batch", "kind": "Job", "name": "j"}
+    assert [one["name"] for one in workload["spec"]["podGroupTemplates"]] == ["j-pgt-0"]
+    assert {one["spec"]["schedulingGroup"]["podGroupName"] for one in pods()} == {name}
+    owners = get_manifest("PodGroup", "default", name)["metadata"]["ownerReferences"]
+    assert [(one["kind"], one.get("controller")) for one in owners] == [
+        ("Job", True), ("Workload", None),
+    ]  # fmt: skip
+    objects.update(
+        "Job", "default", "j",
+        lambda one: {**one, "spec": {**one["spec"], "parallelism": 2}}, now=NOW,
+    )  # fmt: skip
+    step()
+    assert [spec["schedulingPolicy"] for _, spec in groups()] == [{"gang": {"minCount": 2}}]
+
+
+def test_a_job_without_a_policy_has_a_basic_group_and_one_that_says_nothing_has_none():
+    make_agent("n")
+    make_job("basic", scheduling={})
+    make_job("none")
+    step()
+    assert [spec["schedulingPolicy"] for _, spec in groups()] == [{"basic": {}}]
+    named = [one["spec"].get("schedulingGroup") for one in pods()]
+    assert sorted(map(bool, named)) == [False, True]
+
+
+def test_a_job_that_began_without_a_group_stays_without():
+    make_agent("n")
+    make_job(parallelism=2, completions=2, scheduling={"schedulingPolicy": {"gang": {}}})
+    step()
+    ((name, spec),) = groups()
+    for kind, one in (("PodGroup", name), ("Workload", spec["workloadRef"]["workloadName"])):
+        objects.update(
+            kind, "default", one,
+            lambda found: {**found, "metadata": {**found["metadata"], "finalizers": []}}, now=NOW,
+        )  # fmt: skip
+        objects.delete(kind, "default", one, {}, now=NOW)
+    first = pods()[0]["metadata"]["name"]
+    objects.delete("Pod", "default", first, {"gracePeriodSeconds": 0}, now=NOW)
+    step(after(60))
+    assert groups() == []
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "field"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": -1}}}, "schedulingPolicy.gang.minCount"),
+        ({"schedulingPolicy": {"gang": {}, "basic": {}}}, "schedulingPolicy"),
+        ({"schedulingConstraints": {"topology": [{"key": ""}]}}, "topology[0].key"),
+    ],
+)
+def test_a_wrong_shape_is_refused(scheduling, field):
+    with pytest.raises(Invalid) as told:
+        make_job(scheduling=scheduling)
+    assert field in told.value.message
+
+
+def test_only_the_size_of_a_gang_may_change():
+    make_job(scheduling={"schedulingPolicy": {"gang": {"minCount": 1}}})
+
+    def change(**scheduling):
+        objects.update(
+            "Job", "default", "j",
+            lambda one: {**one, "spec": {**one["spec"], "scheduling": scheduling}}, now=NOW,
+        )  # fmt: skip
+
+    change(schedulingPolicy={"gang": {"minCount": 2}})
+    with pytest.raises(Invalid, match=r"spec\.scheduling"):
+        change(schedulingPolicy={"basic": {}})

@@ -145,7 +145,12 @@ HorizontalPodAutoscalerSpec: maxReplicas minReplicas scaleTargetRef
 Job: apiVersion kind metadata spec status
 JobSpec: activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
   managedBy manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy
-  selector successPolicy suspend template ttlSecondsAfterFinished
+  scheduling selector successPolicy suspend template ttlSecondsAfterFinished
+JobSchedulingConfiguration: disruptionMode schedulingConstraints schedulingPolicy
+WorkloadPodGroupSchedulingPolicy: basic gang
+WorkloadPodGroupGangSchedulingPolicy: minCount
+WorkloadPodGroupSchedulingConstraints: topology
+WorkloadPodGroupDisruptionMode: all single
 PodFailurePolicy: rules
 PodFailurePolicyOnExitCodesRequirement: containerName operator values
 PodFailurePolicyOnPodConditionsPattern: status type

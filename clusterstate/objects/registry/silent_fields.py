@@ -47,6 +47,7 @@ _CLAIMS_OF_GROUPS: Final = Silent(
 
 SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("PodGroupSpec", "resourceClaims"): _CLAIMS_OF_GROUPS,
+    ("JobSchedulingConfiguration", "resourceClaims"): _CLAIMS_OF_GROUPS,
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("Device", "bindingConditions"): Silent(
@@ -81,7 +82,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
         )
         for field in ("dataSource", "dataSourceRef")
     },
-    ("JobSpec", "scheduling"): Silent("pods are placed one by one and not as a group"),
 }
 
 SILENT_LABELS: Final[dict[str, dict[str, Silent]]] = {

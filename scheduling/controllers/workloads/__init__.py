@@ -13,6 +13,7 @@ what is wanted out), and a module that carries them out::
     stateful_sets      stateful_set_rules    pods with names and an order
     jobs               job_rules             pods that end, as often as asked for
                        job_policy_rules      what a failure means, and when enough is done
+                       job_scheduling        the Workload and the PodGroup of a Job
                        job_indexes           sets of completion indexes, as a status writes them
     cron_jobs          cron_job_rules        Jobs, whenever a schedule comes round
     autoscalers        autoscaler_rules      targets within their bounds; nobody measures

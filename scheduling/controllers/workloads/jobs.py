@@ -10,6 +10,7 @@ from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
 from scheduling.controllers.workloads.control import NamespaceControl, pod_of
+from scheduling.controllers.workloads.job_scheduling import GroupRefused, group_of
 
 KIND = "Job"
 
@@ -25,7 +26,11 @@ def sync(control: NamespaceControl, job: Manifest) -> None:
     if plan.expired:
         _delete(control, job)
         return
-    made = control.create(job, [_pod(job, index, plan.failures) for index in plan.create])
+    try:
+        group = "" if rules.finished(job) else group_of(control, job, has_pods=bool(pods))
+    except GroupRefused:
+        return
+    made = control.create(job, [_pod(job, index, plan.failures, group) for index in plan.create])
     status = plan.status
     missing = len(plan.create) - len(made.names)
     if missing:
@@ -77,8 +82,13 @@ def _delete(control: NamespaceControl, job: Manifest) -> None:
     control.wrote = True
 
 
-def _pod(job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int]]) -> Manifest:
+def _pod(
+    job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int]], group: str
+) -> Manifest:
     template = job["spec"]["template"]
+    if group:
+        grouped = {**template["spec"], "schedulingGroup": {"podGroupName": group}}
+        template = {**template, "spec": grouped}
     name = ""
     notes = labels = {}
     if index is not None:

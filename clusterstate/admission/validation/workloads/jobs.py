@@ -27,6 +27,7 @@ from clusterstate.admission.validation.core.metadata import (
 from clusterstate.admission.validation.core.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.admission.validation.workloads.job_policies import validate_policies
+from clusterstate.admission.validation.workloads.pod_groups import validate_job_scheduling
 from clusterstate.objects.values.cron import BOUNDS, DESCRIPTORS, EVERY
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
@@ -72,6 +73,8 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     if replacement is not None:
         errors += one_of(replacement, f"{path}.podReplacementPolicy", _REPLACEMENTS)
     errors += validate_policies(spec, path)
+    if (scheduling := spec.get("scheduling")) is not None:
+        errors += validate_job_scheduling(scheduling, f"{path}.scheduling")
     template = spec.get("template")
     if template is None:
         return [*errors, required(f"{path}.template")]
@@ -104,6 +107,7 @@ def _job(new: Manifest, old: Manifest | None) -> Errors:
     for name in _FIXED:
         errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
     errors += validate_immutable(selector, before.get("selector"), "spec.selector")
+    errors += validate_immutable(_without_size(spec), _without_size(before), "spec.scheduling")
     if spec.get("completions") != before.get("completions"):
         follows = spec.get("completionMode") == "Indexed" and (
             spec.get("completions") == spec.get("parallelism")
@@ -115,6 +119,15 @@ def _job(new: Manifest, old: Manifest | None) -> Errors:
         template = _redirected(template or {}, spec.get("template") or {})
     errors += validate_immutable(spec.get("template"), template, "spec.template")
     return errors
+
+
+def _without_size(spec: Manifest) -> Manifest | None:
+    """Return ``spec.scheduling`` of a Job without the size of its gang, which may change."""
+    scheduling: Manifest | None = spec.get("scheduling")
+    policy = (scheduling or {}).get("schedulingPolicy") or {}
+    if scheduling is None or policy.get("gang") is None:
+        return scheduling
+    return {**scheduling, "schedulingPolicy": {**policy, "gang": {}}}
 
 
 def _may_be_redirected(spec: Manifest, status: Manifest) -> bool:

@@ -226,6 +226,14 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
     return errors
 
 
+def validate_job_scheduling(spec: Manifest, path: str) -> Errors:
+    """Return the errors in ``spec.scheduling`` of a Job, whose gang may have no size."""
+    policy = dict(spec.get("schedulingPolicy") or {"basic": {}})
+    if policy.get("gang") is not None:
+        policy["gang"] = {"minCount": 1, **policy["gang"]}
+    return _group({**spec, "schedulingPolicy": policy}, path, CURRENT)
+
+
 def _topology(topology: list[Manifest], path: str) -> Errors:
     if too_many := at_most(topology, f"{path}.topology", MOST_CONSTRAINTS):
         return too_many
