@@ -7,8 +7,9 @@ from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
 from scheduling.controllers import garbage
 from scheduling.controllers.evictions import timers
-from scheduling.controllers.workloads import daemon_sets, follower
+from scheduling.controllers.workloads import daemon_sets, follower, promptly
 from scheduling.controllers.workloads.control import NamespaceControl
+from scheduling.controllers.workloads.revisions import trace
 from scheduling.controllers.workloads.world import World
 from tests.controllers.agents import make_agent, pods, report
 from tests.controllers.support import (
@@ -295,6 +296,25 @@ def test_revisions_of_the_same_template_become_one_and_no_pod_leaves():
     (pod,) = pods()
     assert pod["metadata"]["uid"] == before["metadata"]["uid"]
     assert pod["metadata"]["labels"]["controller-revision-hash"] == "other"
+
+
+def test_a_revision_that_was_made_since_the_pass_began_is_no_collision():
+    make_daemon_set()
+    settle()
+    roll_to("agent:2")
+    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    promptly.make_revision("DaemonSet", "default", "ds", NOW)
+    history = trace(control, get())
+    assert revisions()[history.current["metadata"]["name"]] == 2
+    assert not get()["status"].get("collisionCount")
+    other = {**get_manifest("ControllerRevision", "default", history.current["metadata"]["name"])}
+    objects.delete("ControllerRevision", "default", other["metadata"]["name"], now=NOW)
+    taken = {**other, "data": {"spec": {"template": {"spec": "another"}}}}
+    taken["metadata"] = {"name": other["metadata"]["name"]}
+    objects.create("ControllerRevision", "default", taken, now=NOW)
+    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    assert trace(control, get()) is None
+    assert get()["status"]["collisionCount"] == 1
 
 
 def test_a_revision_stays_while_a_pod_could_not_be_given_the_hash_of_the_one_that_is_kept():

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from clusterstate.actions import objects
 from clusterstate.objects.values.errors import AlreadyExists
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads import deployment_status
 from scheduling.controllers.workloads import revision_rules as rules
 from scheduling.controllers.workloads.claims import claim
@@ -33,8 +33,11 @@ def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
             KIND, control.world.namespace, {**wanted, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
-        present = _named(control, metadata["name"])
+        # Perhaps by who changed the template, since this pass began (``promptly``).
+        text = find_object(KIND, control.world.namespace, metadata["name"])
+        present = None if text is None else decode_object(text)
         if present is not None and present.get("data") == wanted["data"]:
+            control.world.replace(KIND, metadata["name"], present)
             return rules.History(present, history.old)
         control.write_status(owner, deployment_status.collided(owner.get("status") or {}))
         return None
@@ -42,12 +45,6 @@ def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
     current = decode_object(stored.manifest)
     control.world.replace(KIND, metadata["name"], current)
     return rules.History(current, history.old, created=True)
-
-
-def _named(control: NamespaceControl, name: str) -> Manifest | None:
-    return next(
-        (one for one in control.world.owners[KIND] if one["metadata"]["name"] == name), None
-    )
 
 
 def merge(
