@@ -48,4 +48,4 @@ urlpatterns = [
 handler400 = "api.console.layout.bad_request"
 handler403 = "api.console.layout.forbidden"
 handler404 = "api.console.layout.unknown"
-handler500 = "api.forms.failures.server_error"
+handler500 = "api.console.layout.server_error"

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Final, ParamSpec
 from urllib.parse import urlencode, urlsplit
@@ -84,7 +85,7 @@ _ALIKE: Final[dict[View[...], float]] = {}
 def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
     """Mark a view whose parts tell of the cluster alone: who may do the same is shown the same.
 
-    ``lasts``: for so many seconds an answer serves whatever has changed.
+    ``lasts``: for this many seconds an answer serves whatever has changed.
     """
 
     def mark(view: View[Parameters]) -> View[Parameters]:
@@ -431,6 +432,20 @@ def unknown(request: HttpRequest, exception: Exception | None = None) -> HttpRes
     if request.path_info.startswith(settings.BROWSER_PATHS) and hasattr(request, "user"):
         return guarded(failure(request, NotFound("There is no such page.")))
     return failures.unknown_path(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer what failed outside of a view, such as reading the session (``handler500``).
+
+    For browsers a page that needs no database: to say who is signed in would fail again.
+    """
+    error = sys.exc_info()[1]
+    if not isinstance(error, Exception) or not request.path_info.startswith(settings.BROWSER_PATHS):
+        return failures.server_error(request)
+    known = errors.translate(error)
+    context = {"title": _TITLES.get(known.code, "Error"), "failure": known}
+    page = render_to_string("console/away.html", context)
+    return guarded(HttpResponse(page, status=known.code))
 
 
 def locked_out(

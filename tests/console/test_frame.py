@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError, connection
 from django.test import Client
 
 from api.console import layout, urls
@@ -206,3 +207,21 @@ def test_a_form_from_elsewhere_is_refused_by_a_page(operator: Client) -> None:
     assert answer.status_code == 403
     assert "This form is too old" in text(answer)
     assert "Ask an administrator" not in text(answer)
+
+
+@pytest.mark.parametrize("path", ["/console/nodes/", "/admin/clusterstate/node/"])
+def test_without_a_database_a_page_says_so(path: str, operator: Client) -> None:
+    """Who is signed in cannot be read either, so the page has no navigation."""
+
+    def refuse(*_: object) -> None:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    operator.raise_request_exception = False
+    with connection.execute_wrapper(refuse):
+        answer = operator.get(path)
+    page = answer.content.decode()
+    assert answer.status_code == 503
+    assert "<h1>Not available right now</h1>" in page
+    assert "the database does not answer" in page
+    assert "Try again" in page
+    assert "unsafe" not in answer["Content-Security-Policy"]

@@ -114,7 +114,7 @@ function tell(state, text) {
 
 function told() {
   if (source?.readyState !== EventSource.OPEN || Date.now() - heard > STALE) return;
-  if (document.querySelector("[data-failed]")) tell("stale", "not all is up to date");
+  if (document.querySelector("[data-failed], #troubles [data-part=database].bad")) tell("stale", "not all is up to date");
   else tell("live", "live");
 }
 
@@ -127,6 +127,7 @@ function troubled(troubles) {
   banner.dataset.text = text;
   banner.replaceChildren(...troubles.map((one) => {
     const item = Object.assign(document.createElement("li"), { className: one.needed ? "bad" : "warn" });
+    item.dataset.part = one.name;
     item.append(Object.assign(document.createElement("b"), { textContent: one.name }), ` ${one.problem}${one.effect ? `: ${one.effect}` : ""}`);
     return item;
   }));
@@ -180,6 +181,7 @@ setInterval(() => {
 }, 2000);
 setInterval(() => {
   const silent = Date.now() - heard;
+  if (live?.dataset.state === "connecting" && silent > STALE) tell("reconnecting", "not connected");
   if (!live || !["live", "stale"].includes(live.dataset.state) || silent <= STALE) return;
   tell("stale", `no news for ${Math.round(silent / 1000)} s`);
   // A connection that broke without a sign, as when a computer sleeps, is made anew.
