@@ -72,7 +72,7 @@ AUDIT_ID = "stowage.audit-id"
 """Where a request's META holds the id that its changes and the audit log name it by."""
 
 SIGN_IN = "stowage.sign-in"
-"""Where a request's META holds what came of a sign-in, and the name that was tried."""
+"""Where a request's META holds the outcome of a sign-in, and the name that was tried."""
 
 
 DID = "stowage.did"
@@ -174,7 +174,7 @@ class ActsForSignedIn(MiddlewareMixin):
 
 
 def _note_sign_in(outcome: str) -> Callable[..., None]:
-    """Return a receiver that notes with its request what came of a sign-in."""
+    """Return a receiver that notes with its request the outcome of a sign-in."""
 
     def note(request: HttpRequest | None = None, **about: Any) -> None:
         if request is None:

@@ -8,8 +8,8 @@ Packages, each importing only from those below it (checked by import-linter)::
     answers                what-if questions, and recorded decisions explained and made again
     worker                 the scheduling worker: mirror, decide, bind, refuse, record
     controllers            what follows the change log: evictions, nodes, budgets, garbage, ...
-    scenarios              what becomes of a cluster over hours, under several configurations
-    passes                 what a pass that fails logs, and what becomes of its session
+    scenarios              the fate of a cluster over hours, under several configurations
+    passes                 what a pass that fails logs, and the fate of its session
     simulation             a world and pods in, placements out; neither queries nor keeps anything
     packing                all pods looked at together: a solver, and how good its answer is
     engine, plugins        the decision core: snapshot in, decisions out

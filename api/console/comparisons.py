@@ -47,7 +47,7 @@ _HOURS: Final = "1"
 _LONGEST_ADDRESS: Final = 6000
 """A configuration that makes the address longer is compared, and its page cannot be sent."""
 _LONGEST_TEXT: Final = 256 << 10
-"""So many bytes are unpacked from an address at most."""
+"""This many bytes are unpacked from an address at most."""
 
 
 class Line(msgspec.Struct, frozen=True):

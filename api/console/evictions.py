@@ -33,7 +33,7 @@ from scheduling.answers import advisor
 
 _MOST: Final = 500
 _LANDINGS: Final = 100
-"""Of so many pods, the next to leave, it is asked where each would land."""
+"""Of this many pods, the next to leave, it is asked where each would land."""
 _next = Shared("landings", deadline=10.0)
 
 

@@ -150,7 +150,7 @@ def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
 
 @register.simple_tag
 def fates_bar(fates: Sequence[Fate]) -> SafeString:
-    """Return one bar of what becomes of all pods that leave, a stretch for each fate."""
+    """Return one bar of the fate of all pods that leave, a stretch for each fate."""
     every = sum(one.pods for one in fates)
     begin, parts = 0.0, []
     for one in fates:

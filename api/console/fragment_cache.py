@@ -87,7 +87,7 @@ class Look(msgspec.Struct, frozen=True):
 
     ``question``: path and parameters; ``address``: without the one that says what the page has.
     ``heard``: up to which revision the page has heard of changes, ``None`` where it does not say.
-    ``lasts``: for so many seconds an answer serves whatever has changed. ``rights``: of who asks.
+    ``lasts``: for this many seconds an answer serves whatever has changed. ``rights``: of who asks.
     """
 
     question: str
@@ -253,7 +253,7 @@ class Looks:
 
 
 def is_enough(heard: int | None, pause: float, mark: int, age: float) -> bool:
-    """Return whether what was read at a revision, so many seconds ago, is new enough for a page.
+    """Return whether what was read at a revision, this many seconds ago, is new enough for a page.
 
     ``heard``: up to which revision the page has heard of changes; ``pause``: how long it waits
     between two looks. While few pages are open nothing is given out that they know to be old.

@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def kind_of(left: Manifest) -> str:
-    """Return what becomes of one entry of a plan's ``leaving``."""
+    """Return the fate of one entry of a plan's ``leaving``."""
     if left.get("blockedBy"):
         return "held"
     if left.get("replaced") == "never":

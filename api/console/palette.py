@@ -19,10 +19,10 @@ from clusterstate.queries.objects import finding
 
 _MOST: Final = 8
 _MOST_SPACES: Final = 10
-"""So many namespaces are searched of a person who may not see all."""
+"""This many namespaces are searched of a person who may not see all."""
 _MOST_ACTED_ON: Final = 5
 _MOST_TOGETHER: Final = 50
-"""So many nodes are named by one address; more are chosen on the page Nodes."""
+"""This many nodes are named by one address; more are chosen on the page Nodes."""
 _OF_NODES: Final = ("cordon", "uncordon", "drain", "delete")
 _OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
 """Actions by their first word, and what the preview is asked to do."""

@@ -1,4 +1,4 @@
-"""The past of pages: which moment an address asks for, and how a page of then leads on.
+"""The past of pages: which moment an address asks for, and how a page of that time leads on.
 
 An address with ``at`` shows objects as they were then: written as RFC 3339, or as how long ago
 (``10m``), which is led to the time itself, so that an address always shows the same. What a page of
@@ -33,7 +33,7 @@ READS: Final = frozenset({"get", "list", "watch"})
 
 
 class Then(msgspec.Struct, frozen=True):
-    """A moment of the past, and the revision whose state is the state of then."""
+    """A moment of the past, and the revision whose state is the state of that time."""
 
     at: datetime
     revision: int
@@ -45,7 +45,7 @@ class Then(msgspec.Struct, frozen=True):
 
     @property
     def fleet(self) -> PastFleet:
-        """Return the fleet of then. Queries, unless it was asked for lately."""
+        """Return the fleet of that time. Queries, unless it was asked for lately."""
         return _fleet(self.revision)
 
     @property

@@ -219,7 +219,7 @@ def _tell(why: str, error: Exception) -> None:
 
 
 def last_refusal_for_room(seconds: float) -> str:
-    """Return why a write was refused for want of room; empty if none was in so many seconds."""
+    """Return why a write was refused for want of room; empty if none was in this many seconds."""
     if not _no_room:
         return ""
     at, why = _no_room[-1]

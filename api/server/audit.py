@@ -264,7 +264,7 @@ def known(entry: Entry, user: User, roles: Roles | None) -> None:
 
 
 def page(entry: Entry, environ: Mapping[str, Any]) -> None:
-    """Note who was signed in when a page was answered, what it did, and what came of a sign-in.
+    """Note who was signed in when a page was answered, what it did, and the outcome of a sign-in.
 
     A form that changes something is written as the request of the API that does the same. What was
     typed into it is not written, whatever the policy says.

@@ -305,7 +305,7 @@ class _Lookout:
         self._parts: list[Part] = []
 
     def start(self, every: float | None = None) -> None:
-        """Start the thread, once; it looks when it is asked, and ``every`` so many seconds."""
+        """Start the thread, once; it looks when it is asked, and ``every`` this many seconds."""
         with self._changed:
             self._every = every or self._every
             if self._thread is None:

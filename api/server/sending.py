@@ -77,7 +77,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, response: HttpRespo
 
 
 async def drop(receive: Receive, most: int) -> None:
-    """Read what is left of a body, at most so many bytes."""
+    """Read what is left of a body, at most this many bytes."""
     dropped = 0
     while dropped < most:
         message = await receive()

@@ -241,7 +241,7 @@ class ZonesViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return a ZoneList: state, taints per second, and how many are left at once.
 
-        Of the past: as the nodes of then have it. How many were left at once is not known.
+        Of the past: as the nodes of that time have it. How many were left at once is not known.
         """
         then = self.revision
         zones: dict[str, Manifest]

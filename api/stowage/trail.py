@@ -167,7 +167,7 @@ def _kind(name: str) -> Kind:
 
 
 def may_see_pod(user: User, namespace: str, name: str, revision: int) -> bool:
-    """Return whether the name of a pod of then may be told: pods preempt across namespaces.
+    """Return whether the name of a pod of that time may be told: pods preempt across namespaces.
 
     May query.
     """

@@ -86,7 +86,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class WebhooksViewSet(OwnViewSet):
-    """Subscriptions to events, what came of their deliveries, and delivering again."""
+    """Subscriptions to events, the outcome of their deliveries, and delivering again."""
 
     kind = KIND.name
     resource = KIND.plural

@@ -61,7 +61,7 @@ else:
 
 
 MOST_AT_ONCE: Final = 200
-"""Objects that one action is for: a cordon of so many takes about three seconds."""
+"""Objects that one action is for: a cordon of this many takes about three seconds."""
 _DELETE: Final = "delete_selected"
 
 Method = TypeVar("Method", bound=Callable[..., Any])

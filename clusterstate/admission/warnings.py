@@ -63,7 +63,7 @@ def warnings_for(
 
 
 def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
-    """Return what becomes of a pod whose scheduler has no profile here; empty if there is one.
+    """Return the fate of a pod whose scheduler has no profile here; empty if there is one.
 
     ``profiles``: the names of all profiles, ``None`` where they are not known.
     """

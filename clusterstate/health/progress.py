@@ -19,7 +19,7 @@ LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
 SILENT_SECONDS: Final = 5.0
 """A loop that reported longer ago does not work now: it reports every second."""
 _MOST_PATIENCE: Final = 6
-"""A loop whose process is slow may be silent so many times as long at most."""
+"""A loop whose process is slow may be silent this many times as long at most."""
 
 
 class Standing(msgspec.Struct, frozen=True):

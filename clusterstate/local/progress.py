@@ -27,7 +27,7 @@ class Progress:
         return len(self._counts)
 
     def __call__(self, table: str, rows: int) -> None:
-        """Note that so many rows of the table are done."""
+        """Note that this many rows of the table are done."""
         self._counts[table] = rows
         now = time.monotonic()
         if self._say is not None and now - self._told_at >= _SECONDS:

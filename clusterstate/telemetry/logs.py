@@ -29,7 +29,7 @@ from clusterstate.telemetry import blanking
 _FIELDS = KeyValueRenderer(sort_keys=True, repr_native_str=False)
 _PATIENCE_SECONDS = 0.1
 _AT_ONCE = select.PIPE_BUF
-"""A pipe that can be written at all takes so many bytes without waiting."""
+"""A pipe that can be written at all takes this many bytes without waiting."""
 
 
 def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:

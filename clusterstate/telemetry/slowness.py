@@ -66,7 +66,7 @@ class Slowness:
 
 
 def worked(took: float, used: float) -> bool:
-    """Return whether a process that used so much processor in so many seconds was running."""
+    """Return whether a process that used so much processor in this many seconds was running."""
     return used >= min(_USED_SECONDS, _USED_SHARE * took)
 
 

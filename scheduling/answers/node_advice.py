@@ -42,7 +42,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     """The question: the waiting pods, the catalogue of node types, and the most nodes to add.
 
     ``namespace``: only its pods; empty for all. ``catalogue``: ``{name, price, node}`` each, and
-    ``limit`` where only so many of a shape can be had. ``nominate``: whether pods will be held to
+    ``limit`` where only this many of a shape can be had. ``nominate``: whether pods will be held to
     the nodes that the answer tells; else the scheduler must find them by itself.
     """
 

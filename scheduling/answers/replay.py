@@ -2,7 +2,7 @@
 
 ``make_again`` rebuilds the world as it was at the decision's snapshot revision from the stored
 versions and the change log, adds the pods that the scheduler had already placed in mind, decides
-with the profile, seed and draw of then, and compares the outcome with the record. Rows of the
+with the profile, seed and draw of that time, and compares the outcome with the record. Rows of the
 rebuilt snapshot may stand in another order, so of equal nodes another one may come first: the
 record is verified when total, ties, counts and message agree and its node is among the best.
 """
@@ -173,7 +173,7 @@ def has_volumes(record: Record) -> bool:
 
 
 def make_again(record: Record, *, full: bool = True) -> Replayed:
-    """Return the decision made again in the world of then. Queries some fifteen times.
+    """Return the decision made again in the world of that time. Queries some fifteen times.
 
     ``full``: with the table of every node by every plugin.
 
@@ -314,7 +314,7 @@ def _set_what_is_claimed(
     placed: Mapping[int, Placed],
     infos: Mapping[int, PodInfo],
 ) -> set[int]:
-    """Put volumes and devices of then into the snapshot, where a pod of the class claims some.
+    """Put volumes and devices of that time into the snapshot, where a pod of the class claims some.
 
     Return the pods with claims that were placed in mind: they take theirs again, in their order.
     """

@@ -2,7 +2,7 @@
 
 A follower of the change log. It remembers who names whom as an owner
 (``clusterstate.queries.objects.dependents``); when an owner goes, or something comes whose owners
-are not there, it looks at the rows and asks ``objects.rules.ownership`` what becomes of each
+are not there, it looks at the rows and asks ``objects.rules.ownership`` the fate of each
 dependent. An owner that was deleted with *Orphan* or *Foreground* stays until its dependents are
 freed, or gone where they block it.
 

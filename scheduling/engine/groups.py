@@ -189,7 +189,7 @@ def schedule_group(
     decider: Shortcut | None = None,
     assigned: Mapping[Hashable, str] = MappingProxyType({}),
 ) -> GroupDecision:
-    """Return what becomes of the waiting pods of a group; all that are placed are assumed.
+    """Return the fate of the waiting pods of a group; all that are placed are assumed.
 
     Args:
         snapshot: the cluster; it follows the decision.

@@ -172,7 +172,7 @@ def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement |
     are not named as failed.
 
     Raises:
-        ExtenderFailed: it is not an answer about so many items.
+        ExtenderFailed: it is not an answer about this many items.
     """
     items = _members(answer).get("items")
     if not isinstance(items, list) or len(items) != count:

@@ -303,7 +303,7 @@ class VictimSearch(Protocol):
             info: the pod's class.
             rows: nodes that reject the pod in a way that removing pods may change.
             begin: position in ``rows`` at which to begin; the search goes round.
-            wanted: so many candidates are enough.
+            wanted: this many candidates are enough.
 
         Returns:
             ``None`` where a filter of the profile cannot be stated in numbers.

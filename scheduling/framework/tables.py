@@ -19,7 +19,7 @@ from scheduling.framework.types import PodInfo
 
 _MOST_DOMAINS = 256
 _SPARSE = 16
-"""While fewer than one in so many rows has a count, only these rows are kept."""
+"""While fewer than one in this many rows has a count, only these rows are kept."""
 _FEW_ROWS = 8
 """So few pods are counted one by one sooner than as arrays."""
 _NOTHING: npt.NDArray[np.int64] = np.zeros(0, np.int64)

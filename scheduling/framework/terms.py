@@ -47,7 +47,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
     ``single``: no two nodes share a topology value, so that counts are by node. ``whole`` with it:
     counts are ``table.counter.rows``, also on nodes that are not eligible. ``matches_self``: the
-    pod itself is meant. ``min_domains``: so many domains HARD asks for. ``by_size``: SOFT weights
+    pod itself is meant. ``min_domains``: this many domains HARD asks for. ``by_size``: SOFT weights
     the term by the number of nodes, not of values. ``all_keys``: nodes that lack the label of any
     such SOFT term are not scored. ``taken``: what a pod weighs that preemption takes off its node,
     where that is not what it weighs in the counter.

@@ -1,4 +1,4 @@
-"""Playing a script under one or several configurations, and showing what came of it."""
+"""Playing a script under one or several configurations, and showing the outcome."""
 
 import sys
 import time
@@ -54,12 +54,12 @@ def run(
     extra: Extra | None = None,
     given: Mapping[str, KubeSchedulerConfiguration] | None = None,
 ) -> None:
-    """Play a script under each policy asked for, print what came of it, and write the report.
+    """Play a script under each policy asked for, print the outcome, and write the report.
 
     Args:
         script: what to play.
         options: of ``add_arguments``, and ``output``.
-        out: for what came of it.
+        out: for the outcome.
         err: for progress.
         about: sentences for the report.
         extra: makes an outcome to begin with.

@@ -81,7 +81,7 @@ class GangAnswer(msgspec.Struct, frozen=True):
 
 
 def search(problem: GangProblem, seconds: float) -> GangAnswer:
-    """Return a placement, that there is none, or that neither was found in so many seconds."""
+    """Return a placement, that there is none, or that neither was found in this many seconds."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()

@@ -232,7 +232,7 @@ class _Frames:
         self._buffer = bytearray()
 
     def read(self, seconds: float) -> list[bytes] | None:
-        """Return the frames that came within so many seconds, ``None`` after the last one."""
+        """Return the frames that came within this many seconds, ``None`` after the last one."""
         if not self._selector.select(seconds):
             return []
         text = os.read(self._descriptor, 1 << 20)

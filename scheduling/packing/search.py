@@ -150,7 +150,7 @@ class _Search:
             self._most, self._least = problem.placed_value(self._x), problem.cost(self._x)
 
     def _draw(self, many: int) -> Int64:
-        """Return so many nodes, every other time those with much room more often.
+        """Return this many nodes, every other time those with much room more often.
 
         Where nodes have prices, as many that are not in use come on top, as long as there are some.
         """

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node takes only so many volumes of a CSI driver, as its CSINode says.
+"""NodeVolumeLimits: a node takes only this many volumes of a CSI driver, as its CSINode says.
 
 Rule: plugins/nodevolumelimits/csi.go, v1.36. A volume counts once on a node, whoever uses it there.
 What is attached where is kept from pod to pod (``_Attached``), and followed by the rows and the

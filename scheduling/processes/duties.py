@@ -184,7 +184,7 @@ class _News:
 
 
 class _Duty:
-    """Work that is due every so many seconds; the failure of one duty stops no other."""
+    """Work that is due every this many seconds; the failure of one duty stops no other."""
 
     def __init__(self, seconds: float, do: Callable[[], object]) -> None:
         self._seconds = seconds

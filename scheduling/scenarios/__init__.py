@@ -1,8 +1,8 @@
-"""Scenarios: what becomes of a cluster over hours, in seconds, under one configuration or several.
+"""Scenarios: the fate of a cluster over hours, in seconds, under one configuration or several.
 
 A ``script`` states a world and what happens in it when; it comes from a document of a person, from
 a public trace in its own format, or from the history of the live service. It is played in virtual
-time on the queue and the core of the live scheduler, and what came of it is told and compared::
+time on the queue and the core of the live scheduler, and the outcome is told and compared::
 
     document, traces (openb)           a Scenario, a public trace in one of seven formats -> Script
     script                             the world, and steps by time

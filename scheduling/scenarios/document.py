@@ -124,7 +124,7 @@ def _checked(items: list[Any], path: str, errors: Errors) -> Iterable[Manifest]:
 def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[Step]:
     """Return what one entry of ``steps`` comes to; repeated ones and arrivals are written out.
 
-    ``most``: so many arrivals may still come, in all turns together.
+    ``most``: this many arrivals may still come, in all turns together.
     """
     at = _duration(entry, "at", 0.0) or 0.0
     times = entry.integer("times", 1)

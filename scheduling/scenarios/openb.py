@@ -52,7 +52,7 @@ def read(
     Args:
         nodes: the node file.
         pods: the pod file.
-        stretch: every pod runs so many times as long.
+        stretch: every pod runs this many times as long.
         share_of_nodes: so large a part of the nodes is there, evenly over the file.
         seed: for ties.
         shares: whether pods share GPUs, or each gets whole ones.

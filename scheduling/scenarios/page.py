@@ -35,7 +35,7 @@ def page(title: str, about: Sequence[str], outcomes: Sequence[Outcome], found: C
     Args:
         title: of the page.
         about: sentences on what was played, under the title.
-        outcomes: what came of each configuration.
+        outcomes: the outcome of each configuration.
         found: how they differ.
     """
     figures = "".join(_figure(title, picture) for title, picture in pictures(outcomes))

@@ -124,7 +124,7 @@ class Player:
     # --- the loop --------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        """Return what came of a scenario.
+        """Return the outcome of a scenario.
 
         Raises:
             Invalid: objects of the world at the beginning are wrong.

@@ -12,7 +12,7 @@
 
 A pod comes when it was submitted; it leaves when it has run as long as in the trace, counted from
 where it is bound, times ``stretch``. Where a source gives shares of its largest machine in place of
-amounts, that machine has ``cores`` and ``gib`` (options). docs/traces.md tells what becomes of each
+amounts, that machine has ``cores`` and ``gib`` (options). docs/traces.md says what becomes of each
 column.
 """
 
@@ -81,7 +81,7 @@ def read(
     Args:
         form: one of ``FORMATS``.
         files: those of the format, in its order.
-        stretch: every pod runs so many times as long.
+        stretch: every pod runs this many times as long.
         share_of_nodes: so large a part of the nodes is there, evenly over the file.
         seed: for ties.
         options: those of the format, by keyword.

@@ -257,7 +257,7 @@ class VirtualCluster(Waking):
         """Bind what was placed, put back what was refused, and let victims leave.
 
         ``before``: where the pods stood when they were decided; who is not nominated any more for
-        the node of then gives room away.
+        the node of that time gives room away.
         """
         snapshot, queue = self.snapshot, self.queue
         ids, names = [], []

@@ -62,7 +62,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
     ``replaces``: the title of the pod that it comes instead of, empty if it is none of these.
     ``comes_again`` and ``grace_seconds``: of the pod itself, should it leave. ``generation``: it is
-    the successor of a successor, so many times.
+    the successor of a successor, this many times.
     """
 
     title: str

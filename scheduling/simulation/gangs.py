@@ -87,7 +87,7 @@ def shortfall(
 
 
 def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> int:
-    """Return how many empty nodes would take so many more pods, by amounts; 0: no node takes one.
+    """Return how many empty nodes would take this many more pods, by amounts; 0: no node takes one.
 
     For the largest amounts that a pod asks for, on the nodes of the cluster that take the most.
     """
@@ -105,7 +105,7 @@ def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> 
 
 
 def gang_of(key: GroupKey, size: int, topology_key: str) -> PodGroup:
-    """Return a PodGroup that needs so many pods, in one domain of the label if one is named."""
+    """Return a PodGroup that needs this many pods, in one domain of the label if one is named."""
     constraint = (TopologyConstraint(key=topology_key),) if topology_key else ()
     spec = PodGroupSpec(
         scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=size)),

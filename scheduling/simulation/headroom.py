@@ -72,7 +72,7 @@ class Headroom(msgspec.Struct, frozen=True):
 
 
 class Gang(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A shape: so many pods at once, in one domain of the node label ``topology_key``, if any."""
+    """A shape: this many pods at once, in one domain of the node label ``topology_key``, if any."""
 
     min_count: Annotated[int, msgspec.Meta(ge=1, le=MOST_OF_A_GANG)]
     topology_key: str = ""

@@ -46,7 +46,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 class Offer(msgspec.Struct, frozen=True):
     """A shape of nodes with the price of one; ``node`` is what one would be, but for its name.
 
-    ``most``: so many of them can be had.
+    ``most``: this many of them can be had.
     """
 
     name: str
@@ -153,7 +153,7 @@ class _Trial:
         self._decider = Decider(snapshot, framework)
 
     def price(self, taken: Sequence[int]) -> float:
-        """Return what so many nodes cost."""
+        """Return what this many nodes cost."""
         return round(sum(self._offers[number].price for number in taken), 6)
 
     def placed(self, taken: tuple[int, ...]) -> int:

@@ -48,7 +48,7 @@ MOST_PODS: Final = 20_000
 _WORK_A_SECOND: Final = 0.5
 """Of what the solver counts, done in a second by a core that nobody else uses; it does less."""
 _PRICE_OF_NODE: Final = 1_000
-"""Emptying a node is worth so many moves."""
+"""Emptying a node is worth this many moves."""
 _UNITS: Final = 10_000
 """The dearest node or move in the solver's whole numbers."""
 _LARGEST_PRICE: Final = 1e12

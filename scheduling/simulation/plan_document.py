@@ -83,7 +83,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests, ``places`` their
     paths. ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
-    ``workload``: kind, namespace and name of what gets so many ``replicas``.
+    ``workload``: kind, namespace and name of what gets this many ``replicas``.
     """
 
     what: str
@@ -107,7 +107,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was read; ``horizon``: so many seconds are foreseen.
+    """A document that was read; ``horizon``: this many seconds are foreseen.
 
     ``seed``: ``None`` for that of the live scheduler.
     """

@@ -91,7 +91,7 @@ class Preparer:
         self._known: dict[bytes, Ready] = {}
 
     def prepare(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
-        """Return what becomes of the pod at place ``number`` of the document."""
+        """Return the fate of the pod at place ``number`` of the document."""
         key = self._shape(manifest) if self._remembers else b""
         if key:
             known = self._known.get(key)

@@ -96,7 +96,7 @@ def _all_pass(snapshot: Snapshot, framework: Framework, pod: PodToPlace, rows: R
 
 @contextmanager
 def _copies(snapshot: Snapshot, info: PodInfo, rows: Rows, counts: Int64) -> Iterator[None]:
-    """Count so many pods of a class on rows for a while."""
+    """Count this many pods of a class on rows for a while."""
     _count(snapshot, info, rows, counts, 1)
     try:
         yield

@@ -42,7 +42,7 @@ class BatchSize:
             self._decided(1)
 
     def succeeded(self, count: int) -> None:
-        """Note that so many pods were decided, and bound if the size is reduced."""
+        """Note that this many pods were decided, and bound if the size is reduced."""
         if count:
             self._before = count
         if self.is_reduced:

@@ -21,9 +21,9 @@ Waited = tuple[str, int, int, float]
 """Scheduler name, priority, attempts, and when it came, of a pod (``PriorityQueue.waited``)."""
 
 _MANY: Final = 15
-"""So many attempts and more have one label (``getAttemptsLabel`` of kube-scheduler)."""
+"""This many attempts and more have one label (``getAttemptsLabel`` of kube-scheduler)."""
 _SAMPLED: Final = 10
-"""One of so many calls of a plugin at a point is measured (``pluginMetricsSamplePercent``)."""
+"""One call in this number of a plugin at a point is measured (``pluginMetricsSamplePercent``)."""
 
 
 class PluginMeter:
@@ -50,19 +50,19 @@ class PluginMeter:
 
 
 def decided(count: int, seconds: float) -> None:
-    """Count that so many pods were decided together in so many seconds."""
+    """Count that this many pods were decided together in this many seconds."""
     if count:
         scheduler.algorithm.of().observe(seconds / count, count)
 
 
 def wrote(count: int, seconds: float) -> None:
-    """Count that so many pods were bound by one statement; any of its threads."""
+    """Count that this many pods were bound by one statement; any of its threads."""
     bind = scheduler.extension_points.of("Bind", "Success", "")
     bind.observe(seconds / count, count)
 
 
 def bound(pods: Sequence[Waited], popped_at: float, seconds: float) -> None:
-    """Count pods that were bound, so many seconds after they left the queue at ``popped_at``."""
+    """Count pods that were bound, this many seconds after they left the queue at ``popped_at``."""
     groups: dict[tuple[str, int, int], list[float]] = {}
     for profile, priority, attempts, since in pods:
         groups.setdefault((profile, priority, attempts), []).append(since)

@@ -32,7 +32,7 @@ class PodEvents:
         self._kept.append((pod_id, type_, reason, text))
 
     def write(self, now: float, most: int | None = None) -> None:
-        """Write the oldest events, at most so many; none about pods that are gone.
+        """Write the oldest events, at most this many; none about pods that are gone.
 
         Queries once for each ``_AT_ONCE`` events, and writes as often.
         """

@@ -31,7 +31,7 @@ _LONGEST_REST = 2.0
 What is written in a longer pause would have to be read during a takeover.
 """
 _MUCH = 1000
-"""After a look with so many changes and rows the pause is at most ``_REST_AFTER_MUCH``."""
+"""After a look with this many changes and rows the pause is at most ``_REST_AFTER_MUCH``."""
 _REST_AFTER_MUCH = 0.4
 _REST = 20.0
 """The pause after a look, as a multiple of the time that the look took."""

@@ -75,7 +75,7 @@ class UnwrittenRefusals:
         return not noted_at <= now < noted_at + _LONGEST
 
     def write(self, mirror: Mirror, now: float, most: int) -> int:
-        """Write the oldest refusals, at most so many; return how many were taken.
+        """Write the oldest refusals, at most this many; return how many were taken.
 
         A pod's place in the queue and its nomination are read now, because an event may have moved
         the pod, and a client may have nominated it, since it was refused.
@@ -108,7 +108,7 @@ class UnwrittenRefusals:
         return taken
 
     def move(self, queue: PriorityQueue, most: int) -> int:
-        """Write the places of pods that moved in the queue, at most so many; return how many.
+        """Write the places of pods that moved in the queue, at most this many; return how many.
 
         Pods in flight are left out: their outcome is written, or the reservation that parks them.
         """

@@ -67,7 +67,7 @@ def node(name: str) -> Which:
 
 
 _ASKED_FOR: Final = 5.0
-"""So many seconds a process goes by what it knows: another one may have set something aside."""
+"""This many seconds a process goes by what it knows: another one may have set something aside."""
 _with_rows: dict[str, tuple[bool, float]] = {}
 """Which followers have set something aside, as far as this process knows, and since when."""
 

@@ -20,7 +20,7 @@ logger = structlog.get_logger(__name__)
 EVERY_SECONDS = 2.0
 """Interval of writes: a scrape of another process may lag this far behind."""
 GAUGES_EVERY: Final = 5
-"""An idle process writes a heartbeat every so many periods."""
+"""An idle process writes a heartbeat every this many periods."""
 _LAST_SECONDS: Final = 2.0
 """How long a process that ends waits for its last figures to be added."""
 

@@ -96,7 +96,7 @@ def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Delet
 
 
 def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outcome:
-    """Return what becomes of a locked pod that is to be deleted.
+    """Return the fate of a locked pod that is to be deleted.
 
     Raises:
         StatusError: what a precondition or admission says.

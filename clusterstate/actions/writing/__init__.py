@@ -426,7 +426,7 @@ def _charge(
 def judge_deletion(
     kind: Kind, row: Row, wanted: Deletion, context: admission.Context, now: datetime
 ) -> Outcome:
-    """Return what becomes of a locked object, not a pod, that is to be deleted.
+    """Return the fate of a locked object, not a pod, that is to be deleted.
 
     Raises:
         StatusError: what a precondition or admission says.

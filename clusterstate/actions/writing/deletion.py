@@ -115,7 +115,7 @@ def delete_each(
 ) -> list[Deleted | StatusError]:
     """Delete objects of one kind in the caller's transaction; return each one's result, in order.
 
-    ``lock`` returns the rows that there are. ``judge`` says what becomes of a locked object, or
+    ``lock`` returns the rows that there are. ``judge`` returns the fate of a locked object, or
     raises; ``write`` and ``remove`` return the revisions. An object that is named twice is deleted
     once more after the others, as if its second request had come later. Whatever else is raised,
     nothing was deleted.

@@ -532,7 +532,7 @@ class Fleet:
                 await self._come_back(sorted(self.lost)[: step.count])
 
     def lose(self, count: int) -> list[str]:
-        """Let so many agents fall silent; return their nodes. Any thread may call it."""
+        """Let this many agents fall silent; return their nodes. Any thread may call it."""
         there = [name for name in self.names if name not in self.lost]
         chosen = self._random.sample(there, min(count, len(there)))
         self.lost.update(chosen)

@@ -143,7 +143,7 @@ def is_missing(image: str) -> bool:
 
 
 def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
-    """Return whether a pod whose containers have run for so many seconds is to be ready."""
+    """Return whether a pod whose containers have run for this many seconds is to be ready."""
     if _annotations(pod).get(READY) == "false":
         return False
     if not probes.are_ready(pod, elapsed, _restarts(pod)):

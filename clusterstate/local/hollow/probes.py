@@ -23,7 +23,7 @@ Probe = dict[str, Any]
 _PERIOD: Final = 10.0
 _FAILURES: Final = 3
 _MOST_PROBES: Final = 200
-"""What a probe finds after so many times is not looked at."""
+"""What a probe finds after this many times is not looked at."""
 _LONGEST_COMMAND: Final = 500
 """A longer one is not played, and succeeds: it would be for each time that the probe runs, and the
 agents of all nodes wait meanwhile."""
@@ -55,7 +55,7 @@ def killed_after(pod: Pod, earlier: int) -> float | None:
 
 
 def are_ready(pod: Pod, elapsed: float, earlier: int) -> bool:
-    """Return whether all containers are ready, so many seconds after their start."""
+    """Return whether all containers are ready, this many seconds after their start."""
     return all(
         _at(health(pod, one, earlier).turns, elapsed) for one in pod["spec"].get("containers", ())
     )

@@ -25,7 +25,7 @@ _SEPARATORS: Final = frozenset({"\n", ";", "&&", "||", "&"})
 _TERM: Final = ("TERM", "SIGTERM", "15")
 _AT_EXIT: Final = ("EXIT", "0")
 _ROUNDS: Final = 3
-"""A loop that changes nothing in so many rounds goes on for ever."""
+"""A loop that changes nothing in this many rounds goes on for ever."""
 _BETWEEN: Final = " \t\r\n;"
 """What ends a word; to a shell other spaces, such as U+00A0, are letters."""
 _KILLED: Final = 137
@@ -251,7 +251,7 @@ class _Script:
         return has_ended
 
     def outcome(self) -> Outcome:
-        """Return what came of it so far."""
+        """Return the outcome so far."""
         history = tuple(self._history)
         return Outcome(
             self.seconds,

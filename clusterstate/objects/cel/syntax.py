@@ -50,7 +50,7 @@ class Node(msgspec.Struct):
 
 
 class Fold(msgspec.Struct):
-    """A comprehension: what is gone through, with which variables, and what becomes of it."""
+    """A comprehension: what is gone through, with which variables, and the fate of it."""
 
     variable: str
     second: str

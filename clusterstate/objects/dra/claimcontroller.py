@@ -184,7 +184,7 @@ def sync_claim(
     pod: Callable[[str], Manifest | None],
     group: Callable[[str], Manifest | None] = lambda name: None,
 ) -> Outcome:
-    """Return what becomes of a claim whose users are gone: released, given back, deleted.
+    """Return the fate of a claim whose users are gone: released, given back, deleted.
 
     ``pod`` and ``group`` look one up by name in the claim's namespace, as it is stored.
     """

@@ -150,7 +150,7 @@ def judge(
     has_dependents: bool,
     dependents_wait: bool = False,
 ) -> Verdict:
-    """Return what becomes of a dependent that is not being deleted.
+    """Return the fate of a dependent that is not being deleted.
 
     One owner that is there keeps it, and the others are taken from it. Otherwise it goes: with its
     own dependents first if an owner waits for that, else as its finalizers say.

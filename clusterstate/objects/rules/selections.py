@@ -59,7 +59,7 @@ def admits(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """So many things (pods, nodes) with the same labels."""
+    """This many things (pods, nodes) with the same labels."""
 
     labels: Mapping[str, str]
     count: int = 1

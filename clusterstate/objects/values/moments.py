@@ -26,7 +26,7 @@ NEVER: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def after(moment: datetime, seconds: float) -> datetime:
-    """Return the moment so many seconds after (before, if negative) an aware one, in UTC."""
+    """Return the moment this many seconds after (before, if negative) an aware one, in UTC."""
     try:
         return clamp(moment + timedelta(seconds=seconds))
     except OverflowError:

@@ -24,7 +24,7 @@ GroupKey = tuple[str, str]
 
 
 class GangSchedulingPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All or nothing, from so many pods on."""
+    """All or nothing, from this many pods on."""
 
     min_count: int = 1
 

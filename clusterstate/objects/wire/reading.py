@@ -176,7 +176,7 @@ def _too_many(limit: int) -> BadRequest:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Return whether more than so many lists and objects stand in one another; never recurses."""
+    """Return whether more than this many lists and objects stand in one another; never recurses."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         level = [

@@ -16,7 +16,7 @@ AT_ONCE: Final = 5000
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects: of some namespaces (none: of all), and one of so many shards of them."""
+    """Which objects: of some namespaces (none: of all), and one of this many shards of them."""
 
     namespaces: tuple[str, ...] = ()
     shard: int = 0

@@ -325,7 +325,7 @@ _PRESENT: Final = """
     UNION ALL
     SELECT 2, NULL, trimmed_revision, {none} FROM history WHERE id = 1
 """
-"""An object as it is, if it was so at the revision, else the version of then that the log has.
+"""An object as it is, if it was so at the revision, else the version of that time that the log has.
 
 The version of then belongs to the first object of that name that was deleted later, or else to the
 one that is there, and each change names the revision before it: so the log is read along this one

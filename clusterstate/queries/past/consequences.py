@@ -24,9 +24,9 @@ from clusterstate.queries import past
 from clusterstate.queries.past.trail import Step, trail_of
 
 _LONGEST: Final = 5
-"""So many causes are followed: CronJob, Job, pod, and two more."""
+"""This many causes are followed: CronJob, Job, pod, and two more."""
 _STEPS_BACK: Final = 100
-"""So many changes of an object are looked at for the one of its spec."""
+"""This many changes of an object are looked at for the one of its spec."""
 _OF_NODES: Final = frozenset({"pod-garbage-collector", "node-controller"})
 _DELETION: Final = f"""
     SELECT max(revision) FROM change

@@ -26,7 +26,7 @@ _FEED: Final = """
 class Changed(msgspec.Struct, frozen=True):
     """Changes of one user or controller to objects of a kind within a minute.
 
-    ``changes`` of so many ``objects``; ``examples`` are (namespace, name) of up to three.
+    ``changes`` of this many ``objects``; ``examples`` are (namespace, name) of up to three.
     """
 
     minute: datetime

@@ -1,4 +1,4 @@
-"""Webhooks, and what came of their deliveries."""
+"""Webhooks, and the outcome of their deliveries."""
 
 from datetime import datetime
 from typing import Any, Final

@@ -71,7 +71,7 @@ class Counter(Series):
     __slots__ = ()
 
     def add(self, amount: float = 1.0) -> None:
-        """Count so many more; ``amount`` is not negative."""
+        """Count this many more; ``amount`` is not negative."""
         with self._lock:
             self._figures[0] += amount
 

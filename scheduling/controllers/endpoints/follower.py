@@ -57,7 +57,7 @@ _ACCOUNTS: Final = {
 _RETRY: Final = timedelta(seconds=15)
 _LONGEST_REST: Final = timedelta(seconds=60)
 _AT_ONCE: Final = 2_000
-"""For each so many pods of its Services a namespace is looked at a second later."""
+"""For each this many pods of its Services a namespace is looked at a second later."""
 
 
 _resting: dict[str, datetime] = {}

@@ -9,7 +9,7 @@ that are leaving, left in the last minute or are due within the next one. Where 
 evicted, until an operator approves it or the cause is gone. At 100 percent, the default, nothing is
 counted.
 
-``STOWAGE_ZONE_EVICTION_RATE`` lets so many pods of each zone go in a second, whatever the cause
+``STOWAGE_ZONE_EVICTION_RATE`` lets this many pods of each zone go in a second, whatever the cause
 (``clusterstate.actions.brakes.paces``). A zone that has none left is held back until the next one.
 """
 

@@ -188,7 +188,7 @@ def zone_of(labels: Mapping[str, str]) -> str:
 
 
 def zone_state(*, ready: int, not_ready: int, settings: Settings) -> ZoneState:
-    """Return the state of a zone with so many nodes (ComputeZoneState)."""
+    """Return the state of a zone with this many nodes (ComputeZoneState)."""
     if ready == 0 and not_ready > 0:
         return ZoneState.FULL_DISRUPTION
     if not_ready > 2 and not_ready / (ready + not_ready) >= settings.unhealthy_zone_threshold:

@@ -3,7 +3,7 @@
 ::
 
     follower     looks at claims and volumes when something changed, or a time has come
-    binding      what becomes of a claim or a volume (``pv_controller.go``); pure
+    binding      the fate of a claim or a volume (``pv_controller.go``); pure
     hollow       the driver ``stowage.dev/hollow``: volumes that exist on paper; pure
 
 A claim and its volume are bound in one transaction; kube-controller-manager needs four writes, and

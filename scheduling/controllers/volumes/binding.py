@@ -166,7 +166,7 @@ class VolumeFate(msgspec.Struct, frozen=True):
 
 
 def fate_of_volume(volume: PersistentVolume, world: World) -> VolumeFate:
-    """Return what becomes of a volume."""
+    """Return the fate of a volume."""
     reference = volume.spec.claim_ref
     if reference is None or not reference.uid:
         return VolumeFate(AVAILABLE)

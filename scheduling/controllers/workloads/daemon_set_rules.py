@@ -283,7 +283,7 @@ def _pair(there: Sequence[OwnedPod], hash_: str) -> _Pair:
 
 
 def _replace(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: Any) -> None:
-    """Delete old daemons where that leaves no more than so many nodes without one."""
+    """Delete old daemons where that leaves no more than this many nodes without one."""
     lacking = 0
     ailing: list[OwnedPod] = []
     healthy: list[OwnedPod] = []

@@ -304,7 +304,7 @@ class _Planner:
         self._events.append(("Normal", "ScalingReplicaSet", text))
 
     def _resize(self, one: ReplicaSet, replicas: int) -> bool:
-        """Ask a ReplicaSet for so many replicas; return whether that is another number."""
+        """Ask a ReplicaSet for this many replicas; return whether that is another number."""
         before, one.replicas = one.replicas, replicas
         self._size(one)
         if before == replicas:

@@ -269,7 +269,7 @@ class _Planner:
         return moments.after(document.parse_time(self._started), seconds)
 
     def _end(self, type_: str, reason: str, message: str) -> None:
-        """Set the conditions of what becomes of the Job; the last one when no pod runs any more."""
+        """Set the conditions of the fate of the Job; the last one when no pod runs any more."""
         self._let_go_of_all(failed=type_ == _FAILED)
         self._plan.delete = self._active[:BURST]
         self._set(_INTERIM[type_], "True", reason, message)
@@ -333,7 +333,7 @@ class _Planner:
             self._plan.failures = {index: self._failures_before(index) for index in chosen}
 
     def _unwanted(self, excess: int) -> list[OwnedPod]:
-        """Return pods of no index or of one that others have, and so many in all at least."""
+        """Return pods of no index or of one that others have, and this many in all at least."""
         chosen: list[OwnedPod] = []
         left = self._active
         if self._indexed:

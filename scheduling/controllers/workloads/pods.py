@@ -72,7 +72,7 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
         return moments.after(self.ready_at, min_ready_seconds)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Return whether the pod has been ready for so many seconds."""
+        """Return whether the pod has been ready for this many seconds."""
         at = self.available_at(min_ready_seconds)
         return at is not None and (min_ready_seconds == 0 or at <= now)
 

@@ -159,7 +159,7 @@ class _Planner:
         return not self._plan.delete
 
     def _roll(self) -> None:
-        """Delete pods of other revisions from the highest ordinal on, so many at a time."""
+        """Delete pods of other revisions from the highest ordinal on, this many at a time."""
         rolling = self._strategy.get("rollingUpdate") or {}
         partition = int(rolling.get("partition") or 0)
         most = 1

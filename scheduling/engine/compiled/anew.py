@@ -36,9 +36,9 @@ from scheduling.engine.compiled.shared import fit_bits
 from scheduling.framework.arrays import Int32, Int64
 
 _AHEAD = 64
-"""So many pods are looked at for lines to be scored together."""
+"""This many pods are looked at for lines to be scored together."""
 _NEAR = 4
-"""So many blocks stay in the nearest cache beside what is written."""
+"""This many blocks stay in the nearest cache beside what is written."""
 
 
 @inlined

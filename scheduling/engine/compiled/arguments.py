@@ -193,7 +193,7 @@ class Work(NamedTuple):
 
 
 def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
-    """Return room for programs of so many units and rules, and for so many blocks.
+    """Return room for programs of this many units and rules, and for this many blocks.
 
     ``values``: how many values a label has at most, by which a program counts.
     """

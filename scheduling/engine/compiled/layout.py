@@ -6,26 +6,26 @@ Importing this loads no Numba: what fills the arrays reads it as well.
 LOW = -(2**30)
 """Below every score: marks rows and groups that are not feasible."""
 BLOCK = 64
-"""So many rows are scored together, in vectors."""
+"""This many rows are scored together, in vectors."""
 FIELDS = 9
-"""So many numbers of each row are kept for scoring; see ``scoring``."""
+"""This many numbers of each row are kept for scoring; see ``scoring``."""
 KEPT = 10
-"""So many of the best rows are noted."""
+"""This many of the best rows are noted."""
 KINDS = 16
-"""So many rejections by NodeResourcesFit are told apart."""
+"""This many rejections by NodeResourcesFit are told apart."""
 TAKEN = 2**30
 """In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
 DYNAMIC = 4
-"""So many plugins may score by group."""
+"""This many plugins may score by group."""
 DENSE = 64
-"""Up to so many groups the entries of each have a place of their own; see ``entries``."""
+"""Up to this many groups the entries of each have a place of their own; see ``entries``."""
 EXCEPTIONS = 192
-"""So many rows of a class may differ from their group, or the class needs a line of its own."""
+"""This many rows of a class may differ from their group, or the class needs a line of its own."""
 
 TOGETHER = 8
-"""So many lines are scored together: their totals of 50,000 nodes fit the second cache."""
+"""This many lines are scored together: their totals of 50,000 nodes fit the second cache."""
 ONCE = 1024
-"""So many lines, the first ones, are used once; as many pods are decided for in a run."""
+"""This many lines, the first ones, are used once; as many pods are decided for in a run."""
 
 # Columns of ``arguments.Lines.scored``.
 COLUMN, WEIGHT, AMOUNT = range(3)

@@ -62,7 +62,7 @@ from scheduling.engine.compiled.shared import (
 from scheduling.framework.arrays import Int16, Int32, Int64
 
 _REBUILD = 12
-"""So many rows are scored anew, in vectors, in the time in which one changed row is followed."""
+"""This many rows are scored anew, in vectors, in the time in which one changed row is followed."""
 
 
 @inlined

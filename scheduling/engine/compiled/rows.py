@@ -76,7 +76,7 @@ def examine(
         rows: the rows, int64.
         begin: position at which to begin; the search goes round.
         wanted: 0 to judge rows as they are, stopping at the first that passes; ``ALL_ROWS`` to
-            judge them all; else so many candidates are looked for, and on until one violates no
+            judge them all; else this many candidates are looked for, and on until one violates no
             budget.
         priority: of the pod; pods of lower priority may leave, nominated ones of lower priority do
             not count.

@@ -189,7 +189,7 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
             tied: of each block.
             top: the highest total.
             ties: how many rows have it.
-            left: so many of these are passed over.
+            left: this many of these are passed over.
             feasible: how many rows are feasible, not 0.
             rank: of each row; the lowest of those with the highest total is picked. Empty: any.
             best: room for the ten best totals.

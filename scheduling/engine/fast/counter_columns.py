@@ -164,7 +164,7 @@ class CounterColumns:
         return self._shapes.setdefault((by, *of), len(self._shapes))
 
     def _reserve(self, count: int) -> None:
-        """Make room for so many copies."""
+        """Make room for this many copies."""
         known = len(self.arrays.counters)
         if count > known:
             more = np.zeros((max(2 * known, count), layout.COUNTER_COLUMNS), np.int64)

@@ -54,7 +54,7 @@ from scheduling.framework.terms import Strategy
 
 _LONGEST = ONCE
 _MOST_CHANGED = 8
-"""Where more than one in so many rows changed, to make all anew is not dearer."""
+"""Where more than one in this many rows changed, to make all anew is not dearer."""
 _TRIES = 3
 _NO_RANK: Int32 = np.zeros(0, np.int32)
 _instances = itertools.count()

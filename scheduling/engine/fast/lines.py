@@ -22,10 +22,10 @@ from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt
 from scheduling.framework.node_table import Rows
 
 CHECKS = 8
-"""So many amounts are compared at most."""
+"""This many amounts are compared at most."""
 SHORTEST = 16
 _FIRST_LINES = 512
-"""For so many lines there is room at first: memory that is not touched costs nothing."""
+"""For this many lines there is room at first: memory that is not touched costs nothing."""
 PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
 """Where parts of a line's key begin: plan, amounts with defaults, checks, their columns, vector.
 
@@ -206,7 +206,7 @@ class Lines:
             self.group[(kept - ONCE + TOGETHER)[:, None], rows] = plan.group[rows]
 
     def reserve_groups(self, count: int) -> None:
-        """Make room for groups of rows, so many in each line."""
+        """Make room for groups of rows, this many in each line."""
         known = self.group_size.shape[1]
         if count <= known:
             return

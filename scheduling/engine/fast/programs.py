@@ -44,10 +44,10 @@ _FEW_PRIVATE: Final = 64
 _MOST_WATCHES: Final = 8
 _MOST_GROUPS: Final = 1024
 _SPARE: Final = 32
-"""So many groups more than there are now a run must have room for."""
+"""This many groups more than there are now a run must have room for."""
 _MOST: Final = 32_768
 _FIRST: Final = 1024
-"""For so many programs there is room at first: memory that is not touched costs nothing."""
+"""For this many programs there is room at first: memory that is not touched costs nothing."""
 _BYTES: Final = 256 * 2**20
 _NOWHERE: Final = np.zeros(0, np.intp)
 _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)

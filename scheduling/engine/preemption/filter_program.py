@@ -34,9 +34,9 @@ UNLIMITED: Final = 2**62
 """Stands for any number of pods."""
 _NO_MINIMUM = 2**31 - 1
 _VERDICT = 4
-"""So many bytes a diagnosis takes for each row."""
+"""This many bytes a diagnosis takes for each row."""
 _OBJECTS = 8192
-"""So many bytes a program takes beside its columns, roughly."""
+"""This many bytes a program takes beside its columns, roughly."""
 _MOST_CHECKS = 15
 """Two bits for each amount and one for places must fit into ``row_arguments.STEP_BITS``."""
 

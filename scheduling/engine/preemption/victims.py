@@ -63,7 +63,7 @@ class VictimsByRow:
             rows: where to look, int64.
             examine: judges the rows that are not known.
             begin: position at which to begin; the search goes round.
-            wanted: so many candidates are looked for, and on until one violates no budget.
+            wanted: this many candidates are looked for, and on until one violates no budget.
         """
         found = fine = looked = 0
         chosen: list[Rows] = []

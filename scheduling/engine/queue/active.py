@@ -22,12 +22,12 @@ from scheduling.engine.queue.pending import (
 )
 
 _PROBES = 16
-"""So many classes send their first pod with a batch; each that is placed allows one more."""
+"""This many classes send their first pod with a batch; each that is placed allows one more."""
 _MOST_PROBES = 1024
 _BESIDE_A_PROBE = 64
 """So many fresh pods at most come in a batch with a first pod that stands before them."""
 _SHARE = 16
-"""One of so many places of a batch is for pods of shut classes, although others wait."""
+"""One place in this number of a batch is for pods of shut classes, although others wait."""
 _SHUT_ALONE = 4
 """Where no other pod waits, a batch of them is as long as a batch divided by this."""
 

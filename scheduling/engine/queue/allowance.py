@@ -32,13 +32,13 @@ class Allowance:
         return int(self._left)
 
     def until(self, wanted: int, now: float) -> float:
-        """Return when there are so many, now if there are."""
+        """Return when there are this many, now if there are."""
         missing = wanted - self.left(now)
         # The same quantities added in another order may fall short of a whole number.
         return now if missing <= 0 else now + (missing + 0.001) / self._a_second
 
     def take(self, attempts: int) -> None:
-        """Use up so many."""
+        """Use up this many."""
         self._left -= attempts
 
     def give_back(self) -> None:

@@ -16,14 +16,14 @@ from scheduling.engine.queue.allowance import Allowance
 from scheduling.engine.queue.pending import Entries, Entry, Heap, Item, drop_dead, first_live
 
 A_SECOND = 100.0
-"""So many attempts a second may come early and to nothing, on average.
+"""This many attempts a second may come early and to nothing, on average.
 
 A pod that is refused alone costs about a millisecond at 500 nodes, what makes room included.
 """
 AT_ONCE = 500
-"""So many may, after a time in which there were none."""
+"""This many may, after a time in which there were none."""
 IN_A_ROW = 5
-"""After so many early attempts a pod waits for its backoff: two that drive each other out, again
+"""After this many early attempts a pod waits for its backoff: two that drive each other out, again
 and again, do not keep the scheduler busy."""
 _AT_LEAST = 16
 """Fewer are not worth a batch."""

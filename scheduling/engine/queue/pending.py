@@ -88,14 +88,14 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def after(self, attempts: int) -> float:
-        """Return the wait after so many failed attempts: doubling, at most ``longest``."""
+        """Return the wait after this many failed attempts: doubling, at most ``longest``."""
         if attempts <= 0:
             return 0.0
         # Beyond 2**32 every sensible limit is reached; the bound keeps the power small.
         return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
 
     def until(self, now: float, attempts: int) -> float:
-        """Return when a backoff is over that begins now, after so many failed attempts.
+        """Return when a backoff is over that begins now, after this many failed attempts.
 
         That is the end of the second of the clock in which the wait ends: pods whose waits end in
         the same second come back together, the most urgent first. Without a wait it is now. Rule:

@@ -31,9 +31,9 @@ from scheduling.framework.pod_groups import GANG_SCHEDULING, order_key
 from scheduling.framework.types import group_key
 
 _AT_ONCE = 2000
-"""So many pods move in one call; each takes some microseconds."""
+"""This many pods move in one call; each takes some microseconds."""
 _SPARE = 4096
-"""So many items may a heap hold beyond twice the number of pods before it is made anew."""
+"""This many items may a heap hold beyond twice the number of pods before it is made anew."""
 
 
 class PriorityQueue:
@@ -113,7 +113,7 @@ class PriorityQueue:
     def take_changes(self, most: int | None = None) -> list[QueuePlace]:
         """Return the places that changed since the last call and that a restart must know.
 
-        At most so many; the others are returned by the next calls.
+        At most this many; the others are returned by the next calls.
 
         A pod that became active because its backoff is over is not among them: its row says when
         that is. Pods that left are not either: their rows go with the binding or the pod.

@@ -27,7 +27,7 @@ Real clusters have some dozens. A pod that asks for ten thousand, or a node that
 valid; it would take minutes and gigabytes of every scheduler, and of each that starts after it.
 """
 KEPT_FOR_NODES = 64
-"""So many of them only nodes bring. What a pod asks for and no node has, it does not get anyway:
+"""This many of them only nodes bring. What a pod asks for and no node has, it does not get anyway:
 whoever may create pods must not be able to have the nodes set aside that come later."""
 
 _MOST_CHANGES = 8192
