@@ -1,21 +1,27 @@
 """Claims and volumes, end to end: bound, made by the hollow driver, waited for, given back."""
 
 import datetime as dt
+import time
 from typing import Any
 
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.storage import SELECTED_NODE
+from clusterstate.processes import steady_clock
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod
 from scheduling.controllers import garbage
+from scheduling.controllers.pods import deletion
 from scheduling.controllers.volumes import follower
 from scheduling.framework.configuration.documents import default_configuration
-from scheduling.worker import binding_cycle
+from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler
+from tests import roundtrips
 from tests.clock import NOW
-from tests.controllers.support import make_node
+from tests.controllers.support import make_node, set_labels
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ZONE = "topology.kubernetes.io/zone"
@@ -297,3 +303,103 @@ def test_a_bound_claim_grows_where_its_class_allows():
         )
     volume_name = grown["spec"]["volumeName"]
     assert get("PersistentVolume", volume_name)["spec"]["capacity"] == {"storage": "3Gi"}
+
+
+def statements_of_a_pass() -> int:
+    """Return how many statements a pass takes after a node was relabelled."""
+    set_labels("node-a", **{ZONE: "a", "seen": str(time.monotonic_ns())})
+    with roundtrips.counted() as trips:
+        follower.follow(NOW)
+    return trips.number
+
+
+def test_a_pass_asks_and_writes_no_more_where_there_are_more_claims():
+    zones()
+    storage_class("fast", "Immediate")
+    found = []
+    for first, last in ((0, 3), (3, 30)):
+        for number in range(first, last):
+            claim(f"data-{number}", storageClassName="fast")
+            claim(f"waits-{number}", storageClassName="")
+        for _ in range(3):
+            follower.follow(NOW)
+        found.append(statements_of_a_pass())
+    assert get("PersistentVolumeClaim", "data-29", "default")["status"]["phase"] == "Bound"
+    assert found[0] == found[1]
+
+
+def test_a_pod_without_claims_is_no_reason_for_a_pass_and_a_change_of_others_is_seen():
+    zones()
+    claim("data", storageClassName="")
+    follower.follow(NOW)
+    follower.follow(NOW)
+    pod("plain")
+    with roundtrips.counted() as trips:
+        follower.follow(NOW)
+    pod("plain-2")
+    with roundtrips.counted() as again:
+        follower.follow(NOW)
+    assert trips.number == again.number < statements_of_a_pass()
+    volume("late", "2Gi")
+    follower.follow(NOW)
+    follower.follow(NOW)
+    assert get("PersistentVolumeClaim", "data", "default")["spec"]["volumeName"] == "late"
+
+
+def test_a_pod_whose_volumes_take_too_long_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    """Rule: plugins/volumebinding ``BindPodVolumes``, v1.36: ``bindTimeoutSeconds``."""
+    args = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 30}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": [args]}],
+    }
+    text, _ = scheduler_configuration.check(document)
+    scheduler_configuration.store(document=text, by="somebody", now=NOW)
+    revision, configuration = profiles.in_force()
+    cluster = Cluster()
+    cluster.scheduler = Scheduler(configuration, lambda: 7, revision=revision)
+    zones()
+    waiting = {"provisioner": "csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+    make("StorageClass", "slow", **waiting)
+    claim("data", storageClassName="slow")
+    pod("p", of_claim("data"))
+    cluster.scheduler.load(NOW.timestamp())
+    times = {"now": NOW}
+    monkeypatch.setattr(steady_clock, "now", lambda: times["now"])
+    cluster.turn()
+    assert (
+        SELECTED_NODE in get("PersistentVolumeClaim", "data", "default")["metadata"]["annotations"]
+    )
+    times["now"] = NOW + dt.timedelta(seconds=29)
+    cluster.turn()
+    assert "deadline" not in condition("p")
+    times["now"] = NOW + dt.timedelta(seconds=31)
+    cluster.turn()
+    assert not node_of("p")
+    assert "binding volumes: context deadline exceeded" in condition("p")
+
+
+def test_a_pod_that_wants_a_claim_alone_preempts_who_has_it():
+    """Rule: plugins/volumerestrictions, v1.36: the node of a ReadWriteOncePod claim's user."""
+    zones()
+    storage_class("fast")
+    for name, value in (("low", 1), ("high", 10)):
+        meta = {"metadata": {"name": name}, "value": value}
+        objects.create("PriorityClass", "", meta, now=NOW)
+    claim("data", storageClassName="fast", accessModes=["ReadWriteOncePod"])
+    pod("first", of_claim("data"), priorityClassName="low")
+    cluster = Cluster()
+    cluster.turn()
+    node_name = node_of("first")
+    assert node_name
+    pod("equal", of_claim("data"), priorityClassName="low")
+    cluster.turn()
+    assert not node_of("equal")
+    assert "ReadWriteOncePod access mode already in-use by another pod" in condition("equal")
+    pod("second", of_claim("data"), priorityClassName="high")
+    cluster.turn(8)
+    deletion.finish(cluster.now)
+    cluster.turn(8)
+    assert find_pod("default", "first") is None
+    assert node_of("second") == node_name

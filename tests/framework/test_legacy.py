@@ -188,3 +188,12 @@ def test_a_translated_document_loads_to_the_same_value():
     for text in (ADDED_AFFINITY, POLICY):
         first = load(text)
         assert load(first.document).profiles == first.profiles
+
+
+def test_the_time_for_binding_becomes_an_argument_of_volume_binding():
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1alpha1",
+        "kind": "KubeSchedulerConfiguration",
+        "bindTimeoutSeconds": 30,
+    }
+    assert only(document).args["VolumeBinding"].bind_timeout_seconds == 30

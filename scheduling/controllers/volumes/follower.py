@@ -1,8 +1,9 @@
 """Looks at claims and volumes when something changed, and carries out what the rules say.
 
 A follower of the log with a cursor in a row; ``due`` beside it says when to look again though
-nothing changed: a volume takes its time, or is tried again. Everything is read in each pass, since
-a claim may suit any volume.
+nothing changed: a volume takes its time, or is tried again. All claims and volumes are looked at in
+each pass, since a claim may suit any volume; they are kept in memory, and those are read again that
+the log tells of (``_Kept``). A change of pods without claims is no reason for a pass.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from clusterstate.objects.rules.volume_matching import (
     with_annotation,
 )
 from clusterstate.objects.values import document
-from clusterstate.objects.values.errors import AlreadyExists, NotFound, StatusError
+from clusterstate.objects.values.errors import AlreadyExists, Expired, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.storage import (
     PENDING,
@@ -46,7 +47,7 @@ from clusterstate.objects.values.storage import (
 )
 from clusterstate.processes import memory
 from clusterstate.queries.loops.controllers import PendingWork, stored_state
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.namespaces import changed_namespaces
 from clusterstate.queries.pods import pod_manifests
@@ -65,7 +66,10 @@ HOLLOW: Final = "hollow-csi"
 """What they are called in ``STOWAGE_CONTROLLERS``."""
 NAMES: Final = (BINDER, EPHEMERAL, EXPANDER, ATTACHER, HOLLOW)
 _CLAIM, _VOLUME, _CLASS = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
-_FOLLOWED: Final = (_CLAIM, _VOLUME, _CLASS, "Pod", "Node", "CSIDriver", "VolumeAttachment")
+_KEPT: Final = (_CLAIM, _VOLUME, _CLASS)
+_FOLLOWED: Final = (*_KEPT, "Node", "CSIDriver", "VolumeAttachment")
+_MOST_READ_AGAIN: Final = 200
+"""Changed objects that are read one by one; of more than these all are read."""
 _DUE: Final = "due"
 _CAPACITY_NAMESPACE: Final = "kube-system"
 _OWN_LABEL: Final = "stowage.dev/driver"
@@ -74,6 +78,52 @@ _told: dict[str, str] = {}
 memory.when_replaced(_told.clear)
 
 Change = Callable[[Manifest], Manifest]
+Named = dict[ClaimKey, Manifest]
+
+
+class _Kept:
+    """Claims, volumes and classes as stored at a revision or later, and the pods of the last pass.
+
+    What a pass writes is in the log, and so is read again; a pass that fails leaves nothing here.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Have everything read again."""
+        self._mark: int | None = None
+        self.found: dict[str, Named] = {}
+        self.pods: list[ClaimingPod] | None = None
+
+    def follow(self, mark: int) -> None:
+        """Read what changed up to a revision."""
+        try:
+            changed = None if self._mark is None else self._changed(self._mark, mark)
+        except Expired:
+            changed = None
+        self._mark = None
+        if changed is None:
+            self.found = {kind: _named(kind) for kind in _KEPT}
+        else:
+            for kind, *key in changed:
+                place = key[0], key[1]
+                if (text := find_object(kind, *place)) is None:
+                    self.found[kind].pop(place, None)
+                else:
+                    self.found[kind][place] = decode_object(text)
+        self._mark = mark
+
+    @staticmethod
+    def _changed(cursor: int, mark: int) -> set[tuple[str, str, str]] | None:
+        """Return kind, namespace and name of what changed; ``None``: too many."""
+        read = changes.read_since(cursor, mark=mark, kinds=_KEPT, limit=4 * _MOST_READ_AGAIN)
+        found = {(one.kind, one.namespace, one.name) for one in read.items}
+        return None if read.more or len(found) > _MOST_READ_AGAIN else found
+
+
+_kept = _Kept()
+memory.when_replaced(_kept.forget)
 
 
 def is_on(name: str) -> bool:
@@ -101,10 +151,20 @@ def _look(now: datetime) -> int:
     due = kept.get(_DUE)
     waits = due is None or document.parse_time(due) > now
     written = 0
-    if cursor is None or not waits or changed_namespaces(cursor, mark, _FOLLOWED) != []:
-        one = _Pass(now)
+    if cursor is None:
+        _kept.forget()
+    pods = pods_with_claims()
+    if (
+        cursor is None
+        or not waits
+        or pods != _kept.pods
+        or changed_namespaces(cursor, mark, _FOLLOWED) != []
+    ):
+        _kept.follow(mark)
+        _kept.pods = None  # unless the pass comes to its end
+        one = _Pass(now, _kept, pods)
         one.run()
-        written = one.written
+        written, _kept.pods = one.written, pods
         wanted = {} if one.due_at is None else {_DUE: one.due_at.isoformat()}
         if wanted != kept:
             controller_state.set_state(NAME, wanted)
@@ -115,7 +175,7 @@ def _look(now: datetime) -> int:
     return written
 
 
-def _named(kind: str) -> dict[ClaimKey, Manifest]:
+def _named(kind: str) -> Named:
     found = [decode_object(item) for item in list_page(kind).items]
     return {(one["metadata"].get("namespace") or "", one["metadata"]["name"]): one for one in found}
 
@@ -123,14 +183,15 @@ def _named(kind: str) -> dict[ClaimKey, Manifest]:
 class _Pass:
     """One look at everything."""
 
-    def __init__(self, now: datetime) -> None:
+    def __init__(self, now: datetime, kept: _Kept, pods: list[ClaimingPod]) -> None:
         self.now = now
+        self._pods = pods
         self.written = 0
         self.due_at: datetime | None = None
         self.occurrences: list[Occurrence] = []
-        self.claims = _named(_CLAIM)
-        self.volumes = {name: one for (_, name), one in _named(_VOLUME).items()}
-        self.classes = {name: one for (_, name), one in _named(_CLASS).items()}
+        self.claims = dict(kept.found[_CLAIM])
+        self.volumes = {name: one for (_, name), one in kept.found[_VOLUME].items()}
+        self.classes = {name: one for (_, name), one in kept.found[_CLASS].items()}
         self.world = binding.World(
             binding.index(self.claims),
             {name: msgspec.convert(one, PersistentVolume) for name, one in self.volumes.items()},
@@ -140,9 +201,8 @@ class _Pass:
 
     def run(self) -> None:
         """Do what each controller that is on has to do."""
-        pods = pods_with_claims() if is_on(EPHEMERAL) or is_on(ATTACHER) else []
         if is_on(EPHEMERAL):
-            self._make_ephemeral(pods)
+            self._make_ephemeral(self._pods)
         if is_on(BINDER) or is_on(HOLLOW):
             for key in sorted(self.claims, key=self._age):
                 self._each(_CLAIM, *key, partial(self._settle_claim, key))
@@ -154,7 +214,7 @@ class _Pass:
         if is_on(HOLLOW):
             self._publish_capacities()
         if is_on(ATTACHER):
-            self._attach(pods)
+            self._attach(self._pods)
         events.record_many(self.occurrences, now=self.now)
 
     # --- writing ---------------------------------------------------------------------------------
@@ -165,8 +225,13 @@ class _Pass:
         aside.one(NAME, which, work, now=self.now, instead=lambda: None)
 
     def _write(self, kind: str, manifest: Manifest, change: Change) -> Manifest | None:
-        """Change spec and status of an object if it is still the one that was looked at."""
+        """Change spec and status of an object if it is still the one that was looked at.
+
+        ``None``: it is as it is to be, or gone.
+        """
         meta = manifest["metadata"]
+        if change(manifest) == manifest:
+            return None
 
         def changed(stored: Manifest) -> Manifest:
             same = stored["metadata"]["uid"] == meta["uid"]

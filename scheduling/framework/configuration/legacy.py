@@ -248,13 +248,13 @@ def _from_v1alpha1(old: Field, warnings: list[str]) -> Document:
     if old.has("hardPodAffinitySymmetricWeight"):
         weight = old.integer("hardPodAffinitySymmetricWeight", 1)
         config.append({"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": weight}})
+    if (timeout := old.take("bindTimeoutSeconds")) is not None:
+        config.append({"name": "VolumeBinding", "args": {"bindTimeoutSeconds": timeout}})
     if config:
         profile["pluginConfig"] = config
     if old.boolean("disablePreemption", default=False):
         points = profile.setdefault("plugins", {})
         points.setdefault("postFilter", {}).setdefault("disabled", []).append({"name": "*"})
-    if old.take("bindTimeoutSeconds") is not None:
-        warnings.append("bindTimeoutSeconds: has no effect in this service")
     result.update(old.rest())
     result["profiles"] = [profile]
     return result
