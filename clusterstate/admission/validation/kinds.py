@@ -16,6 +16,7 @@ from clusterstate.admission.validation.core.field import (
     invalid_each,
     not_supported,
     one_of,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.metadata import (
@@ -117,8 +118,7 @@ def _priority_class(new: Manifest, old: Manifest | None) -> Errors:
         highest = pod_groups.HIGHEST_USER_PRIORITY
         detail = f"maximum allowed value of a user defined priority is {highest}"
         errors.append(forbidden("value", detail))
-    if policy is not None:
-        errors += one_of(policy, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
+    errors += one_of(policy, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
     return errors
 
 
@@ -127,10 +127,7 @@ def _runtime_class(new: Manifest, old: Manifest | None) -> Errors:
     if old is not None and handler != (old.get("handler") or ""):
         return [invalid("handler", handler, IMMUTABLE)]
     errors: Errors = []
-    if not handler:
-        errors.append(required("handler"))
-    else:
-        errors += invalid_each("handler", handler, formats.dns_label(handler))
+    errors += require_form(handler, "handler", formats.dns_label)
     if (overhead := new.get("overhead")) is not None:
         fixed = {"limits": overhead.get("podFixed") or {}}
         errors += validate_resource_requirements(fixed, "overhead.podFixed")
@@ -159,10 +156,7 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     errors += _bounds(spec, "spec", "minAvailable", "maxUnavailable")
     errors += validate_label_selector(spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None:
-        errors += one_of(
-            policy, "spec.unhealthyPodEvictionPolicy", ("AlwaysAllow", "IfHealthyBudget")
-        )
+    errors += one_of(policy, "spec.unhealthyPodEvictionPolicy", ("AlwaysAllow", "IfHealthyBudget"))
     return errors
 
 

@@ -12,8 +12,8 @@ from clusterstate.admission.validation.core.field import (
     Errors,
     duplicate,
     invalid,
-    invalid_each,
-    not_supported,
+    one_of,
+    require_form,
     required,
     too_long,
 )
@@ -42,12 +42,10 @@ def validate_conditions(
 
 def _condition(condition: Manifest, path: str, missing: str) -> Errors:
     errors: Errors = []
-    if name := condition.get("type") or "":
-        errors += invalid_each(f"{path}.type", name, formats.qualified_name(name))
-    else:
-        errors.append(required(f"{path}.type", missing))
-    if (status := condition.get("status") or "") not in _STATUSES:
-        errors.append(not_supported(f"{path}.status", status, _STATUSES))
+    errors += require_form(
+        condition.get("type") or "", f"{path}.type", formats.qualified_name, missing
+    )
+    errors += one_of(condition.get("status") or "", f"{path}.status", _STATUSES)
     if (generation := condition.get("observedGeneration") or 0) < 0:
         detail = "must be greater than or equal to zero"
         errors.append(invalid(f"{path}.observedGeneration", generation, detail))

@@ -7,7 +7,7 @@ our own.
 
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -15,14 +15,17 @@ import msgspec
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.conditions import validate_conditions
 from clusterstate.admission.validation.core.field import (
+    Check,
     Errors,
     at_most,
-    duplicate,
+    check_form,
+    each,
     forbidden,
     invalid,
     invalid_each,
     not_found,
     not_supported,
+    require_form,
     required,
     required_one_of,
     too_long,
@@ -73,35 +76,6 @@ _UNKNOWN_REQUEST: Final = (
     "must be the name of a request in the claim or the name of a request and a subrequest"
     " separated by '/'"
 )
-
-_Check = Callable[[Any, str], Errors]
-
-
-def _each(
-    items: Iterable[Any] | None,
-    path: str,
-    check: _Check,
-    *,
-    most: int = 0,
-    key: Callable[[Any], Any] | None = None,
-) -> Errors:
-    """Return the errors in the items of a list; a list that is too long is not looked at.
-
-    ``most`` 0: any number. ``key``: what no two items share.
-    """
-    items = list(items or ())
-    if most and (too_many := at_most(items, path, most)):
-        return too_many
-    errors: Errors = []
-    for index, item in enumerate(items):
-        errors += check(item, f"{path}[{index}]")
-    if key is not None:
-        seen: set[Any] = set()
-        for index, item in enumerate(items):
-            if (one := key(item)) in seen:
-                errors.append(duplicate(f"{path}[{index}]", one))
-            seen.add(one)
-    return errors
 
 
 def _name(item: Manifest) -> str:
@@ -212,7 +186,7 @@ def _names_of_requests(claim: Manifest) -> set[str]:
     return found
 
 
-def _names_a_request(names: set[str]) -> _Check:
+def _names_a_request(names: set[str]) -> Check:
     def check(name: str, path: str) -> Errors:
         errors: Errors = []
         if len(parts := name.split("/")) <= 2:
@@ -229,7 +203,7 @@ def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> 
     names = _names_a_request(_names_of_requests(claim))
 
     def constraint(one: Manifest, where: str) -> Errors:
-        errors = _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
+        errors = each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         kinds = ("matchAttribute", "distinctAttribute") if distinct else ("matchAttribute",)
         given = [kind for kind in kinds if one.get(kind) is not None]
         for kind in given:
@@ -243,12 +217,12 @@ def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> 
         return errors if len(given) == 1 else [*errors, required(where, detail)]
 
     def configuration(one: Manifest, where: str) -> Errors:
-        errors = _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
+        errors = each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         return errors + _configuration(one, where)
 
-    errors = _each(claim.get("requests"), f"{path}.requests", _request, most=_MOST, key=_name)
-    errors += _each(claim.get("constraints"), f"{path}.constraints", constraint, most=_MOST)
-    return errors + _each(claim.get("config"), f"{path}.config", configuration, most=_MOST)
+    errors = each(claim.get("requests"), f"{path}.requests", _request, most=_MOST, key=_name)
+    errors += each(claim.get("constraints"), f"{path}.constraints", constraint, most=_MOST)
+    return errors + each(claim.get("config"), f"{path}.config", configuration, most=_MOST)
 
 
 def _request(request: Manifest, path: str) -> Errors:
@@ -266,7 +240,7 @@ def _request(request: Manifest, path: str) -> Errors:
         return _request_name(one, where) + _wanted(one, where)
 
     where = f"{path}.firstAvailable"
-    return errors + _each(choices, where, choice, most=_MOST_CHOICES, key=_name)
+    return errors + each(choices, where, choice, most=_MOST_CHOICES, key=_name)
 
 
 def _request_name(request: Manifest, path: str) -> Errors:
@@ -276,11 +250,10 @@ def _request_name(request: Manifest, path: str) -> Errors:
 
 def _wanted(request: Manifest, path: str) -> Errors:
     errors: Errors = []
-    if not (name := request.get("deviceClassName") or ""):
-        errors.append(required(f"{path}.deviceClassName"))
-    else:
-        errors += invalid_each(f"{path}.deviceClassName", name, formats.dns_subdomain(name))
-    errors += _each(request.get("selectors"), f"{path}.selectors", _selector, most=_MOST)
+    errors += require_form(
+        request.get("deviceClassName") or "", f"{path}.deviceClassName", formats.dns_subdomain
+    )
+    errors += each(request.get("selectors"), f"{path}.selectors", _selector, most=_MOST)
     mode, count = request.get("allocationMode") or "", request.get("count") or 0
     if mode not in _ALLOCATION:
         errors.append(not_supported(f"{path}.allocationMode", mode, _ALLOCATION))
@@ -292,13 +265,12 @@ def _wanted(request: Manifest, path: str) -> Errors:
     for key in (request.get("capacity") or {}).get("requests") or ():
         errors += _qualified(key, f"{path}.capacity.requests")
     where = f"{path}.tolerations"
-    return errors + _each(request.get("tolerations"), where, _toleration, most=_MOST_TOLERATIONS)
+    return errors + each(request.get("tolerations"), where, _toleration, most=_MOST_TOLERATIONS)
 
 
 def _toleration(toleration: Manifest, path: str) -> Errors:
     errors: Errors = []
-    if key := toleration.get("key") or "":
-        errors += invalid_each(f"{path}.key", key, formats.qualified_name(key))
+    errors += check_form(toleration.get("key") or "", f"{path}.key", formats.qualified_name)
     operator, value = toleration.get("operator") or "", toleration.get("value") or ""
     if operator == "Exists" and value:
         errors.append(invalid(f"{path}.value", value, "must be empty for operator `Exists`"))
@@ -348,7 +320,7 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
     """Return the errors in what was allocated to a claim, and for whom it is reserved."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
-    errors = _each(
+    errors = each(
         consumers, "status.reservedFor", _consumer,
         most=_MOST_CONSUMERS, key=lambda one: one.get("uid"),
     )  # fmt: skip
@@ -357,7 +329,7 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
     def device(one: Manifest, path: str) -> Errors:
         return _device_status(one, path, allocated)
 
-    errors += _each(status.get("devices"), "status.devices", device, key=devices.identity)
+    errors += each(status.get("devices"), "status.devices", device, key=devices.identity)
     if consumers:
         if allocation is None:
             detail = "may not be specified when `allocated` is not set"
@@ -396,17 +368,17 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
             errors += _qualified(key, f"{where}.consumedCapacity")
         errors += _binding_conditions(one, where)
         given = one.get("tolerations")
-        return errors + _each(given, f"{where}.tolerations", _toleration, most=_MOST_TOLERATIONS)
+        return errors + each(given, f"{where}.tolerations", _toleration, most=_MOST_TOLERATIONS)
 
     def configuration(one: Manifest, where: str) -> Errors:
         source, errors = one.get("source") or "", []
         errors += required_one_of(source, f"{where}.source", _SOURCES)
-        errors += _each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
+        errors += each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         return errors + _configuration(one, where)
 
     given = allocation.get("devices") or {}
-    errors = _each(given.get("results"), f"{path}.devices.results", result, most=_MOST)
-    errors += _each(given.get("config"), f"{path}.devices.config", configuration, most=2 * _MOST)
+    errors = each(given.get("results"), f"{path}.devices.results", result, most=_MOST)
+    errors += each(given.get("config"), f"{path}.devices.config", configuration, most=2 * _MOST)
     if (selector := allocation.get("nodeSelector")) is not None:
         errors += validate_node_selector(selector, f"{path}.nodeSelector")
     return errors
@@ -441,7 +413,7 @@ def _network_data(data: Manifest, path: str) -> Errors:
     ):  # fmt: skip
         if len((data.get(field) or "").encode()) > longest:
             errors.append(too_long(f"{path}.{field}", "", longest))
-    return errors + _each(
+    return errors + each(
         data.get("ips"), f"{path}.ips", _interface_address, most=_MOST_ADDRESSES, key=str
     )
 
@@ -494,11 +466,11 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
     def device(one: Manifest, path: str) -> Errors:
         return _device(one, path, apart=apart)
 
-    errors += _each(
+    errors += each(
         spec.get("sharedCounters"), "spec.sharedCounters", _counter_set,
         most=_MOST_COUNTER_SETS, key=_name,
     )  # fmt: skip
-    return errors + _each(found, "spec.devices", device, most=most, key=_name)
+    return errors + each(found, "spec.devices", device, most=most, key=_name)
 
 
 def _counter_set(counters: Manifest, path: str, name: str = "name") -> Errors:
@@ -525,7 +497,7 @@ def _binding_conditions(device: Manifest, path: str) -> Errors:
     failing = device.get("bindingFailureConditions") or []
     errors: Errors = []
     for field, conditions in (("bindingConditions", needed), ("bindingFailureConditions", failing)):
-        errors += _each(
+        errors += each(
             conditions, f"{path}.{field}", _condition_type,
             most=_MOST_BINDING_CONDITIONS, key=str,
         )  # fmt: skip
@@ -562,8 +534,7 @@ def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Err
             errors.append(invalid(f"{path}.{field}", value, detail))
         else:
             given.append(f"`{field}`")
-    if name := owner.get("nodeName"):
-        errors += invalid_each(f"{path}.nodeName", name, formats.dns_subdomain(name))
+    errors += check_form(owner.get("nodeName"), f"{path}.nodeName", formats.dns_subdomain)
     if (selector := owner.get("nodeSelector")) is not None:
         errors += validate_node_selector(selector, f"{path}.nodeSelector")
     quoted = [f"`{field}`" for field in fields]
@@ -610,13 +581,13 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
         if (policy := one.get("requestPolicy")) is not None:
             where = f"{path}.capacity[{key}].requestPolicy"
             errors += _policy(policy, one.get("value") or "0", where, shared=shared)
-    errors += _each(
+    errors += each(
         device.get("consumesCounters"), f"{path}.consumesCounters", _consumed_counters,
         most=_MOST_SETS_OF_DEVICE, key=lambda one: one.get("counterSet"),
     )  # fmt: skip
     errors += _binding_conditions(device, path)
     errors += _node_resources(device, path)
-    errors += _each(device.get("taints"), f"{path}.taints", _taint, most=_MOST_TAINTS)
+    errors += each(device.get("taints"), f"{path}.taints", _taint, most=_MOST_TAINTS)
     if apart:
         why = " when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
         errors += _where(device, path, _PLACES_OF_DEVICE, why)
@@ -713,8 +684,7 @@ def _node_resources(device: Manifest, path: str) -> Errors:
 def _taint(taint: Manifest, path: str) -> Errors:
     key, effect = taint.get("key") or "", taint.get("effect") or ""
     errors = invalid_each(f"{path}.key", key, formats.qualified_name(key))
-    if value := taint.get("value"):
-        errors += invalid_each(f"{path}.value", value, formats.label_value(value))
+    errors += check_form(taint.get("value"), f"{path}.value", formats.label_value)
     errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
     return errors
 
@@ -738,12 +708,12 @@ def _device_class(new: Manifest, old: Manifest | None) -> Errors:
     def selector(one: Manifest, path: str) -> Errors:
         return _selector(one, path, stored=stored)
 
-    errors = _each(spec.get("selectors"), "spec.selectors", selector, most=_MOST)
+    errors = each(spec.get("selectors"), "spec.selectors", selector, most=_MOST)
     name = spec.get("extendedResourceName")
     if name is not None and not is_extended_resource_name(name):
         detail = "must be a valid extended resource name"
         errors.append(invalid("spec.extendedResourceName", name, detail))
-    return errors + _each(spec.get("config"), "spec.config", _configuration, most=_MOST)
+    return errors + each(spec.get("config"), "spec.config", _configuration, most=_MOST)
 
 
 RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {

@@ -4,7 +4,12 @@ Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
 from clusterstate.admission.validation.core import formats
-from clusterstate.admission.validation.core.field import Errors, invalid, invalid_each
+from clusterstate.admission.validation.core.field import (
+    Errors,
+    each,
+    invalid,
+    invalid_each,
+)
 from clusterstate.admission.validation.core.metadata import (
     validate_object_meta,
     validate_object_meta_update,
@@ -18,8 +23,7 @@ def validate(new: Manifest, old: Manifest | None, subresource: str) -> Errors:
         return validate_namespace(new)
     errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
     if subresource == "finalize":
-        for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
-            errors += _finalizer(name, f"spec.finalizers[{index}]")
+        errors += each((new.get("spec") or {}).get("finalizers"), "spec.finalizers", _finalizer)
     elif subresource == "status":
         errors += _phase(new)
     return errors

@@ -15,6 +15,7 @@ from clusterstate.admission.validation.core.field import (
     forbidden,
     invalid,
     invalid_each,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.metadata import (
@@ -219,8 +220,5 @@ def _config_source(source: Manifest, path: str, *, in_status: bool) -> Errors:
         ("kubeletConfigKey", formats.config_map_key),
     ):
         value = config_map.get(field) or ""
-        if not value:
-            errors.append(required(f"{at}.{field}", f"{field} must be set"))
-        else:
-            errors += invalid_each(f"{at}.{field}", value, check(value))
+        errors += require_form(value, f"{at}.{field}", check, f"{field} must be set")
     return errors

@@ -97,8 +97,7 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
     for name, supported in (
         ("persistentVolumeReclaimPolicy", _RECLAIM), ("volumeMode", _VOLUME_MODES),
     ):  # fmt: skip
-        if (value := spec.get(name)) and value not in supported:
-            errors.append(not_supported(f"spec.{name}", value, supported))
+        errors += one_of(spec.get(name) or None, f"spec.{name}", supported)
     errors += _class_name(spec)
     sources = sorted(key for key in spec if key not in _NO_SOURCE and spec[key] is not None)
     if not sources:
@@ -164,8 +163,7 @@ def _claim(new: Manifest, old: Manifest | None) -> Errors:
     errors = validate_label_selector(spec.get("selector"), "spec.selector")
     errors += validate_claim_spec(spec, "spec")
     errors += _class_name(spec)
-    if (mode := spec.get("volumeMode")) and mode not in _VOLUME_MODES:
-        errors.append(not_supported("spec.volumeMode", mode, _VOLUME_MODES))
+    errors += one_of(spec.get("volumeMode") or None, "spec.volumeMode", _VOLUME_MODES)
     if old is None:
         return errors
     before = old.get("spec") or {}
@@ -230,8 +228,7 @@ def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
     errors += _parameters(new.get("parameters") or {})
     if new.get("provisioner") == HOLLOW_PROVISIONER:
         errors += _hollow_parameters(new.get("parameters") or {})
-    if (policy := new.get("reclaimPolicy")) and policy not in ("Delete", "Retain"):
-        errors.append(not_supported("reclaimPolicy", policy, ("Delete", "Retain")))
+    errors += one_of(new.get("reclaimPolicy") or None, "reclaimPolicy", ("Delete", "Retain"))
     if (mode := new.get("volumeBindingMode")) is None:
         errors.append(required("volumeBindingMode"))
     elif mode not in _BINDING_MODES:
@@ -333,8 +330,7 @@ def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     errors = [required(f"spec.{told}") for name, told in _STATED if spec.get(name) is None]
     policy = spec.get("fsGroupPolicy")
-    if policy is not None and policy not in _FS_GROUP:
-        errors.append(not_supported("spec.fsGroupPolicy", policy, _FS_GROUP))
+    errors += one_of(policy, "spec.fsGroupPolicy", _FS_GROUP)
     for mode in spec.get("volumeLifecycleModes") or ():
         errors += one_of(mode, "spec.volumeLifecycleModes", _LIFECYCLES)
     tokens = spec.get("tokenRequests") or []

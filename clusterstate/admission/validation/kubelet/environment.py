@@ -9,9 +9,11 @@ from typing import Final
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
     Errors,
+    check_form,
     invalid,
     invalid_each,
     not_supported,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.options import PodOptions
@@ -75,10 +77,7 @@ def validate_env(variables: list[Manifest], path: str, options: PodOptions) -> E
     check = _env_name(options)
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
-        if not name:
-            errors.append(required(f"{path}[{index}].name"))
-        elif problems := check(name):
-            errors += invalid_each(f"{path}[{index}].name", name, problems)
+        errors += require_form(name, f"{path}[{index}].name", check)
         if variable.get("valueFrom") is not None:
             errors += _value_from(variable, f"{path}[{index}].valueFrom")
     return errors
@@ -118,10 +117,7 @@ def _key_ref(ref: Manifest, path: str) -> Errors:
     name = ref.get("name") or ""
     errors = invalid_each(f"{path}.name", name, formats.dns_subdomain(name))
     key = ref.get("key") or ""
-    if not key:
-        errors.append(required(f"{path}.key"))
-    else:
-        errors += invalid_each(f"{path}.key", key, formats.config_map_key(key))
+    errors += require_form(key, f"{path}.key", formats.config_map_key)
     return errors
 
 
@@ -132,8 +128,7 @@ def _file_key_ref(ref: Manifest, path: str) -> Errors:
             errors.append(required(f"{path}.{name}"))
     if file := ref.get("path"):
         errors += validate_local_descending_path(file, f"{path}.path")
-    if key := ref.get("key"):
-        errors += invalid_each(f"{path}.key", key, formats.relaxed_env_var_name(key))
+    errors += check_form(ref.get("key"), f"{path}.key", formats.relaxed_env_var_name)
     return errors
 
 
@@ -211,8 +206,7 @@ def validate_env_from(sources: list[Manifest], path: str, options: PodOptions) -
     for index, source in enumerate(sources):
         where = f"{path}[{index}]"
         prefix = source.get("prefix") or ""
-        if prefix:
-            errors += invalid_each(f"{where}.prefix", prefix, check(prefix))
+        errors += check_form(prefix, f"{where}.prefix", check)
         count = 0
         for field in ("configMapRef", "secretRef"):
             ref = source.get(field)

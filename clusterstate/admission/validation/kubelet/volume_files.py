@@ -3,10 +3,9 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from clusterstate.admission.validation.core.field import Errors, invalid, required
+from clusterstate.admission.validation.core.field import Errors, invalid, needs, required
 from clusterstate.admission.validation.kubelet.environment import (
     VOLUME_FIELDS,
     validate_field_ref,
@@ -16,15 +15,6 @@ from clusterstate.admission.validation.kubelet.mounts import validate_local_desc
 from clusterstate.objects.values.meta import Manifest
 
 _FILE_MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
-
-
-def needs(*fields: str) -> Callable[[Manifest, str], Errors]:
-    """Return a check for the presence of ``fields``."""
-
-    def check(source: Manifest, path: str) -> Errors:
-        return [required(f"{path}.{field}") for field in fields if not source.get(field)]
-
-    return check
 
 
 def validate_mode(source: Manifest, field: str, path: str) -> Errors:

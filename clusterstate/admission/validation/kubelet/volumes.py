@@ -4,21 +4,29 @@ Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
 import re
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
+    Check,
     Errors,
+    all_of,
+    between,
     duplicate,
+    each,
     forbidden,
+    formed,
     invalid,
     invalid_each,
+    needs,
     not_supported,
     one_of,
+    optional,
+    require_form,
     required,
     required_one_of,
     too_long,
+    words,
 )
 from clusterstate.admission.validation.core.metadata import validate_annotations, validate_labels
 from clusterstate.admission.validation.core.options import PodOptions
@@ -31,7 +39,6 @@ from clusterstate.admission.validation.kubelet.mounts import (
 )
 from clusterstate.admission.validation.kubelet.projected_volumes import validate_projected
 from clusterstate.admission.validation.kubelet.volume_files import (
-    needs,
     validate_downward_file,
     validate_key_to_path,
     validate_mode,
@@ -92,10 +99,7 @@ def validate_volumes(
         where = f"{path}[{index}]"
         name = volume.get("name") or ""
         own = _source(volume, where, options, pod_name)
-        if not name:
-            own.append(required(f"{where}.name"))
-        elif problems := formats.dns_label(name):
-            own += invalid_each(f"{where}.name", name, problems)
+        own += require_form(name, f"{where}.name", formats.dns_label)
         if name in valid:
             own.append(duplicate(f"{where}.name", name))
         if own:
@@ -149,71 +153,40 @@ def _source(volume: Manifest, path: str, options: PodOptions, pod_name: str) -> 
     return errors
 
 
-def _empty_dir(source: Manifest, path: str) -> Errors:
-    limit = source.get("sizeLimit")
-    quantity = parse(limit) if limit is not None else None
-    if limit is not None and (quantity is None or quantity.sign < 0):
-        detail = "SizeLimit field must be a valid resource quantity"
-        return [forbidden(f"{path}.sizeLimit", detail)]
+_BYTE: Final = between(0, 255)
+_PARTITION: Final = optional("partition", between(0, 255, shown=1))
+_NAMED_SECRET: Final = optional("secretRef", needs("name"))
+
+
+def _size_limit(limit: Any, path: str) -> Errors:
+    quantity = parse(limit)
+    if quantity is None or quantity.sign < 0:
+        return [forbidden(path, "SizeLimit field must be a valid resource quantity")]
     return []
 
 
 _HOST_PATH_TYPES: Final = (
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate",
     "Socket",
-)
+)  # fmt: skip
 
 
 def _host_path(source: Manifest, path: str) -> Errors:
     if not source.get("path"):
         return [required(f"{path}.path")]
     errors = validate_no_backsteps(source["path"], f"{path}.path")
-    type_ = source.get("type")
-    if type_ is not None:
-        errors += one_of(type_, f"{path}.type", _HOST_PATH_TYPES)
-    return errors
+    return errors + one_of(source.get("type"), f"{path}.type", _HOST_PATH_TYPES)
 
 
-def _git_repo(source: Manifest, path: str) -> Errors:
-    errors = needs("repository")(source, path)
-    return errors + validate_local_descending_path(
-        source.get("directory") or "", f"{path}.directory"
-    )
+def _files(source: Manifest, path: str) -> Errors:
+    errors = validate_mode(source, "defaultMode", path)
+    return errors + each(source.get("items"), f"{path}.items", validate_key_to_path)
 
 
-def _partitioned(name: str) -> Callable[[Manifest, str], Errors]:
-    def check(source: Manifest, path: str) -> Errors:
-        errors = needs(name)(source, path)
-        partition = source.get("partition") or 0
-        if not 0 <= partition <= 255:
-            detail = formats.range_problem(1, 255)
-            errors.append(invalid(f"{path}.partition", partition, detail))
-        return errors
-
-    return check
-
-
-def _keyed(name: str) -> Callable[[Manifest, str], Errors]:
-    def check(source: Manifest, path: str) -> Errors:
-        errors = needs(name)(source, path) + validate_mode(source, "defaultMode", path)
-        for index, item in enumerate(source.get("items") or ()):
-            errors += validate_key_to_path(item, f"{path}.items[{index}]")
-        return errors
-
-    return check
-
-
-def _nfs(source: Manifest, path: str) -> Errors:
-    errors = needs("server", "path")(source, path)
-    if not (source.get("path") or "").startswith("/"):
-        errors.append(invalid(f"{path}.path", source.get("path"), "must be an absolute path"))
-    return errors
+def _absolute(source: Manifest, path: str) -> Errors:
+    if (source.get("path") or "").startswith("/"):
+        return []
+    return [invalid(f"{path}.path", source.get("path"), "must be an absolute path")]
 
 
 _ISCSI_FORMS: Final = {
@@ -231,15 +204,13 @@ def _iscsi_name(name: str, path: str) -> Errors:
     return [] if form.search(name) else [invalid(path, name, "must be valid format")]
 
 
-def _iscsi(source: Manifest, path: str) -> Errors:
-    errors = needs("targetPortal")(source, path)
-    if not source.get("iqn"):
-        errors.append(required(f"{path}.iqn"))
-    else:
-        errors += _iscsi_name(source["iqn"], f"{path}.iqn")
-    lun = source.get("lun") or 0
-    if not 0 <= lun <= 255:
-        errors.append(invalid(f"{path}.lun", lun, formats.range_problem(0, 255)))
+def _iscsi_target(source: Manifest, path: str) -> Errors:
+    name = source.get("iqn")
+    return _iscsi_name(name, f"{path}.iqn") if name else [required(f"{path}.iqn")]
+
+
+def _iscsi_initiator(source: Manifest, path: str) -> Errors:
+    errors: Errors = []
     chap = source.get("chapAuthDiscovery") or source.get("chapAuthSession")
     if chap and source.get("secretRef") is None:
         errors.append(required(f"{path}.secretRef"))
@@ -260,8 +231,8 @@ def _fibre_channel(source: Manifest, path: str) -> Errors:
     if names:
         if lun is None:
             errors.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
-        elif not 0 <= lun <= 255:
-            errors.append(invalid(f"{path}.lun", lun, formats.range_problem(0, 255)))
+        else:
+            errors += _BYTE(lun, f"{path}.lun")
     return errors
 
 
@@ -291,7 +262,7 @@ def _quobyte(source: Manifest, path: str) -> Errors:
         for pair in registry.split(","):
             if pair.count(":") != 1:
                 errors.append(invalid(f"{path}.registry", registry, detail))
-    return errors + needs("volume")(source, path)
+    return errors
 
 
 def _downward_api(source: Manifest, path: str) -> Errors:
@@ -301,25 +272,14 @@ def _downward_api(source: Manifest, path: str) -> Errors:
     return errors
 
 
-def _cinder(source: Manifest, path: str) -> Errors:
-    errors = needs("volumeID")(source, path)
-    if source.get("secretRef") is not None and not source["secretRef"].get("name"):
-        errors.append(required(f"{path}.secretRef.name"))
-    return errors
-
-
-def _flex_volume(source: Manifest, path: str) -> Errors:
-    errors = needs("driver")(source, path)
-    for key in source.get("options") or ():
+def _flex_options(options: dict[str, str], path: str) -> Errors:
+    errors: Errors = []
+    for key in options:
         namespace = "." + key.partition("/")[0].lower()
         if namespace.endswith((".kubernetes.io", ".k8s.io")):
             detail = "kubernetes.io and k8s.io namespaces are reserved"
-            errors.append(invalid(f"{path}.options[{key}]", key, detail))
+            errors.append(invalid(f"{path}[{key}]", key, detail))
     return errors
-
-
-def _azure_file(source: Manifest, path: str) -> Errors:
-    return needs("secretName", "shareName")(source, path)
 
 
 _MANAGED_DISK: Final = (
@@ -329,35 +289,17 @@ _MANAGED_DISK: Final = (
 _BLOB_DISK: Final = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 
 
-def _azure_disk(source: Manifest, path: str) -> Errors:
-    errors = needs("diskName", "diskURI")(source, path)
-    caching = source.get("cachingMode")
-    if caching is not None:
-        errors += one_of(caching, f"{path}.cachingMode", ("None", "ReadOnly", "ReadWrite"))
-    kind = source.get("kind")
-    if kind is None:
-        return errors
-    errors += one_of(kind, f"{path}.kind", ("Dedicated", "Managed", "Shared"))
-    uri = source.get("diskURI") or ""
+def _disk_uri(source: Manifest, path: str) -> Errors:
+    kind, uri = source.get("kind"), source.get("diskURI") or ""
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        errors.append(not_supported(f"{path}.diskURI", uri, (_MANAGED_DISK,)))
-    elif kind != "Managed" and not uri.startswith("https://"):
-        errors.append(not_supported(f"{path}.diskURI", uri, (_BLOB_DISK,)))
-    return errors
+        return [not_supported(f"{path}.diskURI", uri, (_MANAGED_DISK,))]
+    if kind not in (None, "Managed") and not uri.startswith("https://"):
+        return [not_supported(f"{path}.diskURI", uri, (_BLOB_DISK,))]
+    return []
 
 
-def _storage_os(source: Manifest, path: str) -> Errors:
-    name, namespace = source.get("volumeName") or "", source.get("volumeNamespace") or ""
-    errors: Errors = []
-    if not name:
-        errors.append(required(f"{path}.volumeName"))
-    else:
-        errors += invalid_each(f"{path}.volumeName", name, formats.dns_label(name))
-    if namespace:
-        errors += invalid_each(f"{path}.volumeNamespace", namespace, formats.dns_label(namespace))
-    if source.get("secretRef") is not None and not source["secretRef"].get("name"):
-        errors.append(required(f"{path}.secretRef.name"))
-    return errors
+def _storage_os_name(source: Manifest, path: str) -> Errors:
+    return require_form(source.get("volumeName"), f"{path}.volumeName", formats.dns_label)
 
 
 def _csi(source: Manifest, path: str) -> Errors:
@@ -404,32 +346,40 @@ def _ephemeral(source: Manifest, path: str) -> Errors:
     return errors + validate_claim_spec(template.get("spec") or {}, f"{path}.spec")
 
 
-_CHECKS: Final[dict[str, Callable[[Manifest, str], Errors]]] = {
-    "emptyDir": _empty_dir,
+_CHECKS: Final[dict[str, Check]] = {
+    "emptyDir": optional("sizeLimit", _size_limit),
     "hostPath": _host_path,
-    "gitRepo": _git_repo,
-    "gcePersistentDisk": _partitioned("pdName"),
-    "awsElasticBlockStore": _partitioned("volumeID"),
-    "secret": _keyed("secretName"),
-    "configMap": _keyed("name"),
-    "nfs": _nfs,
-    "iscsi": _iscsi,
+    "gitRepo": all_of(needs("repository"), optional("directory", validate_local_descending_path)),
+    "gcePersistentDisk": all_of(needs("pdName"), _PARTITION),
+    "awsElasticBlockStore": all_of(needs("volumeID"), _PARTITION),
+    "secret": all_of(needs("secretName"), _files),
+    "configMap": all_of(needs("name"), _files),
+    "nfs": all_of(needs("server", "path"), _absolute),
+    "iscsi": all_of(needs("targetPortal"), _iscsi_target, optional("lun", _BYTE), _iscsi_initiator),
     "glusterfs": needs("endpoints", "path"),
     "flocker": _flocker,
     "persistentVolumeClaim": needs("claimName"),
     "rbd": needs("monitors", "image"),
-    "cinder": _cinder,
+    "cinder": all_of(needs("volumeID"), _NAMED_SECRET),
     "cephfs": needs("monitors"),
-    "quobyte": _quobyte,
+    "quobyte": all_of(_quobyte, needs("volume")),
     "downwardAPI": _downward_api,
     "fc": _fibre_channel,
-    "flexVolume": _flex_volume,
-    "azureFile": _azure_file,
+    "flexVolume": all_of(needs("driver"), optional("options", _flex_options)),
+    "azureFile": needs("secretName", "shareName"),
     "vsphereVolume": needs("volumePath"),
     "photonPersistentDisk": needs("pdID"),
     "portworxVolume": needs("volumeID"),
-    "azureDisk": _azure_disk,
-    "storageos": _storage_os,
+    "azureDisk": all_of(
+        needs("diskName", "diskURI"),
+        optional("cachingMode", words("None", "ReadOnly", "ReadWrite")),
+        optional("kind", words("Dedicated", "Managed", "Shared")),
+        _disk_uri,
+    ),
+    "storageos": all_of(
+        _storage_os_name, optional("volumeNamespace", formed(formats.dns_label)), _NAMED_SECRET
+    ),
     "scaleIO": needs("gateway", "system", "volumeName"),
     "csi": _csi,
 }
+"""What holds for each source of a volume: an object and its path."""

@@ -7,7 +7,11 @@ from collections.abc import Collection
 
 import msgspec
 
-from clusterstate.admission.validation.core.field import Errors, forbidden, invalid
+from clusterstate.admission.validation.core.field import (
+    Errors,
+    forbidden,
+    invalid,
+)
 from clusterstate.admission.validation.core.options import PodOptions
 from clusterstate.admission.validation.core.resources import (
     is_pod_level_resource,

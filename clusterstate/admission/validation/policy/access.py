@@ -5,10 +5,12 @@ from typing import Final
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
     Errors,
+    check_form,
+    each,
     invalid,
-    invalid_each,
     not_supported,
     one_of,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.metadata import validate_label_selector
@@ -32,8 +34,7 @@ def validate_cluster_role(role: Manifest) -> Errors:
         if not selectors:
             detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             errors.append(required(path, detail))
-        for index, selector in enumerate(selectors):
-            errors += validate_label_selector(selector, f"{path}[{index}]")
+        errors += each(selectors, path, validate_label_selector)
     return errors
 
 
@@ -85,10 +86,7 @@ def _binding(
     if group != GROUP:
         errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
     errors += one_of(kind, "roleRef.kind", roles)
-    if name:
-        errors += invalid_each("roleRef.name", name, formats.path_segment(name))
-    else:
-        errors.append(required("roleRef.name"))
+    errors += require_form(name, "roleRef.name", formats.path_segment)
     for index, subject in enumerate(new.get("subjects") or ()):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and role != (old.get("roleRef") or {}):
@@ -102,8 +100,7 @@ def _subject(subject: Manifest, path: str, *, namespaced: bool) -> Errors:
     if not name:
         errors.append(required(f"{path}.name"))
     if kind == "ServiceAccount":
-        if name:
-            errors += invalid_each(f"{path}.name", name, formats.dns_subdomain(name))
+        errors += check_form(name, f"{path}.name", formats.dns_subdomain)
         if group:
             errors.append(not_supported(f"{path}.apiGroup", group, ("",)))
         if not namespaced and not subject.get("namespace"):

@@ -9,6 +9,7 @@ from typing import Final
 
 from clusterstate.admission.validation.core.field import (
     Errors,
+    each,
     forbidden,
     invalid,
     not_supported,
@@ -36,8 +37,7 @@ def _flow_schema(new: Manifest, old: Manifest | None) -> Errors:
     method = (spec.get("distinguisherMethod") or {}).get("type")
     if spec.get("distinguisherMethod") is not None and method not in _DISTINGUISHERS:
         errors.append(not_supported("spec.distinguisherMethod", method or "", _DISTINGUISHERS))
-    for index, rule in enumerate(spec.get("rules") or ()):
-        errors += _rule(rule, f"spec.rules[{index}]")
+    errors += each(spec.get("rules"), "spec.rules", _rule)
     return errors
 
 
@@ -46,8 +46,7 @@ def _rule(rule: Manifest, path: str) -> Errors:
     subjects = rule.get("subjects") or ()
     if not subjects:
         errors.append(required(f"{path}.subjects", "subjects must contain at least one value"))
-    for index, subject in enumerate(subjects):
-        errors += _subject(subject, f"{path}.subjects[{index}]")
+    errors += each(subjects, f"{path}.subjects", _subject)
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
         detail = "at least one of resourceRules and nonResourceRules has to be non-empty"
         errors.append(required(path, detail))

@@ -13,9 +13,9 @@ from clusterstate.admission.validation.core.field import (
     Errors,
     forbidden,
     invalid,
-    invalid_each,
     not_supported,
     one_of,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.metadata import (
@@ -61,8 +61,7 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     """Return the errors in the spec of a Job, or with what a CronJob makes one of."""
     errors = _counts(spec, path, _COUNTS)
     mode = spec.get("completionMode")
-    if mode is not None:
-        errors += one_of(mode, f"{path}.completionMode", _MODES)
+    errors += one_of(mode, f"{path}.completionMode", _MODES)
     if mode == "Indexed" and spec.get("completions") is None:
         detail = "when completion mode is Indexed"
         errors.append(required(f"{path}.completions", detail))
@@ -70,8 +69,7 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
         detail = "requires indexed completion mode"
         errors.append(invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
     replacement = spec.get("podReplacementPolicy")
-    if replacement is not None:
-        errors += one_of(replacement, f"{path}.podReplacementPolicy", _REPLACEMENTS)
+    errors += one_of(replacement, f"{path}.podReplacementPolicy", _REPLACEMENTS)
     errors += validate_policies(spec, path)
     if (scheduling := spec.get("scheduling")) is not None:
         errors += validate_job_scheduling(scheduling, f"{path}.scheduling")
@@ -301,10 +299,7 @@ def _autoscaler(new: Manifest, old: Manifest | None) -> Errors:
     target = spec.get("scaleTargetRef") or {}
     for name in ("kind", "name"):
         value, path = target.get(name) or "", f"spec.scaleTargetRef.{name}"
-        if not value:
-            errors.append(required(path))
-        else:
-            errors += invalid_each(path, value, formats.path_segment(value))
+        errors += require_form(value, path, formats.path_segment)
     for index, metric in enumerate(spec.get("metrics") or ()):
         path, type_ = f"spec.metrics[{index}]", metric.get("type") or ""
         if not type_:

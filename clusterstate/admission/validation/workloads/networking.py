@@ -11,11 +11,14 @@ from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
     Errors,
     at_most,
+    check_form,
+    each,
     forbidden,
     invalid,
     invalid_each,
     not_supported,
     one_of,
+    require_form,
     required,
     required_one_of,
 )
@@ -78,8 +81,7 @@ def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
                 errors.append(invalid(f"{path}[{position}]", address, detail))
     for index, port in enumerate(new.get("ports") or ()):
         path = f"ports[{index}]"
-        if name := port.get("name"):
-            errors += invalid_each(f"{path}.name", name, formats.dns_label(name))
+        errors += check_form(port.get("name"), f"{path}.name", formats.dns_label)
         if port.get("protocol") not in PROTOCOLS:
             errors.append(not_supported(f"{path}.protocol", port.get("protocol"), PROTOCOLS))
         if (number := port.get("port")) is not None:
@@ -100,10 +102,7 @@ def _backend(backend: Manifest, path: str) -> Errors:
         return [] if (resource or {}).get("name") else [required(f"{path}.resource.name")]
     errors: Errors = []
     name, port = service.get("name") or "", service.get("port") or {}
-    if not name:
-        errors.append(required(f"{path}.service.name"))
-    else:
-        errors += invalid_each(f"{path}.service.name", name, formats.dns1035_label(name))
+    errors += require_form(name, f"{path}.service.name", formats.dns1035_label)
     if port.get("name") and port.get("number"):
         errors.append(
             invalid(f"{path}.service.port", "", "cannot set both port name & port number")
@@ -137,8 +136,9 @@ def _ingress(new: Manifest, old: Manifest | None) -> Errors:
         errors.append(invalid("spec", spec, "either `defaultBackend` or `rules` must be specified"))
     if default is not None:
         errors += _backend(default, "spec.defaultBackend")
-    if name := spec.get("ingressClassName"):
-        errors += invalid_each("spec.ingressClassName", name, formats.dns_subdomain(name))
+    errors += check_form(
+        spec.get("ingressClassName"), "spec.ingressClassName", formats.dns_subdomain
+    )
     for index, rule in enumerate(rules):
         path = f"spec.rules[{index}]"
         if host := rule.get("host"):
@@ -147,11 +147,9 @@ def _ingress(new: Manifest, old: Manifest | None) -> Errors:
             continue
         if not http.get("paths"):
             errors.append(required(f"{path}.http.paths"))
-        for position, one in enumerate(http.get("paths") or ()):
-            errors += _path(one, f"{path}.http.paths[{position}]")
+        errors += each(http.get("paths"), f"{path}.http.paths", _path)
     for index, tls in enumerate(spec.get("tls") or ()):
-        for position, host in enumerate(tls.get("hosts") or ()):
-            errors += _host(host, f"spec.tls[{index}].hosts[{position}]")
+        errors += each(tls.get("hosts"), f"spec.tls[{index}].hosts", _host)
     return errors
 
 
@@ -188,13 +186,14 @@ def _class_parameters(reference: Manifest | None, path: str) -> Errors:
     if reference is None:
         return []
     errors: Errors = []
-    if group := reference.get("apiGroup"):
-        errors += invalid_each(f"{path}.apiGroup", group, formats.dns_subdomain(group))
+    errors += check_form(reference.get("apiGroup"), f"{path}.apiGroup", formats.dns_subdomain)
     for field in ("kind", "name"):
-        if not (value := reference.get(field) or ""):
-            errors.append(required(f"{path}.{field}", f"{field} is required"))
-        else:
-            errors += invalid_each(f"{path}.{field}", value, formats.path_segment(value))
+        errors += require_form(
+            reference.get(field) or "",
+            f"{path}.{field}",
+            formats.path_segment,
+            f"{field} is required",
+        )
     scope, namespace = reference.get("scope"), reference.get("namespace")
     where = f"{path}.namespace"
     if scope is None:
@@ -251,10 +250,8 @@ def _network_policy(new: Manifest, old: Manifest | None) -> Errors:
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
-            for position, port in enumerate(rule.get("ports") or ()):
-                errors += _policy_port(port, f"{path}.ports[{position}]")
-            for position, peer in enumerate(rule.get(peers) or ()):
-                errors += _peer(peer, f"{path}.{peers}[{position}]")
+            errors += each(rule.get("ports"), f"{path}.ports", _policy_port)
+            errors += each(rule.get(peers), f"{path}.{peers}", _peer)
     types = spec.get("policyTypes") or ()
     if len(types) > len(_POLICY_TYPES):
         errors.append(

@@ -15,12 +15,14 @@ from clusterstate.admission.validation.core.conditions import validate_condition
 from clusterstate.admission.validation.core.field import (
     Errors,
     at_most,
+    check_form,
     duplicate,
     forbidden,
     invalid,
     invalid_each,
     not_supported,
     one_of,
+    require_form,
     required,
 )
 from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
@@ -159,14 +161,10 @@ def _name(name: str | None, path: str, *, long: bool) -> Errors:
 
 def _controller(reference: Manifest, path: str) -> Errors:
     errors: Errors = []
-    if group := reference.get("apiGroup"):
-        errors += invalid_each(f"{path}.apiGroup", group, formats.dns_subdomain(group))
+    errors += check_form(reference.get("apiGroup"), f"{path}.apiGroup", formats.dns_subdomain)
     for field in ("kind", "name"):
         value = reference.get(field)
-        if not value:
-            errors.append(required(f"{path}.{field}"))
-        else:
-            errors += invalid_each(f"{path}.{field}", value, formats.path_segment(value))
+        errors += require_form(value, f"{path}.{field}", formats.path_segment)
     return errors
 
 
@@ -215,8 +213,9 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
             errors.append(not_supported(at, mode, ("Pod", "PodGroup")))
         else:
             errors += _union(mode, at, _MODES)
-    if name := spec.get("priorityClassName"):
-        errors += invalid_each(f"{path}.priorityClassName", name, formats.dns_subdomain(name))
+    errors += check_form(
+        spec.get("priorityClassName"), f"{path}.priorityClassName", formats.dns_subdomain
+    )
     if (spec.get("priority") or 0) > HIGHEST_USER_PRIORITY:
         detail = f"must be less than or equal to {HIGHEST_USER_PRIORITY}"
         errors.append(invalid(f"{path}.priority", spec["priority"], detail))

@@ -72,8 +72,7 @@ def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
         where, mode = f"{path}[{index}]", one.get("ipMode")
         if address := one.get("ip"):
             errors += invalid_each(f"{where}.ip", address, formats.ip_address(address))
-            if mode is not None:
-                errors += one_of(mode, f"{where}.ipMode", _IP_MODES)
+            errors += one_of(mode, f"{where}.ipMode", _IP_MODES)
         elif mode is not None:
             errors.append(forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set"))
         if name := one.get("hostname"):
@@ -183,8 +182,7 @@ def _families(spec: Manifest) -> Errors:
     """Return the errors in the families of addresses; the cluster has one, IPv4."""
     errors: Errors = []
     policy = spec.get("ipFamilyPolicy") or ""
-    if policy and policy not in _FAMILY_POLICIES:
-        errors.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+    errors += one_of(policy or None, "spec.ipFamilyPolicy", _FAMILY_POLICIES)
     # One without a selector is for whoever writes its endpoints, who may have both.
     headless = spec.get("clusterIP") == HEADLESS and not spec.get("selector")
     if policy == "RequireDualStack" and not headless:
@@ -248,6 +246,5 @@ def _traffic(spec: Manifest, before: Manifest, type_: str) -> Errors:
         if policy and policy not in _TRAFFIC_POLICIES and type_ != "ExternalName":
             errors.append(not_supported(f"spec.{name}", policy, _TRAFFIC_POLICIES))
     found = spec.get("trafficDistribution")
-    if found is not None:
-        errors += one_of(found, "spec.trafficDistribution", _DISTRIBUTIONS)
+    errors += one_of(found, "spec.trafficDistribution", _DISTRIBUTIONS)
     return errors
