@@ -14,6 +14,8 @@ from clusterstate.admission.validation.core.field import (
     forbidden,
     invalid,
     invalid_each,
+    none_negative,
+    not_negative,
     not_supported,
     one_of,
     require_form,
@@ -51,7 +53,6 @@ SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 _Rule = Callable[[Manifest, Manifest | None], Errors]
 
@@ -172,7 +173,7 @@ def _bounds(holder: Manifest, path: str, *names: str) -> Errors:
 def _bound(value: int_or_percent.IntOrPercent, path: str, *, most: int | None = None) -> Errors:
     """Return the errors in a number or percentage; ``most``: the highest percentage."""
     if isinstance(value, int):
-        return _not_negative(value, path)
+        return not_negative(value, path)
     try:
         percent = int_or_percent.percent_of(value)
     except ValueError as error:
@@ -188,10 +189,6 @@ def _bound(value: int_or_percent.IntOrPercent, path: str, *, most: int | None = 
     return []
 
 
-def _not_negative(value: int | None, path: str) -> Errors:
-    return [invalid(path, value, _NOT_NEGATIVE)] if value is not None and value < 0 else []
-
-
 # Leases and events ----------------------------------------------------------------------------
 
 
@@ -202,7 +199,7 @@ def _lease(new: Manifest, old: Manifest | None) -> Errors:
     duration = spec.get("leaseDurationSeconds")
     if duration is not None and duration <= 0:
         errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-    errors += _not_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
+    errors += not_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
     return errors
 
 
@@ -304,16 +301,9 @@ def _matches(selector: Manifest, labels: dict[str, str]) -> bool:
     return True
 
 
-def _numbers(spec: Manifest, *names: str) -> Errors:
-    errors: Errors = []
-    for name in names:
-        errors += _not_negative(spec.get(name), f"spec.{name}")
-    return errors
-
-
 def _replica_set(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = _numbers(spec, "replicas", "minReadySeconds")
+    errors = none_negative(spec, "spec", "replicas", "minReadySeconds")
     return errors + _selected_template(spec, _spec(old))
 
 
@@ -323,7 +313,7 @@ def _spec(old: Manifest | None) -> Manifest | None:
 
 def _deployment(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = _numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    errors = none_negative(spec, "spec", "replicas", "minReadySeconds", "revisionHistoryLimit")
     errors += _selected_template(spec, _spec(old))
     strategy = spec.get("strategy") or {}
     type_ = strategy.get("type")
@@ -338,7 +328,7 @@ def _deployment(new: Manifest, old: Manifest | None) -> Errors:
         errors += _rolling_update(rolling, "spec.strategy.rollingUpdate")
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None:
-        errors += _not_negative(deadline, "spec.progressDeadlineSeconds")
+        errors += not_negative(deadline, "spec.progressDeadlineSeconds")
         if deadline <= (spec.get("minReadySeconds") or 0):
             detail = "must be greater than minReadySeconds"
             errors.append(invalid("spec.progressDeadlineSeconds", deadline, detail))
@@ -357,7 +347,7 @@ def _rolling_update(rolling: Manifest, path: str) -> Errors:
 
 def _daemon_set(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = _numbers(spec, "minReadySeconds", "revisionHistoryLimit")
+    errors = none_negative(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
     errors += _selected_template(spec, _spec(old))
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
@@ -395,7 +385,7 @@ _STATEFUL_SET_MUTABLE: Final = (
 
 def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = _numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    errors = none_negative(spec, "spec", "replicas", "minReadySeconds", "revisionHistoryLimit")
     policy = spec.get("podManagementPolicy") or ""
     if policy not in ("OrderedReady", "Parallel"):
         detail = "must be 'OrderedReady' or 'Parallel'"
@@ -407,7 +397,7 @@ def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
         errors.append(invalid("spec.updateStrategy", type_, detail))
     elif type_ == "RollingUpdate" and (rolling := strategy.get("rollingUpdate")):
         path = "spec.updateStrategy.rollingUpdate"
-        errors += _not_negative(rolling.get("partition"), f"{path}.partition")
+        errors += not_negative(rolling.get("partition"), f"{path}.partition")
         errors += _bounds(rolling, path, "maxUnavailable")
         unavailable = rolling.get("maxUnavailable")
         if unavailable is not None and is_zero(unavailable):
@@ -451,7 +441,7 @@ def _with_claims_as_volumes(spec: Manifest) -> Manifest:
 def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
     del old
     spec = new.get("spec") or {}
-    errors = _numbers(spec, "replicas", "minReadySeconds")
+    errors = none_negative(spec, "spec", "replicas", "minReadySeconds")
     selector = spec.get("selector") or {}
     if not selector:
         errors.append(required("spec.selector"))

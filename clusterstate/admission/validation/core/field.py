@@ -6,15 +6,16 @@ holds for a type.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sized
-from typing import Any
+from typing import Any, Final
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.objects.values import errors
 from clusterstate.objects.values.errors import FieldError
 
+NEGATIVE: Final = "must be greater than or equal to 0"
 Errors = list[FieldError]
 Check = Callable[[Any, str], Errors]
-"""What is wrong with a value at a path."""
+"""Returns the errors in a value at a path."""
 Form = Callable[[Any], Iterable[str]]
 """What keeps a value from having a form, a text for each problem: one of ``formats``."""
 
@@ -53,6 +54,20 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
 def too_long(path: str, value: Any, limit: int) -> FieldError:
     """Return the error of a text of more than ``limit`` bytes."""
     return FieldError(errors.TOO_LONG, path, value, f"may not be more than {limit} bytes")
+
+
+def not_negative(value: int | None, path: str) -> Errors:
+    """Return the error of a number below 0; an absent one is fine."""
+    return [invalid(path, value, NEGATIVE)] if value is not None and value < 0 else []
+
+
+def none_negative(holder: Mapping[str, Any], path: str, *names: str) -> Errors:
+    """Return the errors of fields of an object that are numbers below 0."""
+    return [
+        invalid(f"{path}.{name}", value, NEGATIVE)
+        for name in names
+        if (value := holder.get(name)) is not None and value < 0
+    ]
 
 
 def at_most(items: Sized, path: str, limit: int) -> Errors:
@@ -99,7 +114,7 @@ def each(
     most: int = 0,
     key: Callable[[Any], Any] | None = None,
 ) -> Errors:
-    """Return what is wrong with the items of a list; a list that is too long is not looked at.
+    """Return the errors in the items of a list; a list that is too long is not looked at.
 
     ``most`` 0: any number. ``key``: what no two items share.
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
+    NEGATIVE,
     Errors,
     forbidden,
     invalid,
@@ -19,7 +20,6 @@ from clusterstate.objects.values import labels
 from clusterstate.objects.values.meta import Manifest
 
 IMMUTABLE = "field is immutable"
-NEGATIVE = "must be greater than or equal to 0"
 TOTAL_ANNOTATION_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
+    NEGATIVE,
     Errors,
     duplicate,
     forbidden,
@@ -53,7 +54,6 @@ _STANDARD_QUOTA: Final = (
     }
 )
 _STANDARD: Final = _STANDARD_QUOTA | {"storage"}
-NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 _MOST_LISTED: Final = 50
 """Names that an error lists; each of thousands of errors would have all of them."""
@@ -170,7 +170,7 @@ def validate_quantity(name: str, value: Any, path: str) -> Errors:
         return [invalid(path, value, str(error))]
     errors: Errors = []
     if quantity.nano < 0:
-        errors.append(invalid(path, str(quantity), NOT_NEGATIVE))
+        errors.append(invalid(path, str(quantity), NEGATIVE))
     if quantity.nano % 10**9 and _is_integer_resource(name) and quantity.milli_value() % 1000:
         errors.append(invalid(path, value, "must be an integer"))
     return errors

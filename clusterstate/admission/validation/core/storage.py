@@ -10,13 +10,17 @@ from typing import Any, Final
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
+    NEGATIVE,
     Errors,
+    check_form,
     duplicate,
     forbidden,
     invalid,
     invalid_each,
+    none_negative,
     not_supported,
     one_of,
+    require_form,
     required,
     too_long,
 )
@@ -80,8 +84,7 @@ def validate_claim_spec(spec: Manifest, path: str) -> Errors:
 
 
 def _class_name(spec: Manifest) -> Errors:
-    name = spec.get("storageClassName") or ""
-    return invalid_each("spec.storageClassName", name, formats.dns_subdomain(name)) if name else []
+    return check_form(spec.get("storageClassName"), "spec.storageClassName", formats.dns_subdomain)
 
 
 def _volume(new: Manifest, old: Manifest | None) -> Errors:
@@ -211,7 +214,6 @@ _MOST_PARAMETERS: Final = 512
 _LONGEST_TEXT: Final = 256 * 1024
 """Bytes of parameters, or of the metadata of an attachment, together."""
 _LONGEST_MESSAGE: Final = 1024
-_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
@@ -231,15 +233,12 @@ def _storage_class(new: Manifest, old: Manifest | None) -> Errors:
     errors += one_of(new.get("reclaimPolicy") or None, "reclaimPolicy", ("Delete", "Retain"))
     if (mode := new.get("volumeBindingMode")) is None:
         errors.append(required("volumeBindingMode"))
-    elif mode not in _BINDING_MODES:
-        errors.append(not_supported("volumeBindingMode", mode, _BINDING_MODES))
+    errors += one_of(mode, "volumeBindingMode", _BINDING_MODES)
     return errors + _allowed_topologies(new.get("allowedTopologies") or [])
 
 
 def _provisioner(name: str, path: str) -> Errors:
-    if not name:
-        return [required(path)]
-    return invalid_each(path, name, formats.qualified_name(name.lower()))
+    return require_form(name, path, lambda text: formats.qualified_name(text.lower()))
 
 
 def _hollow_parameters(parameters: Manifest) -> Errors:
@@ -329,8 +328,7 @@ _STATED: Final = (
 def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     errors = [required(f"spec.{told}") for name, told in _STATED if spec.get(name) is None]
-    policy = spec.get("fsGroupPolicy")
-    errors += one_of(policy, "spec.fsGroupPolicy", _FS_GROUP)
+    errors += one_of(spec.get("fsGroupPolicy"), "spec.fsGroupPolicy", _FS_GROUP)
     for mode in spec.get("volumeLifecycleModes") or ():
         errors += one_of(mode, "spec.volumeLifecycleModes", _LIFECYCLES)
     tokens = spec.get("tokenRequests") or []
@@ -379,9 +377,7 @@ def csi_node_errors(new: Manifest, old: Manifest | None, *, counts_change: bool 
         elif len(node_id) > _LONGEST_NODE_ID:
             detail = f"must be {_LONGEST_NODE_ID} characters or less"
             errors.append(invalid(f"{path}.nodeID", node_id, detail))
-        count = (driver.get("allocatable") or {}).get("count")
-        if count is not None and count < 0:
-            errors.append(invalid(f"{path}.allocatable.count", count, _NOT_NEGATIVE))
+        errors += none_negative(driver.get("allocatable") or {}, f"{path}.allocatable", "count")
         if name in seen:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
@@ -415,7 +411,7 @@ def _csi_storage_capacity(new: Manifest, old: Manifest | None) -> Errors:
         value = new.get(field)
         quantity = None if value is None else parse(value)
         if value is not None and (quantity is None or quantity.sign < 0):
-            errors.append(invalid(field, value, _NOT_NEGATIVE))
+            errors.append(invalid(field, value, NEGATIVE))
     if old is not None:
         for field in ("nodeTopology", "storageClassName"):
             errors += validate_immutable(new.get(field), old.get(field), field)

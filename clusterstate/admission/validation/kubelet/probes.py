@@ -11,6 +11,7 @@ from clusterstate.admission.validation.core.field import (
     forbidden,
     invalid,
     invalid_each,
+    none_negative,
     not_supported,
     one_of,
     required,
@@ -19,7 +20,6 @@ from clusterstate.admission.validation.core.pod_context import PodContext
 from clusterstate.admission.validation.core.ports import validate_port_number_or_name
 from clusterstate.objects.values.meta import Manifest
 
-_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _ONE_HANDLER: Final = "may not specify more than 1 handler type"
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _SIGNALS: Final = tuple(
@@ -48,16 +48,10 @@ def validate_probes(container: Manifest, path: str, pod: PodContext) -> Errors:
             continue
         where = f"{path}.{field}"
         errors += _handler(probe, ("exec", "httpGet", "tcpSocket", "grpc"), where, pod)
-        for name in (
-            "initialDelaySeconds",
-            "timeoutSeconds",
-            "periodSeconds",
-            "successThreshold",
-            "failureThreshold",
-        ):
-            value = probe.get(name) or 0
-            if value < 0:
-                errors.append(invalid(f"{where}.{name}", value, _NOT_NEGATIVE))
+        errors += none_negative(
+            probe, where, "initialDelaySeconds", "timeoutSeconds", "periodSeconds",
+            "successThreshold", "failureThreshold",
+        )  # fmt: skip
         grace = probe.get("terminationGracePeriodSeconds")
         at = f"{where}.terminationGracePeriodSeconds"
         if grace is not None and grace <= 0:

@@ -7,7 +7,7 @@ What a Secret holds never stands in an error. Rules: pkg/apis/core/validation/va
 import base64
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from clusterstate.admission.validation.core import formats
 from clusterstate.admission.validation.core.field import (
@@ -15,6 +15,7 @@ from clusterstate.admission.validation.core.field import (
     forbidden,
     invalid,
     invalid_each,
+    not_negative,
     required,
     too_long,
 )
@@ -133,9 +134,7 @@ def _pod_template(new: Manifest, old: Manifest | None) -> Errors:
 
 def _controller_revision(new: Manifest, old: Manifest | None) -> Errors:
     errors: Errors = []
-    revision: Any = new.get("revision") or 0
-    if revision < 0:
-        errors.append(invalid("revision", revision, "must be greater than or equal to 0"))
+    errors += not_negative(new.get("revision"), "revision")
     if new.get("data") is None:
         errors.append(required("data", "data is mandatory"))
     if old is not None:

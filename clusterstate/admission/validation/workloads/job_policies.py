@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from clusterstate.admission.validation.core.field import (
+    NEGATIVE,
     Errors,
     at_most,
     duplicate,
@@ -147,7 +148,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
         if count is not None:
             at = f"{where}.succeededCount"
             if count < 0:
-                errors.append(invalid(at, count, "must be greater than or equal to 0"))
+                errors.append(invalid(at, count, NEGATIVE))
             if count > completions:
                 detail = (
                     f"must be less than or equal to {completions} "

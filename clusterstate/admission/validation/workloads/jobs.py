@@ -13,6 +13,7 @@ from clusterstate.admission.validation.core.field import (
     Errors,
     forbidden,
     invalid,
+    none_negative,
     not_supported,
     one_of,
     require_form,
@@ -20,7 +21,6 @@ from clusterstate.admission.validation.core.field import (
 )
 from clusterstate.admission.validation.core.metadata import (
     IMMUTABLE,
-    NEGATIVE,
     validate_immutable,
     validate_label_selector,
 )
@@ -48,18 +48,9 @@ _LONGEST_SCHEDULE: Final = 1024
 """Characters; one that lists every value of every field has 400. Controllers read it each time."""
 
 
-def _counts(spec: Manifest, path: str, names: tuple[str, ...]) -> Errors:
-    errors: Errors = []
-    for name in names:
-        value = spec.get(name)
-        if value is not None and value < 0:
-            errors.append(invalid(f"{path}.{name}", value, NEGATIVE))
-    return errors
-
-
 def _job_spec(spec: Manifest, path: str) -> Errors:
-    """Return the errors in the spec of a Job, or with what a CronJob makes one of."""
-    errors = _counts(spec, path, _COUNTS)
+    """Return the errors in the spec of a Job, or in what a CronJob makes one of."""
+    errors = none_negative(spec, path, *_COUNTS)
     mode = spec.get("completionMode")
     errors += one_of(mode, f"{path}.completionMode", _MODES)
     if mode == "Indexed" and spec.get("completions") is None:
@@ -68,8 +59,8 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     if spec.get("backoffLimitPerIndex") is not None and mode != "Indexed":
         detail = "requires indexed completion mode"
         errors.append(invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
-    replacement = spec.get("podReplacementPolicy")
-    errors += one_of(replacement, f"{path}.podReplacementPolicy", _REPLACEMENTS)
+    where = f"{path}.podReplacementPolicy"
+    errors += one_of(spec.get("podReplacementPolicy"), where, _REPLACEMENTS)
     errors += validate_policies(spec, path)
     if (scheduling := spec.get("scheduling")) is not None:
         errors += validate_job_scheduling(scheduling, f"{path}.scheduling")
@@ -80,10 +71,8 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     restart = (template.get("spec") or {}).get("restartPolicy") or ""
     where = f"{path}.template.spec.restartPolicy"
     if restart in ("", "Always"):
-        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
-    elif restart not in ("OnFailure", "Never"):
-        errors.append(not_supported(where, restart, ("OnFailure", "Never")))
-    return errors
+        return [*errors, required(where, 'valid values: "OnFailure", "Never"')]
+    return errors + one_of(restart, where, ("OnFailure", "Never"))
 
 
 def _job(new: Manifest, old: Manifest | None) -> Errors:
@@ -261,9 +250,8 @@ def _cron_job(new: Manifest, old: Manifest | None) -> Errors:
         elif not _is_zone(zone):
             errors.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
     names = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    errors += _counts(spec, "spec", names)
-    policy = spec.get("concurrencyPolicy") or ""
-    errors += one_of(policy, "spec.concurrencyPolicy", _POLICIES)
+    errors += none_negative(spec, "spec", *names)
+    errors += one_of(spec.get("concurrencyPolicy") or "", "spec.concurrencyPolicy", _POLICIES)
     job = (spec.get("jobTemplate") or {}).get("spec")
     if job is None:
         return [*errors, required("spec.jobTemplate.spec")]

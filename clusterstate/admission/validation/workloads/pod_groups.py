@@ -5,8 +5,8 @@ staging/src/k8s.io/api/scheduling/v1beta1/types.go, v1.37. ``Rules.of_1_36`` are
 where the whole policy is immutable; a field of a feature that is off is forbidden.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from clusterstate.admission.validation.core.field import (
     Errors,
     at_most,
     check_form,
-    duplicate,
+    each,
     forbidden,
     invalid,
     invalid_each,
@@ -53,7 +53,6 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 CURRENT: Final = Rules()
-_Check = Callable[[Any, str], Errors]
 
 
 def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
@@ -118,12 +117,10 @@ def validate_pod_group_status(new: Manifest, old: Manifest | None) -> Errors:
         if one.get("name") not in named:
             detail = "must match the name of an entry in `spec.resourceClaims`"
             found.append(invalid(f"{where}.name", one.get("name") or "", detail))
-        if name := one.get("resourceClaimName"):
-            at = f"{where}.resourceClaimName"
-            found += invalid_each(at, name, formats.dns_subdomain(name))
-        return found
+        at = f"{where}.resourceClaimName"
+        return found + check_form(one.get("resourceClaimName"), at, formats.dns_subdomain)
 
-    return errors + _items(claims, path, claim, MOST_CLAIMS)
+    return errors + each(claims, path, claim, most=MOST_CLAIMS, key=_own_name)
 
 
 def _sizes(templates: list[Manifest], path: str) -> Errors:
@@ -134,29 +131,15 @@ def _templates(templates: list[Manifest], path: str, rules: Rules) -> Errors:
     def template(one: Manifest, where: str) -> Errors:
         return _name(one.get("name"), f"{where}.name", long=False) + _group(one, where, rules)
 
-    return _items(templates, path, template, MOST_TEMPLATES)
+    return each(templates, path, template, most=MOST_TEMPLATES, key=_own_name)
 
 
-def _items(items: list[Manifest], path: str, check: _Check, most: int) -> Errors:
-    """Return the errors in a list whose items have names; one too long is not looked at."""
-    if too_many := at_most(items, path, most):
-        return too_many
-    errors: Errors = []
-    seen: set[str] = set()
-    for index, one in enumerate(items):
-        where, name = f"{path}[{index}]", one.get("name") or ""
-        errors += check(one, where)
-        if name in seen:
-            errors.append(duplicate(where, name))
-        seen.add(name)
-    return errors
+def _own_name(item: Manifest) -> str:
+    return item.get("name") or ""
 
 
 def _name(name: str | None, path: str, *, long: bool) -> Errors:
-    if not name:
-        return [required(path)]
-    check = formats.dns_subdomain if long else formats.dns_label
-    return invalid_each(path, name, check(name))
+    return require_form(name, path, formats.dns_subdomain if long else formats.dns_label)
 
 
 def _controller(reference: Manifest, path: str) -> Errors:
@@ -201,9 +184,12 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
     if constraints is not None and not rules.topology:
         errors.append(forbidden(f"{path}.schedulingConstraints", ""))
     elif constraints is not None:
-        errors += _topology(constraints.get("topology") or [], f"{path}.schedulingConstraints")
-    claims = spec.get("resourceClaims") or []
-    errors += _items(claims, f"{path}.resourceClaims", _claim, MOST_CLAIMS)
+        at = f"{path}.schedulingConstraints.topology"
+        errors += each(constraints.get("topology"), at, _constraint, most=MOST_CONSTRAINTS)
+    errors += each(
+        spec.get("resourceClaims"), f"{path}.resourceClaims", _claim,
+        most=MOST_CLAIMS, key=_own_name,
+    )  # fmt: skip
     if not rules.preemption:
         given = [one for one in _OF_PREEMPTION if spec.get(one) is not None]
         return errors + [forbidden(f"{path}.{field}", "") for field in given]
@@ -219,10 +205,8 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
     if (spec.get("priority") or 0) > HIGHEST_USER_PRIORITY:
         detail = f"must be less than or equal to {HIGHEST_USER_PRIORITY}"
         errors.append(invalid(f"{path}.priority", spec["priority"], detail))
-    if (policy := spec.get("preemptionPolicy")) is not None:
-        supported = ("Never", "PreemptLowerPriority")
-        errors += one_of(policy, f"{path}.preemptionPolicy", supported)
-    return errors
+    supported = ("Never", "PreemptLowerPriority")
+    return errors + one_of(spec.get("preemptionPolicy"), f"{path}.preemptionPolicy", supported)
 
 
 def validate_job_scheduling(spec: Manifest, path: str) -> Errors:
@@ -233,14 +217,8 @@ def validate_job_scheduling(spec: Manifest, path: str) -> Errors:
     return _group({**spec, "schedulingPolicy": policy}, path, CURRENT)
 
 
-def _topology(topology: list[Manifest], path: str) -> Errors:
-    if too_many := at_most(topology, f"{path}.topology", MOST_CONSTRAINTS):
-        return too_many
-    errors: Errors = []
-    for index, one in enumerate(topology):
-        at, key = f"{path}.topology[{index}].key", one.get("key") or ""
-        errors += invalid_each(at, key, formats.qualified_name(key)) if key else [required(at)]
-    return errors
+def _constraint(one: Manifest, path: str) -> Errors:
+    return require_form(one.get("key"), f"{path}.key", formats.qualified_name)
 
 
 def _claim(claim: Manifest, path: str) -> Errors:
