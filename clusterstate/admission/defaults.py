@@ -7,12 +7,13 @@ pkg/apis/scheduling/v1/defaults.go and the generated ``zz_generated.defaults.go`
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from clusterstate.admission import stored_defaults
 from clusterstate.admission.rounding import round_up, round_up_requirements
+from clusterstate.admission.stored_defaults import fill
 from clusterstate.objects.rules.resources import (
     aggregate_container_limits,
     aggregate_container_requests,
@@ -31,9 +32,9 @@ _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers"
 
 def set_defaults(kind: str, manifest: Manifest) -> None:
     """Fill in the defaults of the kind; kinds that have none are left alone."""
-    fill = _BY_KIND.get(kind)
-    if fill is not None:
-        fill(manifest)
+    of_kind = _BY_KIND.get(kind)
+    if of_kind is not None:
+        of_kind(manifest)
 
 
 # Pods -----------------------------------------------------------------------------------------
@@ -229,6 +230,17 @@ def _http_get(handler: Manifest) -> None:
             action["scheme"] = "HTTP"
 
 
+_SOURCES: Final[dict[str, dict[str, Any]]] = {
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "azureDisk": {
+        "cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False,
+    },
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}  # fmt: skip
+"""What sources of volumes have where they say nothing."""
+
+
 def _volume(volume: Manifest) -> None:
     if not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
@@ -249,29 +261,12 @@ def _volume(volume: Manifest) -> None:
                     _downward_items(downward.get("items") or ())
                 if (certificate := part.get("podCertificate")) is not None:
                     certificate.setdefault("maxExpirationSeconds", 86400)
-    if (host_path := volume.get("hostPath")) is not None:
-        host_path.setdefault("type", "")
-    if (iscsi := volume.get("iscsi")) is not None:
-        iscsi.setdefault("iscsiInterface", "default")
+    for field, usual in _SOURCES.items():
+        if (source := volume.get(field)) is not None:
+            for name, value in usual.items():
+                source.setdefault(name, value)
     if (rbd := volume.get("rbd")) is not None:
-        for field, value in (
-            ("pool", "rbd"),
-            ("user", "admin"),
-            ("keyring", "/etc/ceph/keyring"),
-        ):
-            if not rbd.get(field):
-                rbd[field] = value
-    if (disk := volume.get("azureDisk")) is not None:
-        for field, default in (
-            ("cachingMode", "ReadWrite"),
-            ("kind", "Shared"),
-            ("fsType", "ext4"),
-            ("readOnly", False),
-        ):
-            disk.setdefault(field, default)
-    if (scale_io := volume.get("scaleIO")) is not None:
-        scale_io.setdefault("storageMode", "ThinProvisioned")
-        scale_io.setdefault("fsType", "xfs")
+        fill(rbd, pool="rbd", user="admin", keyring="/etc/ceph/keyring")
     if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference") or "")
     if (ephemeral := volume.get("ephemeral")) is not None:
@@ -314,9 +309,7 @@ def default_node(node: Manifest) -> None:
 
 def default_namespace(namespace: Manifest) -> None:
     """Fill in a namespace: it is active, and labelled with its name for selectors."""
-    status = namespace.setdefault("status", {})
-    if not status.get("phase"):
-        status["phase"] = "Active"
+    fill(namespace.setdefault("status", {}), phase="Active")
     meta = namespace.get("metadata") or {}
     if name := meta.get("name"):
         labels = meta.setdefault("labels", {})
@@ -329,18 +322,14 @@ def default_namespace(namespace: Manifest) -> None:
 def default_service(service: Manifest) -> None:
     """Fill in a service."""
     spec = service.setdefault("spec", {})
-    if not spec.get("sessionAffinity"):
-        spec["sessionAffinity"] = "None"
+    fill(spec, sessionAffinity="None", type="ClusterIP")
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
         client_ip = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
         client_ip.setdefault("timeoutSeconds", 10800)
-    if not spec.get("type"):
-        spec["type"] = "ClusterIP"
     for port in spec.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
+        fill(port, protocol="TCP")
         if port.get("targetPort") in (None, 0, "") and "port" in port:
             port["targetPort"] = port["port"]
     if is_reached_from_outside(spec) and not spec.get("externalTrafficPolicy"):
@@ -355,15 +344,17 @@ def default_service(service: Manifest) -> None:
                 ingress.setdefault("ipMode", "VIP")
 
 
-def _template(spec: Manifest) -> None:
-    template = spec.get("template")
-    if template is not None:
-        default_pod_spec(template.setdefault("spec", {}))
+def _template(holder: Manifest) -> None:
+    stored_defaults.pod_template(holder, default_pod_spec)
 
 
-def _replicas(spec: Manifest) -> None:
-    if spec.get("replicas") is None:
-        spec["replicas"] = 1
+def _rolled(strategy: Manifest, **usual: Any) -> None:
+    """Fill in how an object's pods are replaced: some at a time, unless it says otherwise."""
+    fill(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for name, value in usual.items():
+            rolling.setdefault(name, value)
 
 
 def default_replication_controller(controller: Manifest) -> None:
@@ -377,43 +368,30 @@ def default_replication_controller(controller: Manifest) -> None:
         meta = controller.setdefault("metadata", {})
         if not meta.get("labels"):
             meta["labels"] = dict(labels)
-    _replicas(spec)
+    fill(spec, replicas=1)
     _template(spec)
 
 
 def default_replica_set(replica_set: Manifest) -> None:
     """Fill in a replica set."""
     spec = replica_set.setdefault("spec", {})
-    _replicas(spec)
+    fill(spec, replicas=1)
     _template(spec)
 
 
 def default_deployment(deployment: Manifest) -> None:
     """Fill in a deployment: one replica, rolled by quarters."""
     spec = deployment.setdefault("spec", {})
-    _replicas(spec)
-    strategy = spec.setdefault("strategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
+    fill(spec, replicas=1)
+    _rolled(spec.setdefault("strategy", {}), maxUnavailable="25%", maxSurge="25%")
+    fill(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600)
     _template(spec)
 
 
 def default_daemon_set(daemon_set: Manifest) -> None:
     """Fill in a daemon set: rolled one node at a time."""
     spec = daemon_set.setdefault("spec", {})
-    strategy = spec.setdefault("updateStrategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
+    _rolled(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
     spec.setdefault("revisionHistoryLimit", 10)
     _template(spec)
 
@@ -421,18 +399,11 @@ def default_daemon_set(daemon_set: Manifest) -> None:
 def default_stateful_set(stateful_set: Manifest) -> None:
     """Fill in a stateful set: in order, volumes kept."""
     spec = stateful_set.setdefault("spec", {})
-    if not spec.get("podManagementPolicy"):
-        spec["podManagementPolicy"] = "OrderedReady"
-    strategy = spec.setdefault("updateStrategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    fill(spec, podManagementPolicy="OrderedReady", replicas=1, revisionHistoryLimit=10)
+    _rolled(spec.setdefault("updateStrategy", {}), partition=0)
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     retention.setdefault("whenDeleted", "Retain")
     retention.setdefault("whenScaled", "Retain")
-    _replicas(spec)
-    spec.setdefault("revisionHistoryLimit", 10)
     _template(spec)
     for claim in spec.get("volumeClaimTemplates") or ():
         # What a claim says of itself there does not count: pkg/apis/apps/v1/conversion.go.

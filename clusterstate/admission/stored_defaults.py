@@ -1,8 +1,7 @@
 """API defaults of the kinds in the shared table: what their v1 APIs promise to fill in.
 
 Each function edits a manifest in place and adds only. Sources: pkg/apis/{batch,core,autoscaling,
-networking,discovery,flowcontrol,storage,
-resource}/*/defaults.go, v1.36.
+networking,discovery,flowcontrol,storage,resource}/*/defaults.go, v1.36.
 """
 
 import base64
@@ -16,7 +15,7 @@ Fill = Callable[[Manifest], None]
 _LINE_ENDS: Final = str.maketrans("", "", "\r\n")
 
 
-def _set(target: Manifest, **values: Any) -> None:
+def fill(target: Manifest, **values: Any) -> None:
     """Fill in what is absent or empty."""
     for name, value in values.items():
         if target.get(name) in (None, ""):
@@ -39,7 +38,7 @@ def _config_map(config_map: Manifest) -> None:
 
 def _secret(secret: Manifest) -> None:
     """Put ``stringData``, which is written and never read, into ``data`` (core/v1 conversion)."""
-    _set(secret, type="Opaque")
+    fill(secret, type="Opaque")
     _plain_base64(secret.get("data"))
     texts = secret.pop("stringData", None)
     if texts:
@@ -47,7 +46,8 @@ def _secret(secret: Manifest) -> None:
         data.update({key: base64.b64encode(text.encode()).decode() for key, text in texts.items()})
 
 
-def _pod_template_spec(holder: Manifest, pod_spec: Fill) -> None:
+def pod_template(holder: Manifest, pod_spec: Fill) -> None:
+    """Fill in the pod template that an object may have; ``pod_spec`` fills in the spec of a pod."""
     template = holder.get("template")
     if template is not None:
         pod_spec(template.setdefault("spec", {}))
@@ -60,31 +60,31 @@ def _job(job: Manifest, pod_spec: Fill) -> None:
     spec = job.setdefault("spec", {})
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = spec["parallelism"] = 1
-    _set(spec, parallelism=1)
-    _set(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
+    fill(spec, parallelism=1)
+    fill(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels")
     metadata = job.setdefault("metadata", {})
     if labels and not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     replacement = "TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed"
-    _set(
+    fill(
         spec, completionMode="NonIndexed", suspend=False, manualSelector=False,
         podReplacementPolicy=replacement,
     )  # fmt: skip
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
-            _set(pattern, status="True")
-    _pod_template_spec(spec, pod_spec)
+            fill(pattern, status="True")
+    pod_template(spec, pod_spec)
 
 
 def _cron_job(cron_job: Manifest, pod_spec: Fill) -> None:
     spec = cron_job.setdefault("spec", {})
-    _set(
+    fill(
         spec, concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3,
         failedJobsHistoryLimit=1,
     )  # fmt: skip
-    _pod_template_spec((spec.get("jobTemplate") or {}).get("spec") or {}, pod_spec)
+    pod_template((spec.get("jobTemplate") or {}).get("spec") or {}, pod_spec)
 
 
 _HALF_OF_ALL: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
@@ -93,16 +93,16 @@ _FOUR_PODS: Final = {"type": "Pods", "value": 4, "periodSeconds": 15}
 
 def _autoscaler(autoscaler: Manifest) -> None:
     spec = autoscaler.setdefault("spec", {})
-    _set(spec, minReplicas=1)
+    fill(spec, minReplicas=1)
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     behavior = spec.get("behavior")
     if behavior is not None:
         up = behavior.setdefault("scaleUp", {})
-        _set(up, selectPolicy="Max", stabilizationWindowSeconds=0)
+        fill(up, selectPolicy="Max", stabilizationWindowSeconds=0)
         down = behavior.setdefault("scaleDown", {})
-        _set(down, selectPolicy="Max")
+        fill(down, selectPolicy="Max")
         if not up.get("policies"):
             up["policies"] = [dict(_FOUR_PODS), dict(_HALF_OF_ALL)]
         if not down.get("policies"):
@@ -115,18 +115,18 @@ def _autoscaler(autoscaler: Manifest) -> None:
 def _endpoints(endpoints: Manifest) -> None:
     for subset in endpoints.get("subsets") or ():
         for port in subset.get("ports") or ():
-            _set(port, protocol="TCP")
+            fill(port, protocol="TCP")
 
 
 def _endpoint_slice(endpoint_slice: Manifest) -> None:
     for port in endpoint_slice.get("ports") or ():
         port.setdefault("name", "")
-        _set(port, protocol="TCP")
+        fill(port, protocol="TCP")
 
 
 def _ingress_class(ingress_class: Manifest) -> None:
     if (parameters := (ingress_class.get("spec") or {}).get("parameters")) is not None:
-        _set(parameters, scope="Cluster")
+        fill(parameters, scope="Cluster")
 
 
 def _network_policy(policy: Manifest) -> None:
@@ -136,16 +136,16 @@ def _network_policy(policy: Manifest) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
         for port in rule.get("ports") or ():
-            _set(port, protocol="TCP")
+            fill(port, protocol="TCP")
 
 
 # Volumes --------------------------------------------------------------------------------------
 
 
 def _persistent_volume(volume: Manifest) -> None:
-    _set(volume.setdefault("status", {}), phase="Pending")
+    fill(volume.setdefault("status", {}), phase="Pending")
     spec = volume.setdefault("spec", {})
-    _set(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
     round_up(spec.get("capacity") or {})
     if (host_path := spec.get("hostPath")) is not None:
         host_path.setdefault("type", "")
@@ -154,7 +154,7 @@ def _persistent_volume(volume: Manifest) -> None:
 def persistent_volume_claim(claim: Manifest) -> None:
     """Fill in a claim, or a StatefulSet's template of one."""
     status = claim.setdefault("status", {})
-    _set(status, phase="Pending")
+    fill(status, phase="Pending")
     for field in ("capacity", "allocatedResources"):
         round_up(status.get(field) or {})
     claim_spec(claim.setdefault("spec", {}))
@@ -162,17 +162,17 @@ def persistent_volume_claim(claim: Manifest) -> None:
 
 def claim_spec(spec: Manifest) -> None:
     """Fill in the spec of a claim, or of a template of one."""
-    _set(spec, volumeMode="Filesystem")
+    fill(spec, volumeMode="Filesystem")
     round_up_requirements(spec.get("resources") or {})
 
 
 def _storage_class(storage_class: Manifest) -> None:
-    _set(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+    fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
 def _csi_driver(driver: Manifest) -> None:
     spec = driver.setdefault("spec", {})
-    _set(
+    fill(
         spec, attachRequired=True, podInfoOnMount=False, storageCapacity=False,
         fsGroupPolicy="ReadWriteOnceWithFSType", requiresRepublish=False, seLinuxMount=False,
     )  # fmt: skip
@@ -191,9 +191,9 @@ def _flow_schema(schema: Manifest) -> None:
 def _priority_level(level: Manifest) -> None:
     spec = level.setdefault("spec", {})
     if spec.get("type") == "Exempt":
-        _set(spec.setdefault("exempt", {}), nominalConcurrencyShares=0, lendablePercent=0)
+        fill(spec.setdefault("exempt", {}), nominalConcurrencyShares=0, lendablePercent=0)
     elif (limited := spec.get("limited")) is not None:
-        _set(limited, nominalConcurrencyShares=30, lendablePercent=0)
+        fill(limited, nominalConcurrencyShares=30, lendablePercent=0)
         queuing = (limited.get("limitResponse") or {}).get("queuing")
         for name, usual in ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50):
             if queuing is not None and not queuing.get(name):
@@ -207,11 +207,11 @@ def _devices(spec: Manifest) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
         for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
             if one is not None:
-                _set(one, allocationMode="ExactCount")
+                fill(one, allocationMode="ExactCount")
                 if one["allocationMode"] == "ExactCount" and not one.get("count"):
                     one["count"] = 1
                 for toleration in one.get("tolerations") or ():
-                    _set(toleration, operator="Equal")
+                    fill(toleration, operator="Equal")
 
 
 def _resource_claim(claim: Manifest) -> None:
@@ -223,7 +223,7 @@ def _resource_claim_template(template: Manifest) -> None:
 
 
 def _pod_group(group: Manifest) -> None:
-    _set(group.setdefault("spec", {}), disruptionMode={"single": {}})
+    fill(group.setdefault("spec", {}), disruptionMode={"single": {}})
 
 
 def by_kind(pod_spec: Fill) -> dict[str, Fill]:
@@ -243,7 +243,7 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "PersistentVolumeClaim": persistent_volume_claim,
         "PriorityLevelConfiguration": _priority_level,
         "PodGroup": _pod_group,
-        "PodTemplate": lambda manifest: _pod_template_spec(manifest, pod_spec),
+        "PodTemplate": lambda manifest: pod_template(manifest, pod_spec),
         "ResourceClaim": _resource_claim,
         "ResourceClaimTemplate": _resource_claim_template,
         "Secret": _secret,
