@@ -77,7 +77,10 @@ def validate_env(variables: list[Manifest], path: str, options: PodOptions) -> E
     check = _env_name(options)
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
-        errors += require_form(name, f"{path}[{index}].name", check)
+        if not name:
+            errors.append(required(f"{path}[{index}].name"))
+        elif problems := check(name):
+            errors += invalid_each(f"{path}[{index}].name", name, problems)
         if variable.get("valueFrom") is not None:
             errors += _value_from(variable, f"{path}[{index}].valueFrom")
     return errors

@@ -99,7 +99,10 @@ def validate_volumes(
         where = f"{path}[{index}]"
         name = volume.get("name") or ""
         own = _source(volume, where, options, pod_name)
-        own += require_form(name, f"{where}.name", formats.dns_label)
+        if not name:
+            own.append(required(f"{where}.name"))
+        elif problems := formats.dns_label(name):
+            own += invalid_each(f"{where}.name", name, problems)
         if name in valid:
             own.append(duplicate(f"{where}.name", name))
         if own:
