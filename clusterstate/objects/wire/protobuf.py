@@ -53,6 +53,8 @@ _LARGEST_PART = 2048
 """Bytes of JSON text that are remembered with what they become; 4,096 of them at most."""
 _LARGEST = 8192
 """Bytes of JSON text of a whole object below another that are remembered; 1,024 at most."""
+_MOST_ITEMS = 8192
+"""Items of lists that are remembered, of ``_LARGEST_PART`` bytes at most; none of longer lists."""
 _DEEPEST = 4
 """How deep objects may lie in RawExtensions of each other; Kubernetes' own lie two deep."""
 _META_KINDS = {
@@ -388,7 +390,7 @@ def encode_text(text: bytes) -> bytes:
 
     The same bytes as ``encode`` gives. What one pod says is nearly what its neighbours say: what
     stands below ``metadata``, ``spec`` and ``status`` is remembered by its text, so that only what
-    is new is decoded and written.
+    is new is decoded and written; and a list is read again with most of its items as they were.
 
     Raises:
         UnknownKind, Malformed: as ``encode``.
@@ -424,9 +426,12 @@ def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int
             parts += (field.tag, number_bytes(len(text) - 2), text[1:-1])
         elif levels and field.writer is None and not field.is_number and field.shape != _MAP:
             below = [raw] if text.startswith(b"{") else _items(text) if text[:1] == b"[" else []
+            largest = _LARGEST_PART if len(below) <= _MOST_ITEMS else 0
             for one in below:
                 if levels == 1 and name != "metadata" and len(one_text := bytes(one)) <= _LARGEST:
                     data = _object(field.kind, one_text)
+                elif levels == 2 and name == "items" and len(one_text := bytes(one)) <= largest:
+                    data = _known_item(field.kind, one_text)
                 else:
                     data = _write_members(field.kind, _members(one), levels - 1)
                 parts += (field.tag, number_bytes(len(data)), data)
@@ -454,6 +459,11 @@ def _object(message: str, text: bytes) -> bytes:
 @lru_cache(maxsize=1024)
 def _known_object(message: str, text: bytes) -> bytes:
     return _write_members(message, _members(text), 0)
+
+
+@lru_cache(maxsize=_MOST_ITEMS)
+def _known_item(message: str, text: bytes) -> bytes:
+    return _write_members(message, _members(text), 1)
 
 
 _FIRST_TEXT = re.compile(rb'\{"(\w+)":"([^"\\]*)",(?=")')
