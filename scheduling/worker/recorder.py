@@ -130,7 +130,8 @@ class Recorder:
             for parts in (self._last, self._before)
         )
         for pod_id in pod_ids:
-            identity = before.get(pod_id) or last.get(pod_id)
+            # In both if its first decision came too late as well: then that one is known.
+            identity = last.get(pod_id) or before.get(pod_id)
             if identity is not None:
                 self._taken_back[identity] = following
 

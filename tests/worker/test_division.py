@@ -19,8 +19,10 @@ from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
 from clusterstate.objects.values.pod import Pod
 from clusterstate.processes import shards
+from clusterstate.queries.scheduler import decisions
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration
+from scheduling.processes.decision_checks import check
 from scheduling.worker.division import Rules
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
@@ -73,6 +75,7 @@ class Several:
                     locks.give_back(locks.cycle(held if moved else shards.FIRST))
                     held = shards.FIRST if moved else held
             scheduler.binder.finish_batch(time.time())
+            scheduler.binder.write_records(time.time())
         finally:
             locks.give_back(locks.cycle(held))
             scheduler.binder.close()
@@ -205,6 +208,18 @@ def test_three_at_work_break_no_rule_at_any_revision(seed: int) -> None:
     assert broken(start, nodes, pods) == []
     assert overcommitted_nodes() == []
     assert all(several.decided.values()), several.decided
+    assert made_otherwise(rng, pods) == []
+
+
+def made_otherwise(rng: random.Random, pods: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what is different of some decisions that are made again, each as its scheduler's."""
+    found = []
+    for name in rng.sample(sorted(pods), 25):
+        for record in decisions.of_pod("default", name, limit=2):
+            result, details = check(record)
+            if result == "differs":
+                found.append(f"{name} by {record.scheduler} at {record.number}: {details}")
+    return found
 
 
 def test_many_pods_that_want_the_same_few_nodes_fill_them_exactly() -> None:

@@ -9,7 +9,7 @@ from clusterstate.queries.scheduler.decisions import Record
 from scheduling.worker import recorder
 from tests.clock import NOW
 from tests.controllers.support import pod_manifest
-from tests.worker.worker import Worker
+from tests.worker.worker import SECONDS, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +55,19 @@ def test_a_decision_that_came_too_late_is_recorded_as_stale(worker: Worker) -> N
     worker.binder.recorder.came_back([pod_id])
     worker.binder.recorder.record()
     assert [recorded(name)[0].outcome for name in ("a", "b")] == ["stale", "scheduled"]
+
+
+def test_two_decisions_about_a_pod_that_both_came_too_late_are_stale(worker: Worker) -> None:
+    create("a")
+    pod_id = find_pod_id("default", "a")
+    assert pod_id is not None
+    for _ in range(2):
+        worker.decide()
+        worker.mirror.snapshot.forget(pod_id)
+        worker.mirror.queue.requeue_stale(pod_id, SECONDS)
+        worker.binder.recorder.came_back([pod_id])
+    worker.binder.recorder.record()
+    assert [record.outcome for record in recorded("a")] == ["stale", "stale"]
 
 
 def test_a_pod_that_fits_nowhere_is_recorded_with_the_table_of_all_nodes(worker: Worker) -> None:
