@@ -207,6 +207,8 @@ def made(
     naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
     found: Manifest = foretold or advisor.ask("plan", document)
+    if changes := found["status"].get("changes"):  # what a rebalance comes to
+        document = {**document, "spec": {**document["spec"], "changes": changes}}
     now = clock.now()
     return actions.store(document, found["status"], by=by.name, now=now, is_preview=is_preview)
 

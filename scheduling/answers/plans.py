@@ -4,6 +4,7 @@
 
     read          the document                                   (simulation.plan_document)
     Nodes         what the nodes become                          (plan_nodes, objects.node_edits)
+    rebalancing   which nodes can be emptied                     (plan_rebalancing)
     Leavers       who leaves, when, by which rule                (plan_leavers)
     brakes        which of them a brake will hold                (plan_brakes)
     places        where waiting pods stand in the queue          (plan_queue)
@@ -31,7 +32,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import steady_clock
 from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
-from scheduling.answers import plan_answer, plan_brakes, plan_queue
+from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
 from scheduling.answers.live import LiveBase, World
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
@@ -51,16 +52,31 @@ from scheduling.worker import profiles
 def plan(world: World, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
 
+    Of a plan that rebalances the status has ``changes``: what that comes to, and what is to be kept
+    as its changes, so that it stays the same when it is foretold again.
+
     The same future is played without the changes, so that they are not blamed for what would happen
     anyway: waiting pods that find a place or preempt others.
 
     Raises:
         Invalid: with every wrong field.
+        ServiceUnavailable: it rebalances, and there is no solver.
         TooLarge: it takes too long.
     """
     asked = plan_document.read(document)
+    comes_to: list[Manifest] | None = None
+    if any(one.what == plan_document.REBALANCE for one in asked.changes):
+        asked = plan_rebalancing.settled(
+            world, asked, lambda one: _Planning(world, one).answer()["status"]
+        )
+        comes_to = [{one.what: {"nodes": list(one.nodes)}} for one in asked.changes]
     answer = _Planning(world, asked).answer()
     status = answer["status"]
+    if comes_to is not None:
+        status["changes"] = comes_to
+        if not comes_to:
+            text = "no node can be emptied: a pod of each would find no room, be held back or stay"
+            status["warnings"] = [*status.get("warnings", ()), text]
     if status["placed"] or status["waiting"]:
         nothing = msgspec.structs.replace(asked, changes=(), configuration=None)
         try:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduling.framework.arrays import Float64, Int64
+from scheduling.framework.arrays import Float64, Int64, Mask
 
 MOST_CELLS: Final = 20_000_000
 """Classes times nodes: what a process of a few hundred megabytes holds."""
@@ -65,6 +65,15 @@ class Problem(msgspec.Struct, kw_only=True):
         """Return prices of the nodes in use and costs of the moves of a placement."""
         moved = np.maximum(self.stays - x, 0).sum(1)
         return int(self.prices @ (x.any(0))) + int(self.move_costs @ moved)
+
+    def broken(self) -> Mask:
+        """Return the nodes whose part of ``start`` breaks a rule, (N,)."""
+        x = self.start
+        wrong: Mask = np.any(x > self.limits, axis=0)
+        wrong = wrong | np.any(x.T @ self.requests > np.maximum(self.free, 0), axis=1)
+        for a, b in self.apart:
+            wrong = wrong | ((x[a] > 0) & (x[b] > 0))
+        return wrong
 
     def is_valid(self, x: Int64) -> bool:
         """Return whether a placement keeps every rule."""

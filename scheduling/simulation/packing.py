@@ -422,13 +422,20 @@ class _Packer:
         for pod in packed_ones:
             if pod.node_name:
                 snapshot.remove_pod(pod.key) if pod.runs else snapshot.forget(pod.key)
+        found: Facts | None = None
+        if packed_ones:
+            found = facts.read(snapshot, packed_ones)
+            shut = {found.nodes[at] for at in np.flatnonzero(found.problem.broken()).tolist()}
+            if shut:  # a taint came, or the node shrank, after its pods did: these stay
+                self._put_back([pod for pod in packed_ones if pod.node_name in shut], records)
+                packed_ones = [pod for pod in packed_ones if pod.node_name not in shut]
+                found = facts.read(snapshot, packed_ones) if packed_ones else None
         held = {key: node for key, node in alone.items() if snapshot.knows(key)}
         packed: Packed | None = None
         targets: list[tuple[Seeker, str]] = []
         hopeless: set[Hashable] = set()
         emptied: list[str] = []
-        if packed_ones:
-            found = facts.read(snapshot, packed_ones)
+        if found is not None:
             if move == TO_EMPTY:
                 found = self._priced(found)
             packed = self._solve(found.problem)
@@ -460,6 +467,21 @@ class _Packer:
             packed=packed,
             same_priority=len({pod.info.priority for pod in self._pods}) <= 1,
         )
+
+    def _put_back(
+        self, pods: Sequence[Seeker], records: Mapping[Hashable, PodRecord | None]
+    ) -> None:
+        """Put pods on their nodes again, whatever the filters say."""
+        snapshot = self._snapshot
+        for pod in pods:
+            record, row = records.get(pod.key), snapshot.row_of(pod.node_name)
+            if pod.runs and record is not None:
+                snapshot.add_pod(
+                    pod.key, record.info, pod.node_name, start_time=record.start_time,
+                    name=record.name,
+                )  # fmt: skip
+            elif row is not None:
+                snapshot.assume(pod.key, pod.info, row)
 
     def _schedule(self, pods: Sequence[Seeker]) -> dict[Hashable, str]:
         """Place pods as the scheduler does, in their order; return their nodes."""

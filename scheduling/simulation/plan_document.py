@@ -12,8 +12,10 @@
     {pods: {objects: [POD, ...]}}                     {configuration: {...}}
     {scale: {kind: Deployment, namespace: default, name: web, replicas: 5}}
     {import: {objects: [NODE, POD, PRIORITY CLASS, BUDGET, LIST ...]}}
+    {rebalance: {selector: "pool=spot", mostNodes: 10}}
 
-An import is read as what it comes to: other objects, then added nodes, then pods.
+An import is read as what it comes to: other objects, then added nodes, then pods. A rebalance is
+the only change of its plan, and comes to a drain (``answers.plan_rebalancing``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,9 +58,9 @@ CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE = (
     "resize",
 )
 DRAIN, DELETE, ADD, PODS, CONFIGURATION = "drain", "delete", "add", "pods", "configuration"
-EVICT, SCALE, IMPORT = "evict", "scale", "import"
+EVICT, SCALE, IMPORT, REBALANCE = "evict", "scale", "import", "rebalance"
 OF_NODES: Final = (CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE, DRAIN, DELETE)
-KNOWN: Final = (*OF_NODES, EVICT, SCALE, ADD, PODS, IMPORT, CONFIGURATION)
+KNOWN: Final = (*OF_NODES, EVICT, SCALE, ADD, PODS, IMPORT, CONFIGURATION, REBALANCE)
 SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
 _OTHERS: Final = (
     "Namespace",
@@ -71,6 +73,7 @@ _OTHERS: Final = (
 """What an import may have besides nodes and pods, in the order of creation."""
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in ("Node", "Pod", *_OTHERS))})
 _MOST_REPLICAS: Final = 100_000
+_MOST_EMPTIED: Final = 1_000
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_CPU: Final = 10**6
 _MOST_AMOUNT: Final = 2**60
@@ -83,7 +86,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests, ``places`` their
     paths. ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
-    ``workload``: kind, namespace and name of what gets this many ``replicas``.
+    ``workload``: kind, namespace and name of what gets this many ``replicas``. ``most``: the most
+    nodes to empty.
     """
 
     what: str
@@ -104,6 +108,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     delete_local_data: bool = False
     grace_seconds: int | None = None
     configuration: Manifest | None = None
+    most: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +143,9 @@ def read(document: object) -> Plan:
     if not entries:
         errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
     changes = [change for entry in entries for change in _changes(entry)]
+    if len(changes) > 1 and any(one.what == REBALANCE for one in changes):
+        detail = f"{REBALANCE} must be the only change"
+        errors.append(FieldError(FORBIDDEN, "spec.changes", None, detail))
     configurations = [one.configuration for one in changes if one.configuration is not None]
     horizon = spec.integer("horizonSeconds", 86400)
     if not 0 <= horizon <= _LONGEST_HORIZON:
@@ -251,6 +259,8 @@ def _read(what: str, body: Field) -> Change:
             ignores_budgets=body.boolean("disableEviction", default=False),
             grace_seconds=_grace(body),
         )
+    if what == REBALANCE:
+        return _rebalanced(body)
     nodes, selector = _chosen(body)
     if what in (TAINT, UNTAINT):
         taints = tuple(_taints(body, exact=what == TAINT))
@@ -299,6 +309,13 @@ def _scaled(body: Field) -> Change:
     return Change(what=SCALE, path=body.path, workload=(kind, namespace, name), replicas=replicas)
 
 
+def _rebalanced(body: Field) -> Change:
+    most = body.integer("mostNodes", _MOST_EMPTIED)
+    if not 1 <= most <= _MOST_EMPTIED:
+        body.error("mostNodes", most, f"must be between 1 and {_MOST_EMPTIED}")
+    return Change(what=REBALANCE, path=body.path, selector=_selector(body), most=most)
+
+
 def _grace(body: Field) -> int | None:
     """Return the grace period that is asked for, ``None`` for the pods' own."""
     grace = body.integer("gracePeriodSeconds", -1)
@@ -322,16 +339,19 @@ def _named_pods(body: Field) -> Iterable[tuple[str, str]]:
 
 
 def _chosen(body: Field) -> tuple[tuple[str, ...], Selector | None]:
-    nodes, text = tuple(dict.fromkeys(_once(body, "nodes"))), body.text("selector")
-    selector = None
-    if text:
-        try:
-            selector = parse_selector(text)
-        except SelectorError as error:
-            body.error("selector", text, str(error))
-    elif not nodes:
+    nodes, selector = tuple(dict.fromkeys(_once(body, "nodes"))), _selector(body)
+    if not nodes and not body.text("selector"):
         body.errors.append(FieldError(REQUIRED, body.child("nodes"), None, "or selector"))
     return nodes, selector
+
+
+def _selector(body: Field) -> Selector | None:
+    if text := body.text("selector"):
+        try:
+            return parse_selector(text)
+        except SelectorError as error:
+            body.error("selector", text, str(error))
+    return None
 
 
 def _check_amount(body: Field, name: str, amount: str) -> None:

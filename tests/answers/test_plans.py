@@ -553,3 +553,49 @@ def make_manifest(name):
         "metadata": {"name": name},
         "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
     }
+
+
+def rebalanced(**more):
+    return ask({"rebalance": more})
+
+
+def test_a_rebalance_drains_the_nodes_whose_pods_all_find_room_elsewhere():
+    for number in range(4):
+        make_node(f"n{number}")
+        owned(f"on-{number}", f"n{number}", **asking("20"))
+    status = rebalanced()
+    (change,) = status["changes"]
+    emptied = change["drain"]["nodes"]
+    assert len(emptied) == 2, "three pods of 20 CPU fit a node of 64"
+    assert status["stuck"] == []
+    assert {one["nodeName"] for one in status["leaving"]} == set(emptied)
+    assert not {one["landing"]["nodeName"] for one in status["leaving"]} & set(emptied)
+    assert {one["do"] for one in status["steps"]} == {"edit", "evict"}
+    assert len(rebalanced(mostNodes=1)["changes"][0]["drain"]["nodes"]) == 1
+
+
+def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move():
+    make_node("n0")
+    for number in (1, 2, 3):
+        make_node(f"n{number}")
+        set_labels(f"n{number}", pool="spot")
+        owned(f"on-{number}", f"n{number}", app=f"app-{number}", **asking("10"))
+    make_pod("alone", "n1", **asking("1"))
+    budget = {
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "app-2"}}, "maxUnavailable": 0},
+    }
+    objects.create("PodDisruptionBudget", "default", budget, now=NOW)
+    status = rebalanced(selector="pool=spot")
+    assert status["changes"] == [{"drain": {"nodes": ["n3"]}}]
+    nothing = rebalanced(selector="pool=none")
+    assert nothing["changes"] == nothing["steps"] == []
+    assert "no node can be emptied" in nothing["warnings"][0]
+
+
+def test_a_rebalance_is_the_only_change_of_its_plan():
+    with pytest.raises(Invalid) as refused:
+        ask({"rebalance": {"mostNodes": 0}}, {"cordon": {"nodes": ["n1"]}})
+    assert {one.field for one in refused.value.errors} == {
+        "spec.changes", "spec.changes[0].rebalance.mostNodes",
+    }  # fmt: skip

@@ -138,6 +138,16 @@ def test_an_applied_drain_goes_on_where_a_killed_worker_left_it(cluster):
     act(cluster, plan, "apply").fails(409, "Conflict")
 
 
+def test_a_rebalance_is_kept_as_the_drain_it_comes_to_applied_and_taken_back(cluster):
+    plan = post(cluster, {"rebalance": {}})
+    assert plan["spec"]["changes"] == [DRAIN]
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    assert len(leaving(cluster)) == 40
+    back = act(cluster, plan, "undo").ok(201)
+    assert back["spec"]["changes"] == [{"uncordon": {"nodes": ["n1"]}}]
+
+
 def test_every_change_names_who_applied_the_plan(cluster):
     plan = post(cluster, DRAIN)
     act(cluster, plan, "apply").ok(201)

@@ -398,6 +398,24 @@ def change(world: World) -> dict[str, Any]:
 def test_what_a_plan_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
+    foretold_and_done(seed, monkeypatch, settings)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("seed", range(many(6, 200)))
+def test_what_a_rebalance_foretells_comes_true(
+    seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Nobody who leaves for it is stuck, is held back by a budget or displaces another pod."""
+    foretold = foretold_and_done(seed, monkeypatch, settings, {"rebalance": {}})
+    assert not any("blockedBy" in one or "preemptedBy" in one for one in foretold["leaving"])
+    assert foretold["stuck"] == []
+
+
+def foretold_and_done(
+    seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any, asked: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a plan of one or of random changes foretells of a random world, and do it."""
     settings.REQUIRED_DURING_EXECUTION_RATE = 0
     world = World(random.Random(seed), rich=RICH <= seed < CLAIMING, claiming=seed >= CLAIMING)
     world.tick(after(5))  # the waiting pods are placed, refused, or begin to preempt
@@ -405,13 +423,15 @@ def test_what_a_plan_foretells_comes_true(
     start = after(10)
     world.now = start
     monkeypatch.setattr(steady_clock, "now", lambda: start)
-    spec = {"changes": changes_of(world), "seed": 0, "horizonSeconds": END - 10}
+    changes = changes_of(world) if asked is None else [asked]
+    spec = {"changes": changes, "seed": 0, "horizonSeconds": END - 10}
     document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": spec}
     foretold = advisor.ask("plan", document)["status"]
 
     stored = plans.store(document, foretold, by="somebody", now=start)
     plans.begin(stored.name, by="somebody", impersonator="", now=start)
     comes_true(world, stored.id, foretold, start, told=(seed, spec["changes"]))
+    return foretold
 
 
 def comes_true(

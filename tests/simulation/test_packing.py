@@ -151,6 +151,16 @@ def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:
     assert "emptied" not in found
 
 
+def test_pods_on_a_node_that_would_not_take_them_any_more_stay_there() -> None:
+    nodes = [node(n, cpu="4") for n in range(2)]
+    nodes.append(make_node("shut").offers(cpu="4").tainted("new"))
+    pods = [owned(make_pod(f"p-{n}").asks(cpu="1").on(n)) for n in ("n0", "n1", "shut")]
+    found = packed([*nodes, *pods], move="ToEmptyNodes")
+    (move,) = found["moves"]
+    assert found["emptied"] == [move["from"]]
+    assert {move["from"], move["to"]} == {"n0", "n1"}
+
+
 def test_wrong_fields_are_all_named() -> None:
     asked = document(move="some", seconds=0, mode="sequential")
     asked["spec"]["pods"] = 7

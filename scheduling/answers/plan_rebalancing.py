@@ -1,0 +1,133 @@
+"""What a plan's ``rebalance`` comes to: a drain of nodes whose pods all find room elsewhere.
+
+The packer proposes which nodes could be empty (``simulation.packing``). Its placement is not the
+scheduler's, so the drain of these nodes is foretold, and nodes with a pod that would find no room,
+be held back or stay are left out, until nothing of that is foretold. Then the other nodes are
+tried one after the other, the emptiest first, as long as there are tries.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.values.meta import Manifest
+from scheduling.answers.live import LiveBase, World
+from scheduling.engine.snapshot import Snapshot
+from scheduling.plugins.catalogue import build_framework
+from scheduling.simulation import packing, plan_document
+from scheduling.simulation.foresight import NEVER
+from scheduling.simulation.packing import Prices
+from scheduling.simulation.plan_document import Change, Plan
+
+_TRIES: Final = 12
+"""Plans that are foretold for one answer, at most."""
+_WORTH: Final = 1000.0
+"""Emptying a node is worth so many moves."""
+
+
+def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> Plan:
+    """Return the plan with a drain in the place of its ``rebalance``; none where no node empties.
+
+    Args:
+        world: the live one.
+        asked: the plan; ``rebalance`` is its only change.
+        foretold: returns the status of a plan.
+
+    Raises:
+        ServiceUnavailable: there is no solver.
+    """
+    (change,) = asked.changes
+    snapshot = world.snapshot()
+    names = set(_eligible(snapshot, change))
+    without = foretold(_draining(asked, change, []))
+    tries = 0
+
+    def refused(nodes: list[str]) -> dict[str, int]:
+        nonlocal tries
+        tries += 1
+        return _refused(foretold(_draining(asked, change, nodes)), without, nodes)
+
+    nodes = _proposed(world, change, names)
+    while nodes and (against := refused(nodes)):
+        most = max(against.values())
+        nodes = [name for name in nodes if against.get(name, 0) < most and tries < _TRIES]
+    for name in _emptiest(snapshot, names - set(nodes)):
+        if tries >= _TRIES or len(nodes) >= change.most:
+            break
+        if not refused([*nodes, name]):
+            nodes.append(name)
+    return _draining(asked, change, nodes)
+
+
+def _proposed(world: World, change: Change, names: set[str]) -> list[str]:
+    """Return the nodes that the packer would empty, those with the fewest pods first."""
+    snapshot = world.snapshot()
+    profiles = LiveBase(world, snapshot).configuration().profiles
+    prices = None
+    if change.selector is not None:
+        prices = Prices(nodes=((change.selector, _WORTH),), move=1.0)
+    pods: dict[Hashable, int] = {
+        snapshot.node_name(row): int(snapshot.pod_count[row]) for row in snapshot.rows().tolist()
+    }
+    found = packing.pack(
+        snapshot,
+        [],
+        frameworks={one.scheduler_name: build_framework(one) for one in profiles},
+        move=packing.TO_EMPTY,
+        prices=prices,
+        go_on=world.go_on,
+    )
+    emptied = [name for name in found.emptied if name in names]
+    return sorted(emptied, key=lambda name: (pods[name], name))[: change.most]
+
+
+def _eligible(snapshot: Snapshot, change: Change) -> Iterable[str]:
+    """Yield the nodes that may be emptied: open, chosen, with a pod."""
+    for row in snapshot.rows().tolist():
+        labels = snapshot.node(row).metadata.labels
+        if snapshot.unschedulable[row] or not snapshot.pod_count[row]:
+            continue
+        if change.selector is None or change.selector.matches(labels):
+            yield snapshot.node_name(row)
+
+
+def _emptiest(snapshot: Snapshot, names: set[str]) -> list[str]:
+    rows = {name: snapshot.row_of(name) for name in names}
+    return sorted(names, key=lambda name: (int(snapshot.pod_count[rows[name]]), name))
+
+
+def _draining(asked: Plan, change: Change, nodes: list[str]) -> Plan:
+    drain = Change(what=plan_document.DRAIN, path=change.path, nodes=tuple(nodes))
+    return msgspec.structs.replace(asked, changes=(drain,) if nodes else ())
+
+
+def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str, int]:
+    """Return how many pods of each node speak against draining them.
+
+    Who would be preempted, or would lose the place that it gets otherwise, is on no node of these
+    and speaks against all of them.
+
+    Args:
+        status: what is foretold of the drain.
+        without: what is foretold without it.
+        nodes: that are drained.
+    """
+    places = {one["pod"] for one in without["placed"]} - {one["pod"] for one in status["placed"]}
+    anyway = {one["pod"] for one in without["leaving"]}
+    leaving = [one for one in status["leaving"] if one["pod"] not in anyway]
+    if places or any("preemptedBy" in one for one in leaving):
+        return dict.fromkeys(nodes, 1)
+    stuck = {one["pod"] for one in status["stuck"]}
+    against = Counter(
+        one["nodeName"]
+        for one in leaving
+        if one["pod"] in stuck or "blockedBy" in one or one["replaced"] == NEVER
+    )
+    against.update(
+        one["nodeName"]
+        for one in status["staying"]
+        if "DaemonSet" not in one["message"] and "static pod" not in one["message"]
+    )
+    return against
