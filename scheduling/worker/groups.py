@@ -18,6 +18,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.change_log import wake
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey, with_condition
@@ -31,6 +32,7 @@ from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.packing import process
 from scheduling.packing.gang_facts import assignment, gang_problem, is_worth_it
 from scheduling.packing.gangs import FOUND, IMPOSSIBLE, GangSearch
+from scheduling.worker import measuring
 
 logger = structlog.get_logger(__name__)
 
@@ -72,6 +74,7 @@ class Groups:
 
     def note(self, decision: GroupDecision, now: float) -> None:
         """Keep what was decided about a group, until it is bound and its condition is written."""
+        measuring.decided_group(decision)
         if not decision.placed:
             self._tell(decision.key, decision.status, now)
             return
@@ -153,12 +156,14 @@ class Groups:
         """Have a placement searched for a group that the order of its pods may have missed.
 
         The search goes on beside the scheduler. A group that is to displace others, or is searched
-        already, is not searched; neither is one that was, until something has changed.
+        already, is not searched; neither is one that was, until something has changed, nor any
+        under compatibility with 1.36, which has no search.
         """
         key, group = decision.key, snapshot.groups.find(decision.key)
         if (
             self._search is None
             or group is None
+            or snapshot.compatibility < Compatibility.V1_37
             or decision.status.code is not Code.UNSCHEDULABLE
             or key in self._search
             or any(one.victims for one in decision.decisions)
@@ -187,6 +192,7 @@ class Groups:
         if self._search is None or not self._search:
             return
         for found, answer in self._search.answers():
+            measuring.searched(answer.outcome)
             key = cast("GroupKey", found)
             pods, refusal, _ = self._searched[key]
             if answer.outcome == FOUND:

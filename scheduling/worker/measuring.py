@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from clusterstate.telemetry.metrics import scheduler
 from clusterstate.telemetry.metrics.families import Family, Histogram
+from scheduling.engine.groups import GroupDecision
 from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.framework.status import Code
 
@@ -107,6 +108,21 @@ def refused(decisions: Sequence[Decision], seconds: float) -> None:
     for decision in decisions:
         if decision.victims:
             scheduler.victims.of().observe(len(decision.victims))
+
+
+def decided_group(decision: GroupDecision) -> None:
+    """Count a decision about a PodGroup, by what it came to."""
+    result = scheduler.SCHEDULED if decision.placed else scheduler.UNSCHEDULABLE
+    if decision.status.code is Code.ERROR:
+        result = scheduler.ERROR
+    elif any(one.victims for one in decision.decisions):
+        result = scheduler.PREEMPTING
+    scheduler.groups.of(result).add(1)
+
+
+def searched(outcome: str) -> None:
+    """Count a search for the placement of a group (``packing.gangs``)."""
+    scheduler.searches.of(outcome).add(1)
 
 
 def came(incoming: dict[tuple[str, str], int]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod_group import PodGroup
 from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import GroupDecision, schedule_group
@@ -99,6 +100,14 @@ def test_a_late_member_counts_those_that_are_placed():
     assert late.placed
     full = cluster("2", pods=placed)
     assert not decide(full, group(count=3), member("p2")).placed
+
+
+def test_of_domains_that_hold_a_group_1_36_takes_the_first_and_later_versions_the_smallest():
+    for version, expected in ((Compatibility.V1_36, {"n0", "n1"}), (Compatibility.V1_37, {"n2"})):
+        snapshot = cluster("2", "2", "2", racks=("x", "x", "y"))
+        snapshot.compatibility = version
+        found = decide(snapshot, group(count=2, **in_rack()), member("p0"), member("p1"))
+        assert set(nodes_of(snapshot, found).values()) <= expected
 
 
 def test_a_basic_group_places_what_fits():

@@ -131,3 +131,22 @@ def test_what_is_held_in_memory_is_told(run: Run) -> None:
         labels: value for name, labels, value in families.gauges() if name.endswith("cache_size")
     }
     assert told == {'type="nodes"': 1, 'type="pods"': 3, 'type="assumed_pods"': 0}
+
+
+def test_groups_are_counted_by_what_became_of_them(run: Run) -> None:
+    for name, count in (("fits", 2), ("lacks", 2)):
+        manifest = {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+        }
+        objects.create("PodGroup", "default", manifest, now=NOW)
+        cpu = "1" if name == "fits" else "60"
+        asks = [{"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}]
+        for number in range(2):
+            group = {"podGroupName": name}
+            make_pod(f"{name}{number}", containers=asks, schedulingGroup=group)
+    run.turn()
+    assert run.count("stowage_podgroup_decisions_total", 'result="scheduled"') == 1
+    assert run.count("stowage_podgroup_decisions_total", 'result="unschedulable"') >= 1

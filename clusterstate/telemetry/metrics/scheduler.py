@@ -13,6 +13,7 @@ KUBERNETES: Final = "kube-scheduler"
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
+PREEMPTING: Final = "preempting"
 
 attempts = families.counter(
     "scheduler_schedule_attempts_total",
@@ -56,6 +57,16 @@ victims = families.histogram(
     "Pods that are to leave for one other.",
     bounds=families.exponential(1, 2, 7),
     source=KUBERNETES,
+)
+groups = families.counter(
+    "stowage_podgroup_decisions_total",
+    "Attempts to place a PodGroup, by the result; preempting: it is to take others' places.",
+    "result",
+)
+searches = families.counter(
+    "stowage_podgroup_searches_total",
+    "Searches for the placement of a PodGroup that no order of its pods gave, by the outcome.",
+    "outcome",
 )
 incoming = families.counter(
     "scheduler_queue_incoming_pods_total",
