@@ -1,9 +1,10 @@
-"""The tour of the console, small, on a whole service of its own."""
+"""The tour and the twelve questions, small, each on a whole service of its own."""
 
 import pytest
 
 from tests import faults
 from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE
+from tests.drills.questions import questions
 from tests.drills.tour import tour
 
 pytestmark = [
@@ -19,3 +20,13 @@ def test_everything_is_found_seen_and_done_in_few_clicks() -> None:
     """
     found = tour(nodes=12, pods=40, minutes=0, keys=False, kubectl=False, say=print)
     assert found["mouse"]["tasks"][-1]["clicks"] <= 25
+
+
+@pytest.mark.long
+def test_twelve_questions_of_operators_are_answered_by_clicks() -> None:
+    """None of them ends at a page with an error or without the answer."""
+    found = questions(nodes=12, pods=40, say=print)
+    *tasks, whole = found["console"]["tasks"]
+    assert len(tasks) == 13, "signing in, and twelve questions"
+    assert whole["clicks"] <= 70
+    assert len(found["kubectl"]["tasks"]) == 13, "twelve questions, and their sum"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from tests.drills import drills, everyday, tour
+from tests.drills import drills, everyday, questions, tour
 from tests.perf.service import ServiceError
 
 _SIZES = (
@@ -60,6 +60,11 @@ def _parser() -> ArgumentParser:
     one.add_argument("--nodes", type=int, default=1000)
     one.add_argument("--pods", type=int, default=20_000)
     one.add_argument("--minutes", type=float, default=10, help="how far it travels back; 0: little")
+    one = chosen.add_parser(
+        "questions", help="twelve questions of operators, in the console and with kubectl; counted"
+    )
+    one.add_argument("--nodes", type=int, default=1000)
+    one.add_argument("--pods", type=int, default=4000)
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)
     one.add_argument("--seed", default="")
@@ -76,7 +81,11 @@ def main(arguments: Sequence[str]) -> None:
     if options.drill == "soak":
         _soak(options)
         return
-    own = {"everyday": everyday.everyday, "tour": tour.tour}
+    own = {
+        "everyday": everyday.everyday,
+        "questions": questions.questions,
+        "tour": tour.tour,
+    }
     drill = own.get(options.drill) or getattr(drills, options.drill)
     sizes = {name: value for name, value in vars(options).items() if name in _SIZES}
     try:

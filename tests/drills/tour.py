@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -94,7 +94,9 @@ def tour(
             if hands is None:
                 found["kubectl"] = _Commands(scratch, setting, minutes, say).run()
             else:
-                found[hands.__name__.lower()] = _walk(scratch, setting, hands, minutes, say)
+                with browsing(scratch) as browser:
+                    walk = _Tour(scratch, setting, browser, hands(browser), minutes, say)
+                    found[hands.__name__.lower()] = walk.run()
         return found
 
 
@@ -216,7 +218,8 @@ class Counted(msgspec.Struct):
     commands: int = 0
 
 
-def _result(rows: list[Counted]) -> Result:
+def result(rows: list[Counted]) -> Result:
+    """Return the tasks, and their sum as the last one."""
     whole = Counted("all", round(sum(one.seconds for one in rows), 1))
     for name in ("clicks", "keys", "characters", "commands"):
         setattr(whole, name, sum(getattr(one, name) for one in rows))
@@ -226,32 +229,29 @@ def _result(rows: list[Counted]) -> Result:
 # By mouse and keyboard -------------------------------------------------------------------------
 
 
-def _walk(
-    scratch: Scratch, setting: Setting, kind: Callable[[Browser], Hands], minutes: float, say: Say
-) -> Result:
+@contextmanager
+def browsing(scratch: Scratch) -> Iterator[Browser]:
+    """A browser at the service; its complaints, and requests to other hosts, are errors."""
     folder = Path(tempfile.mkdtemp(prefix="stowage-tour-"))
     try:
         with driven(folder, browser="ALL", performance="ALL") as driver:
             browser = Browser(driver, scratch.url)
             emulate(browser)
-            found = _Walk(scratch, setting, browser, kind(browser), minutes, say).run()
+            yield browser
             if complaints := browser.complaints():
                 raise ServiceError(f"the browser complains: {complaints[:3]}")
             if elsewhere := asked_elsewhere(browser):
                 raise ServiceError(f"asked of another host: {elsewhere[:3]}")
-            return found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Walk:
-    def __init__(
-        self, scratch: Scratch, setting: Setting, browser: Browser, hands: Hands, minutes: float,
-        say: Say,
-    ) -> None:  # fmt: skip
-        self._setting, self._browser, self._hands, self._say = setting, browser, hands, say
+class Walk:
+    """Somebody at a browser whose tasks are counted."""
+
+    def __init__(self, scratch: Scratch, browser: Browser, hands: Hands, say: Say) -> None:
+        self._browser, self._hands, self._say = browser, hands, say
         self._password = (scratch.state / "admin-password").read_text().strip()
-        self._past = f"{minutes:.0f}m" if minutes else time.strftime(_TIME, time.gmtime())
         self._rows: list[Counted] = []
 
     @contextmanager
@@ -268,16 +268,29 @@ class _Walk:
         self._rows.append(Counted(name, seconds, *counts))
         self._say(f"{name}: {seconds} s, {effort}")
 
-    def run(self) -> Result:
-        """Do every task of the tour."""
-        hands, sees, name = self._hands, self._browser.sees, self._setting.name
+    def _sign_in(self) -> None:
         self._browser.open("/")
         self._browser.find("#id_username")
         with self._task("sign in"):
-            hands.write("#id_username", "admin")
-            hands.write("#id_password", self._password)
-            hands.enter()
+            self._hands.write("#id_username", "admin")
+            self._hands.write("#id_password", self._password)
+            self._hands.enter()
             self._browser.find("#live[data-state=live]")
+
+
+class _Tour(Walk):
+    def __init__(
+        self, scratch: Scratch, setting: Setting, browser: Browser, hands: Hands, minutes: float,
+        say: Say,
+    ) -> None:  # fmt: skip
+        super().__init__(scratch, browser, hands, say)
+        self._setting = setting
+        self._past = f"{minutes:.0f}m" if minutes else time.strftime(_TIME, time.gmtime())
+
+    def run(self) -> Result:
+        """Do every task of the tour."""
+        hands, sees, name = self._hands, self._browser.sees, self._setting.name
+        self._sign_in()
         with self._task("find a full node on the map, and preview its drain"):
             hands.drain_a_full_node()
             sees("Cordon and evict")
@@ -329,7 +342,7 @@ class _Walk:
             hands.enter()
             sees("brakes/approve")
             sees("plans/apply")
-        return _result(self._rows)
+        return result(self._rows)
 
     def _title(self) -> str:
         return str(self._browser.find("h1").text)
@@ -338,19 +351,42 @@ class _Walk:
 # By kubectl ------------------------------------------------------------------------------------
 
 
-class _Commands:
-    """The same tasks by kubectl: its own commands first, the service's paths where it has none."""
+class Commands:
+    """Somebody at a shell with kubectl whose tasks are counted."""
+
+    def __init__(self, scratch: Scratch, say: Say) -> None:
+        if not shutil.which("kubectl"):
+            raise ServiceError("no kubectl on the PATH")
+        self._state, self._say = scratch.state, say
+        self._client: Client = scratch.client()
+        self._rows: list[Counted] = []
+
+    def _do(self, task: str, *commands: str) -> None:
+        began = time.monotonic()
+        for command in commands:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                capture_output=True, text=True, timeout=600, check=False,
+                env={"PATH": _PATH, "KUBECONFIG": str(self._state / "kubeconfig"), "HOME": "/tmp"},
+            )  # fmt: skip
+            if done.returncode:
+                raise ServiceError(f"{command}: {(done.stderr or done.stdout)[:300]}")
+        seconds = round(time.monotonic() - began, 1)
+        counts = {"characters": sum(map(len, commands)), "commands": len(commands)}
+        self._rows.append(Counted(task, seconds, **counts))
+        self._say(f"{task}: {seconds} s, {counts}")
+
+
+class _Commands(Commands):
+    """The tour by kubectl: its own commands first, the service's paths where it has none."""
 
     def __init__(self, scratch: Scratch, setting: Setting, minutes: float, say: Say) -> None:
-        self._state, self._setting, self._say = scratch.state, setting, say
-        self._client: Client = scratch.client()
+        super().__init__(scratch, say)
+        self._setting = setting
         self._past = f"{minutes:.0f}m" if minutes else time.strftime(_TIME, time.gmtime())
-        self._rows: list[Counted] = []
 
     def run(self) -> Result:
         """Run every task's commands, as a shell would."""
-        if not shutil.which("kubectl"):
-            raise ServiceError("no kubectl on the PATH")
         one, space = self._setting, NAMESPACE
         pod = f"wants-{one.name}"
         own = _OWN
@@ -408,26 +444,11 @@ class _Commands:
             f"kubectl get --raw '/api/v1/pods?at={self._past}&{on_it}'",
         )
         self._do("find all that in the audit", f"kubectl get --raw '{own}/audit?user=admin'")
-        return _result(self._rows)
+        return result(self._rows)
 
     def _first(self, owner: str) -> str:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{owner}&limit=1"
         return str(self._client.call("GET", path)["items"][0]["metadata"]["name"])
-
-    def _do(self, task: str, *commands: str) -> None:
-        began = time.monotonic()
-        for command in commands:
-            done = subprocess.run(
-                ["bash", "-c", command],
-                capture_output=True, text=True, timeout=600, check=False,
-                env={"PATH": _PATH, "KUBECONFIG": str(self._state / "kubeconfig"), "HOME": "/tmp"},
-            )  # fmt: skip
-            if done.returncode:
-                raise ServiceError(f"{command}: {(done.stderr or done.stdout)[:300]}")
-        seconds = round(time.monotonic() - began, 1)
-        counts = {"characters": sum(map(len, commands)), "commands": len(commands)}
-        self._rows.append(Counted(task, seconds, **counts))
-        self._say(f"{task}: {seconds} s, {counts}")
 
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
