@@ -172,7 +172,7 @@ def test_what_a_seal_says_was_dropped_is_not_there() -> None:
     seals.seal()
     with transaction.atomic():
         seals.trim(before=NOW + timedelta(days=1), now=NOW)
-    with pytest.raises(CommandError, match="is said to be dropped"):
+    with pytest.raises(CommandError, match="is recorded as dropped"):
         verified()
     sql.run("DELETE FROM decision")
     assert verified()

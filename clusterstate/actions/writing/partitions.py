@@ -61,5 +61,9 @@ def end_silent(parent: str) -> int:
     if found:
         sessions.end(found)
         for pid in found:
-            logger.warning("session_ended", pid=pid, reason=f"is silent and keeps {parent}")
+            logger.warning(
+                "session_ended",
+                pid=pid,
+                reason=f"idle for too long while it holds a lock on {parent}",
+            )
     return len(found)
