@@ -277,7 +277,7 @@ STORED_KINDS: Final = (
         version="v1beta1",
         versions=older_pod_groups.VERSIONS,
         counts_generation=True,
-        not_done="no controller here makes PodGroups of its templates; who made it does",
+        not_done="no controller here makes PodGroups of its templates but a Job's; its maker does",
     ),
     # Certificates.
     Kind(
