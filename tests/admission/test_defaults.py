@@ -148,6 +148,38 @@ def test_a_node_hands_out_what_it_has():
     assert admitted["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "usual"),
+    [
+        ("Deployment", "strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
+        ("DaemonSet", "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
+        ("StatefulSet", "updateStrategy", {"partition": 0}),
+    ],
+)
+def test_pods_of_workloads_are_replaced_some_at_a_time(kind, field, usual):
+    def filled(strategy):
+        manifest = {"spec": {field: strategy}}
+        set_defaults(kind, manifest)
+        return manifest["spec"][field]
+
+    name, other = next(iter(usual)), {"type": "OnDelete"}
+    assert filled({}) == {"type": "RollingUpdate", "rollingUpdate": usual}
+    assert filled({"rollingUpdate": {name: 3}})["rollingUpdate"] == usual | {name: 3}
+    assert filled(dict(other)) == other
+
+
+def test_a_volume_has_what_its_source_does_not_say():
+    disk = {"diskName": "d", "kind": "Managed"}
+    manifest = {"spec": {"volumes": [{"name": "v", "azureDisk": disk}, {"name": "w", "rbd": {}}]}}
+    set_defaults("Pod", manifest)
+    assert disk == {
+        "diskName": "d", "kind": "Managed", "cachingMode": "ReadWrite", "fsType": "ext4",
+        "readOnly": False,
+    }  # fmt: skip
+    rbd = manifest["spec"]["volumes"][1]["rbd"]
+    assert rbd == {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}
+
+
 def test_a_namespace_is_labelled_with_its_name():
     admitted = create({"metadata": {"name": "team"}}, kind="Namespace").manifest
     assert admitted["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}

@@ -169,11 +169,68 @@ def test_a_pod_with_users_of_its_own_shares_no_namespace_of_the_host(field):
         ),
         ({"hostPath": {"path": "/a/../b"}}, {".hostPath.path": "must not contain '..'"}),
         ({"hostPath": {"path": "/a\\..\\b"}}, {}),
+        ({"hostPath": {"type": "Fil"}}, {".hostPath.path": ""}),
+        (
+            {"iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.x:y", "lun": 255}}, {},
+        ),
+        (
+            {"iscsi": {"iqn": "", "lun": 256, "chapAuthSession": True}},
+            {
+                ".iscsi.targetPortal": "", ".iscsi.iqn": "", ".iscsi.secretRef": "",
+                ".iscsi.lun": "must be between 0 and 255, inclusive",
+            },
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d", "partition": 256}},
+            {".persistentDisk.partition": "must be between 1 and 255, inclusive"},
+        ),
+        ({"gcePersistentDisk": {"pdName": "d", "partition": 0}}, {}),
+        (
+            {"azureDisk": {"diskURI": "/subscriptions/x", "kind": "Managed", "cachingMode": "No"}},
+            {
+                ".azureDisk.diskName": "",
+                ".azureDisk.cachingMode": 'supported values: "None", "ReadOnly", "ReadWrite"',
+            },
+        ),
+        (
+            {"azureDisk": {"diskName": "d", "diskURI": "x", "kind": "Shared"}},
+            {
+                ".azureDisk.diskURI": 'supported values: "https://{account-name}.blob.core'
+                '.windows.net/{container-name}/{disk-name}.vhd"',
+            },
+        ),
+        ({"cinder": {"secretRef": {}}}, {".cinder.volumeID": "", ".cinder.secretRef.name": ""}),
+        ({"storageos": {"volumeName": "v", "secretRef": {}}}, {".storageos.secretRef.name": ""}),
+        (
+            {"nfs": {"server": "s", "path": "p"}}, {".nfs.path": "must be an absolute path"},
+        ),
+        (
+            {"flexVolume": {"driver": "d", "options": {"kubernetes.io/x": "y"}}},
+            {
+                ".flexVolume.options[kubernetes.io/x]":
+                "kubernetes.io and k8s.io namespaces are reserved",
+            },
+        ),
+        (
+            {"gitRepo": {"directory": "/x"}},
+            {".gitRepo.repository": "", ".gitRepo.directory": "must be a relative path"},
+        ),
     ],
 )  # fmt: skip
 def test_volumes_are_checked_like_the_api_servers(source, told):
     found = refusals(pod({"volumes": [{"name": "v", **source}]}))
     assert found == {f"spec.volumes[0]{field}": detail for field, detail in told.items()}
+
+
+@pytest.mark.parametrize("field", ["timeoutSeconds", "failureThreshold"])
+def test_the_times_of_a_probe_are_not_below_zero(field):
+    def told(value):
+        probe = {"exec": {"command": ["true"]}, field: value}
+        return refusals(pod({"containers": [{"name": "c", "image": "i", "livenessProbe": probe}]}))
+
+    at = f"spec.containers[0].livenessProbe.{field}"
+    assert told(-1) == {at: "must be greater than or equal to 0"}
+    assert told(1) == {}
 
 
 # ------------------------------------------------------------------------- the diff of specs

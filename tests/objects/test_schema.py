@@ -31,6 +31,18 @@ def test_every_kind_is_found_by_name_and_by_resource():
 
 
 @pytest.mark.parametrize(
+    ("kind", "plural"),
+    [
+        ("Node", "nodes"), ("NetworkPolicy", "networkpolicies"), ("Ingress", "ingresses"),
+        ("StorageClass", "storageclasses"), ("Endpoints", "endpoints"),
+        ("CSIStorageCapacity", "csistoragecapacities"),
+    ],
+)  # fmt: skip
+def test_the_resource_of_a_kind_is_what_kubernetes_calls_it(kind, plural):
+    assert KINDS[kind].plural == plural
+
+
+@pytest.mark.parametrize(
     ("field", "rule"),
     [
         (("PodSpec", "containers"), ("name", "merge")),
