@@ -10,8 +10,9 @@ from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.scheduler import decisions
 from scheduling.answers import advisor
 from scheduling.controllers.pods import resource_claims
+from scheduling.controllers.volumes import follower
 from scheduling.processes.decision_checks import check
-from tests.answers.test_plans import ask, leaving, owned
+from tests.answers.test_plans import OWNER, ask, leaving, owned
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod, pod_manifest, schedule
 
@@ -25,8 +26,8 @@ CLAIMING: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _cluster(db: None) -> None:
-    make_node("n1")
-    make_node("n2")
+    for name in ("n1", "n2"):
+        make_node(name, labels={"kubernetes.io/hostname": name})
     make("DeviceClass", "gpu", spec={})
     make("ResourceClaimTemplate", "one", namespace="default", spec={"spec": DEVICES})
     for node, count in (("n1", 2), ("n2", 1)):
@@ -132,3 +133,31 @@ def test_a_decision_about_a_device_is_made_again_on_the_devices_of_then():
     for name in ("n1", "n2"):
         objects.delete("ResourceSlice", "", name, now=NOW)
     assert [check(record) for record in records] == [("same", [])] * 4
+
+
+def test_a_local_volume_pins_the_pod_that_comes_again():
+    owner = {**OWNER, "apiVersion": "apps/v1", "kind": "StatefulSet"}
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
+    reached = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+    for number in range(2):  # one with a local volume, one with a volume that all nodes reach
+        spec = {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/x"}, **({"nodeAffinity": reached} if number else {}),
+        }  # fmt: skip
+        make("PersistentVolume", f"v{number}", spec=spec)
+        bound = {**asked, "storageClassName": "", "volumeName": f"v{number}"}
+        make("PersistentVolumeClaim", f"c{number}", namespace="default", spec=bound)
+    for _ in range(3):
+        follower.follow(NOW)
+    for number in range(2):
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+        metadata = {"labels": {"app": "db"}, "ownerReferences": [owner]}
+        make_pod(f"db-{number}", "n1", metadata=metadata, volumes=[volume])
+    status = ask({"drain": {"nodes": ["n1"]}})
+    assert {name: node for name, (_, _, node) in leaving(status).items()} == {
+        "db-0": "n2", "db-1": "",
+    }  # fmt: skip
+    (stuck,) = status["stuck"]
+    assert stuck["pod"] == "default/db-1"
+    assert "didn't match PersistentVolume's node affinity" in str(status["leaving"])

@@ -61,7 +61,7 @@ def translate(document: Document, errors: Errors, warnings: list[str]) -> Docume
     if version in _OLD_VERSIONS:
         result = dict(document)
     elif version == _OLDEST_VERSION:
-        result = _from_v1alpha1(Field(document, "", errors), warnings)
+        result = _from_v1alpha1(Field(document, "", errors))
     else:
         names = (_CURRENT, *_OLD_VERSIONS, _OLDEST_VERSION)
         detail = "supported values: " + ", ".join(f'"{name}"' for name in names)
@@ -213,7 +213,7 @@ _ALPHA_POINTS = {"postFilter": "preScore"}
 """v1alpha1 called PreScore PostFilter (renamed in v1.18)."""
 
 
-def _from_v1alpha1(old: Field, warnings: list[str]) -> Document:
+def _from_v1alpha1(old: Field) -> Document:
     """Return the one profile at top level as a list of one (R170, R174: the seeds' example)."""
     old.take("apiVersion")
     old.take("kind")
