@@ -109,8 +109,6 @@ def _why_not(device: Manifest, missing: str) -> str:
     """Return what keeps claims from a device that is free; each claim may want others besides."""
     if missing:
         return f"the pool is incomplete: {missing}"
-    if device.get("bindingConditions"):
-        return "its binding conditions are not waited for here"
     taints = [
         f"{one['key']}{'=' + one['value'] if one.get('value') else ''}:{one['effect']}"
         for one in device.get("taints") or ()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects.dra.allocated import results
 from clusterstate.objects.dra.allocator import Features
 from clusterstate.objects.dra.attempt import (
     ALLOCATED_HERE,
@@ -35,8 +36,10 @@ TAKEN: Final = "DynamicResources/claims"
 """The note with the claims that a pod was given: plain data, written with its binding."""
 RELEASED: Final = "DynamicResources/released"
 """The note with the claim that PostFilter gives back (``Release``)."""
-GATES: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
-"""What acts here: the defaults of 1.36, lists of attributes, and no conditions of binding."""
+GATES: Final = Gates(allocator=Features(list_attributes=True))
+"""What acts here: the defaults of 1.36, and lists of attributes."""
+_BOUND_AT_ONCE: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
+"""For extended resources: their claim is made with the binding, which cannot wait for devices."""
 
 
 class DeviceTable(DeviceWorld):
@@ -94,15 +97,26 @@ def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
     """Return whether pods of a class claim devices."""
     if not info.may_claim or info.pod.spec.resource_claims:
         return info.may_claim
+    return _is_served(info, devices)
+
+
+def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
+    """Return whether device classes serve extended resources that pods of a class ask for."""
     return bool(devices.classes) and any(
         count and is_extended(name) and devices.class_of(name) is not None
         for name, count in info.requests.items()
     )
 
 
+def waits_for_devices(claim: Manifest) -> bool:
+    """Return whether devices that a claim has must get ready before pods are bound."""
+    return any(one.get("bindingConditions") for one in results(claim))
+
+
 def new_attempt(info: PodInfo, devices: DeviceTable) -> Attempt:
     """Return an attempt for a pod of a class."""
-    return Attempt(devices, manifest_of(info), devices.gates, new_id=_new_id)
+    gates = _BOUND_AT_ONCE if _is_served(info, devices) else devices.gates
+    return Attempt(devices, manifest_of(info), gates, new_id=_new_id)
 
 
 def manifest_of(info: PodInfo) -> Manifest:

@@ -129,3 +129,28 @@ class WantsVolumeStore(Plugin, Protocol):
     def use_volume_store(self, store: VolumeStore) -> None:
         """Keep the handle; called once, before anything else, where objects are stored."""
         ...
+
+
+class NotReady(Exception):
+    """Devices of a placed pod failed or took too long; the text is Kubernetes'."""
+
+
+class DeviceStore(Protocol):
+    """Writes claims whose devices have to get ready; a simulation has none."""
+
+    def bind(self, state: CycleState, claims: list[Manifest]) -> bool:
+        """Write what was decided, once; return whether all devices are ready.
+
+        Raises:
+            NotReady: it cannot come to pass any more.
+        """
+        ...
+
+
+@runtime_checkable
+class WantsDeviceStore(Plugin, Protocol):
+    """A plugin that gives devices."""
+
+    def use_device_store(self, store: DeviceStore) -> None:
+        """Keep the store; called once, before anything else, where objects are stored."""
+        ...

@@ -449,6 +449,15 @@ class Selective(Plugin, Protocol):
 
 
 @runtime_checkable
+class Preparatory(Plugin, Protocol):
+    """A ``Selective`` plugin whose PreBind concerns fewer pods than its Reserve."""
+
+    def has_work(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether PreBind may have something to do for a pod of the class now."""
+        ...
+
+
+@runtime_checkable
 class Permit(Plugin, Protocol):
     """Last word before binding: approve, deny or wait (R162)."""
 

@@ -26,9 +26,11 @@ from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
 from scheduling.framework.handles import (
+    DeviceStore,
     StoredPods,
     VolumeStore,
     WaitingPods,
+    WantsDeviceStore,
     WantsStoredPods,
     WantsVolumeStore,
     WantsWaitingPods,
@@ -49,6 +51,7 @@ from scheduling.framework.interface import (
     PreFilter,
     PreFilterExtensions,
     PreFilterResult,
+    Preparatory,
     Preparing,
     PreScore,
     QueueSort,
@@ -112,6 +115,7 @@ class Framework(FilterPoint):
         waiting_pods: what plugins that want it see of pods that wait on Permit.
         stored_pods: what plugins that want it see of pods beyond their scheduling classes.
         volume_store: where VolumeBinding writes what it decided.
+        device_store: where DynamicResources writes what has to get ready before the binding.
         meter: told how long each call of a plugin takes; ``None`` for none.
 
     Raises:
@@ -126,6 +130,7 @@ class Framework(FilterPoint):
         waiting_pods: WaitingPods | None = None,
         stored_pods: StoredPods | None = None,
         volume_store: VolumeStore | None = None,
+        device_store: DeviceStore | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.profile = profile
@@ -141,6 +146,8 @@ class Framework(FilterPoint):
                 _prepared(name, "use_stored_pods", plugin.use_stored_pods, stored_pods)
             if volume_store is not None and isinstance(plugin, WantsVolumeStore):
                 plugin.use_volume_store(volume_store)
+            if device_store is not None and isinstance(plugin, WantsDeviceStore):
+                plugin.use_device_store(device_store)
             if isinstance(plugin, EventsToRegister):
                 self.events[name] = _events_of(name, plugin)
         forms = {name: adapted(plugin) for name, plugin in plugins.items()}
@@ -223,7 +230,7 @@ class Framework(FilterPoint):
     def works_for(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Whether binding a pod takes more than writing the node down."""
         return self.works_before_binding or any(
-            plugin.concerns(pod, snapshot)
+            (plugin.has_work if isinstance(plugin, Preparatory) else plugin.concerns)(pod, snapshot)
             for plugin in self.pre_bind_plugins
             if isinstance(plugin, Selective)
         )

@@ -25,7 +25,7 @@ from scheduling.framework.configuration.plugin_args import (
     RawArgs,
     VolumeBindingArgs,
 )
-from scheduling.framework.handles import StoredPods, VolumeStore, WaitingPods
+from scheduling.framework.handles import DeviceStore, StoredPods, VolumeStore, WaitingPods
 from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
@@ -161,6 +161,7 @@ def build_framework(
     waiting_pods: WaitingPods | None = None,
     stored_pods: StoredPods | None = None,
     volume_store: VolumeStore | None = None,
+    device_store: DeviceStore | None = None,
     meter: Meter | None = None,
 ) -> Framework:
     """Return the profile's plugins, ready to run.
@@ -175,5 +176,6 @@ def build_framework(
         waiting_pods=waiting_pods,
         stored_pods=stored_pods,
         volume_store=volume_store,
+        device_store=device_store,
         meter=meter,
     )

@@ -5,8 +5,8 @@ the node table. Pods without claims never meet them. A pod with claims is decide
 path; when it is assumed, the snapshot takes the devices that were found for it (``DeviceTable``),
 so that the next one sees them taken. Reserve notes what was taken, which is written together with
 the binding. PostFilter notes a claim that is to be given back (``Decision.released``); whoever
-carries the decision out writes it. Devices with binding conditions are not allocated: nothing here
-waits for them.
+carries the decision out writes it. Claims with devices that have binding conditions are written
+before, by PreBind, which waits until the conditions are met.
 
 Rules: pkg/scheduler/framework/plugins/dynamicresources, v1.36.
 """
@@ -18,7 +18,14 @@ import numpy as np
 
 from clusterstate.objects.dra import scoring
 from clusterstate.objects.dra.attempt import ERROR, NOTHING_TO_RELEASE, Attempt, Verdict
-from scheduling.framework.device_claims import RELEASED, TAKEN, concerns, new_attempt
+from scheduling.framework.device_claims import (
+    RELEASED,
+    TAKEN,
+    concerns,
+    new_attempt,
+    waits_for_devices,
+)
+from scheduling.framework.handles import DeviceStore, NotReady
 from scheduling.framework.interface import (
     CycleState,
     FilterResult,
@@ -118,6 +125,7 @@ class DynamicResources:
     """Claims of devices, and extended resources that device classes serve."""
 
     name = NAME
+    _store: DeviceStore | None = None
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing for pods that claim nothing; ``None`` for others: ask about each node."""
@@ -241,6 +249,27 @@ class DynamicResources:
             return SUCCESS
         state.write(TAKEN, taken)
         return SUCCESS
+
+    def use_device_store(self, store: DeviceStore) -> None:
+        """Keep the store in which PreBind writes."""
+        self._store = store
+
+    def has_work(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether the pod may get devices that have to get ready."""
+        return snapshot.devices.has_conditions and concerns(pod, snapshot.devices)
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Write claims whose devices have to get ready, then wait until they are, or fail.
+
+        It is asked again and again: Wait means that something is still missing.
+        """
+        taken = state.get(TAKEN, list)
+        if not taken or self._store is None or not any(map(waits_for_devices, taken)):
+            return SUCCESS
+        try:
+            return SUCCESS if self._store.bind(state, taken) else Status(Code.WAIT)
+        except NotReady as failed:
+            return Status(Code.ERROR, (str(failed),))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Give back what was taken."""

@@ -23,6 +23,7 @@
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial
     stored_pods        pods as stored, for plugins that look at more than a class
+    device_store       claims of devices that get ready before the binding; whether they are
     volume_store       which volumes a placed pod gets, written; whether they are bound
     measuring, traces  metrics of attempts; spans of traced pods
 

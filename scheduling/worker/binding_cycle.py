@@ -37,6 +37,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import why_held
 from scheduling.worker import measuring, profiles
+from scheduling.worker.device_store import DeviceStore
 from scheduling.worker.stored_pods import StoredPods
 from scheduling.worker.volume_store import VolumeStore
 
@@ -177,6 +178,7 @@ def _framework(revision: int, name: str) -> Framework:
         waiting_pods=StoredWaitingPods(),
         stored_pods=StoredPods(),
         volume_store=VolumeStore(),
+        device_store=DeviceStore(),
         meter=_meter,
     )
 

@@ -59,7 +59,7 @@ def test_the_default_is_kubernetes_default_plugins_and_weights():
         "NodeDeclaredFeatures",
     )
     assert profile.names("reserve") == ("VolumeBinding", "DynamicResources")
-    assert profile.names("preBind") == ("VolumeBinding",)
+    assert profile.names("preBind") == ("VolumeBinding", "DynamicResources")
     assert profile.names("postFilter") == ("DynamicResources", "DefaultPreemption")
     assert profile.weights() == {
         "TaintToleration": 3,
@@ -485,7 +485,7 @@ def test_an_added_affinity_whose_labels_do_not_name_the_profile_is_warned_about(
     text = ADDED_AFFINITY.replace("- foo\n", "- ssd\n").replace(
         "key: scheduler-profile", "key: disk"
     )
-    assert any("invisible" in w for w in load(text).warnings)
+    assert any("does not show why" in w for w in load(text).warnings)
 
 
 def test_no_profile_for_pods_that_name_no_scheduler_is_warned_about():

@@ -81,8 +81,8 @@ CapacityRequestPolicyRange: max min step
 CapacityRequirements: requests
 Counter: value
 CounterSet: counters name
-Device: allNodes allowMultipleAllocations attributes bindingFailureConditions bindsToNode capacity
-  consumesCounters name nodeName nodeSelector taints
+Device: allNodes allowMultipleAllocations attributes bindingConditions bindingFailureConditions
+  bindsToNode capacity consumesCounters name nodeName nodeSelector taints
 DeviceAttribute: bool bools int ints string strings version versions
 DeviceCapacity: requestPolicy value
 DeviceClaim: config constraints requests

@@ -8,6 +8,7 @@ Rules: dynamicresources.go ``bindClaim``, ``createSpecialClaim`` and ``PostFilte
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -31,6 +32,7 @@ from clusterstate.objects.dra.attempt import (
     Release,
     allocated_claim,
     is_special,
+    stamp,
 )
 from clusterstate.objects.dra.resourceclaim import (
     FINALIZER,
@@ -39,7 +41,7 @@ from clusterstate.objects.dra.resourceclaim import (
     is_reserved_for,
     reserved_for,
 )
-from clusterstate.objects.values.errors import Conflict, StatusError
+from clusterstate.objects.values.errors import Conflict, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import pods_by_id
 
@@ -148,14 +150,15 @@ def _write_claims(binding: Binding, now: datetime) -> None:
         if is_special(claim):
             _write_special(claim, binding.pod_id, row.namespace, user, now)
         else:
-            _reserve(claim, user, now)
+            reserve(claim, user, now)
 
 
-def _reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
+def reserve(claim: Manifest, user: Manifest, now: datetime, *, stamped: bool = False) -> None:
     """Write a claim's allocation if it was found for this pod, and that the pod uses the claim.
 
     A claim that was allocated when the pod was decided must still be: its devices may be another
-    claim's once they are given back.
+    claim's once they are given back. ``stamped``: with the time of the allocation, from which on
+    binding waits for devices.
 
     Raises:
         StatusError: it is gone or going, was allocated or freed meanwhile, or is full.
@@ -177,8 +180,8 @@ def _reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
         if not status.get("allocation"):
             if ALLOCATED_HERE not in claim:
                 raise refuse("got deallocated in the meantime")
-            status["allocation"] = allocation
-        if status["allocation"] != allocation:
+            status["allocation"] = {**allocation, _STAMP: stamp(now)} if stamped else allocation
+        if _unstamped(status["allocation"]) != _unstamped(allocation):
             raise refuse("got allocated elsewhere in the meantime")
         if is_reserved_for(stored, user["uid"]):
             return stored
@@ -221,6 +224,32 @@ def release(what: Release, *, now: datetime) -> None:
                 objects.delete(_CLAIM, *where, now=now)
 
     again_after_deadlock(work)
+
+
+def give_back(claim: Manifest, user: Manifest, now: datetime) -> None:
+    """Take back what ``reserve`` wrote, as far as nobody else uses the claim."""
+
+    def freed(stored: Manifest) -> Manifest:
+        status = {**(stored.get("status") or {})}
+        users = [one for one in reserved_for(stored) if one.get("uid") != user["uid"]]
+        status["reservedFor"] = users
+        if not users:
+            for field in ("reservedFor", "allocation", "devices"):
+                status.pop(field, None)
+        return {**stored, "status": status}
+
+    meta = claim["metadata"]
+    with suppress(NotFound):
+        objects.update(
+            _CLAIM, meta.get("namespace", ""), meta["name"], freed, now=now, subresource="status"
+        )
+
+
+_STAMP = "allocationTimestamp"
+
+
+def _unstamped(allocation: Manifest) -> Manifest:
+    return {key: value for key, value in allocation.items() if key != _STAMP}
 
 
 def _write_special(

@@ -69,6 +69,7 @@ class DeviceWorld:
         self._of_pods: dict[str, Manifest] = {}
         self._pools: dict[PoolId, dict[str, SliceView]] = {}
         self._label_keys: frozenset[str] | None = None
+        self._has_conditions: bool | None = None
         self._touched: list[str | None] = []
         self._touched_before = 0
         self._on_nodes: set[str | None] | None = None
@@ -193,7 +194,7 @@ class DeviceWorld:
     def _slices_changed(self, old: SliceView | None, new: SliceView | None) -> None:
         """Note that a slice came, changed or went: what its pool's slices say depends on it."""
         self._allocators.clear()
-        self._on_nodes = self._label_keys = None
+        self._on_nodes = self._label_keys = self._has_conditions = None
         for view, comes in ((old, False), (new, True)):
             if view is None:
                 continue
@@ -309,6 +310,13 @@ class DeviceWorld:
                 one.place.node_name for one in self.slices.values() if not one.is_everywhere
             }
         return None in self._on_nodes or node in self._on_nodes
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether some device must get ready before pods are bound."""
+        if self._has_conditions is None:
+            self._has_conditions = any(one.has_conditions for one in self.slices.values())
+        return self._has_conditions
 
     def label_keys(self) -> frozenset[str]:
         """Return the labels of nodes by which slices say who sees them."""

@@ -50,9 +50,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("JobSchedulingConfiguration", "resourceClaims"): _CLAIMS_OF_GROUPS,
     ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
-    ("Device", "bindingConditions"): Silent(
-        "the device is given to nobody: no binding waits here until it is ready"
-    ),
     ("Device", "nodeAllocatableResources"): Silent(_OFF),
     ("DeviceCounterConsumption", "compatibilityGroups"): Silent(_OFF),
     ("DeviceSubRequest", "derivedAttributes"): Silent(_OFF),

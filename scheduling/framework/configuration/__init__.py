@@ -173,7 +173,9 @@ BUILT_IN: dict[str, PluginInfo] = {
     "InterPodAffinity": _info(
         "preFilter", "filter", "preScore", "score", args=InterPodAffinityArgs
     ),
-    "DynamicResources": _info("preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
+    "DynamicResources": _info(
+        "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "preBind"
+    ),
     "DefaultPreemption": _info("postFilter", args=DefaultPreemptionArgs),
     "NodeResourcesBalancedAllocation": _info(
         "preScore", "score", args=NodeResourcesBalancedAllocationArgs

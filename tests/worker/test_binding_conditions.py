@@ -1,0 +1,105 @@
+"""Pods whose devices have to get ready are bound once they are, or tried anew with others.
+
+Rule: plugins/dynamicresources ``PreBind``, v1.36 (``bindingConditions``, ``bindingTimeout``).
+"""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.processes import steady_clock
+from tests.clock import NOW
+from tests.controllers.support import make_node, make_pod
+from tests.controllers.test_volumes import Cluster, condition, get, node_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+READY, FAILED = "example.com/ready", "example.com/failed"
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    make_node("n1")
+    waits = {"bindingConditions": [READY], "bindingFailureConditions": [FAILED]}
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}", **waits} for number in range(2)],
+    }
+    make("ResourceSlice", "n1", spec=spec)
+    make("DeviceClass", "gpu", spec={})
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    make("ResourceClaim", "c", namespace="default", spec={"devices": {"requests": [request]}})
+    made = Cluster()
+    make_pod("p", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
+    made.scheduler.load(NOW.timestamp())
+    return made
+
+
+def make(kind: str, name: str, *, namespace: str = "", **body: Any) -> None:
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    api = "resource.k8s.io/v1"
+    manifest = {"apiVersion": api, "kind": kind, "metadata": meta, **body}
+    objects.create(kind, namespace, manifest, now=NOW)
+
+
+def claim_status() -> Manifest:
+    found: Manifest = get("ResourceClaim", "c", "default").get("status") or {}
+    return found
+
+
+def driver_says(kind: str) -> str:
+    """Report a condition of the device that the claim has, as its driver does; return its name."""
+    (result,) = claim_status()["allocation"]["devices"]["results"]
+    one = {"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": None}
+    one["lastTransitionTime"] = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+    of = {key: result[key] for key in ("driver", "pool", "device")}
+
+    def told(stored: Manifest) -> Manifest:
+        return {**stored, "status": {**stored["status"], "devices": [{**of, "conditions": [one]}]}}
+
+    objects.update("ResourceClaim", "default", "c", told, now=NOW, subresource="status")
+    return str(result["device"])
+
+
+def test_the_pod_is_bound_once_its_device_is_ready(cluster: Cluster) -> None:
+    cluster.turn()
+    assert not node_of("p"), "the device is not ready"
+    status = claim_status()
+    assert status["reservedFor"][0]["name"] == "p"
+    assert status["allocation"]["allocationTimestamp"]
+    driver_says(READY)
+    cluster.turn()
+    assert node_of("p") == "n1"
+    assert len(claim_status()["reservedFor"]) == 1
+
+
+def test_a_device_that_failed_is_given_back(cluster: Cluster) -> None:
+    cluster.turn()
+    failed = driver_says(FAILED)
+    cluster.turn(1)
+    assert "allocation" not in claim_status()
+    cluster.turn(1)
+    assert not node_of("p")
+    assert f"claim c binding failed: {FAILED}" in condition("p")
+    cluster.turn(4, seconds=10)
+    assert driver_says(READY) == failed, "it is the first one again, and well now"
+    cluster.turn()
+    assert node_of("p") == "n1"
+
+
+def test_binding_waits_ten_minutes_and_no_longer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"now": NOW}
+    monkeypatch.setattr(steady_clock, "now", lambda: times["now"])
+    cluster.turn()
+    times["now"] = NOW + dt.timedelta(seconds=599)
+    cluster.turn(1)
+    assert "allocation" in claim_status()
+    times["now"] = NOW + dt.timedelta(seconds=601)
+    cluster.turn(2)
+    assert "device binding timeout: claim=c" in condition("p")
