@@ -1,5 +1,8 @@
 """What a plan's ``rebalance`` comes to: a drain of nodes whose pods all find room elsewhere.
 
+Or, with ``roomFor``, the eviction of the fewest pods whose moving lets a waiting pod in, as
+``simulation.making_room`` finds them and a plan then foretells it.
+
 The packer proposes which nodes could be empty (``simulation.packing``). Its placement is not the
 scheduler's, so the drain of these nodes is foretold, and nodes with a pod that would find no room,
 be held back or stay are left out, until nothing of that is foretold. Then the other nodes are
@@ -12,11 +15,16 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods.waiting import waiting
 from scheduling.answers.live import LiveBase, World
+from scheduling.answers.present import Present
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.runtime import Framework
 from scheduling.plugins.catalogue import build_framework
-from scheduling.simulation import packing, plan_document
+from scheduling.simulation import making_room, packing, plan_document
+from scheduling.simulation.document import GROUP
 from scheduling.simulation.foresight import NEVER
 from scheduling.simulation.packing import Prices
 from scheduling.simulation.plan_document import Change, Plan
@@ -28,7 +36,7 @@ _WORTH: Final = 1000.0
 
 
 def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> Plan:
-    """Return the plan with a drain in the place of its ``rebalance``; none where no node empties.
+    """Return the plan with what its ``rebalance`` comes to; without a change where that is nothing.
 
     Args:
         world: the live one.
@@ -36,9 +44,12 @@ def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> 
         foretold: returns the status of a plan.
 
     Raises:
+        Invalid: the pod that room is sought for does not wait.
         ServiceUnavailable: there is no solver.
     """
     (change,) = asked.changes
+    if change.pods:
+        return _making_room(world, asked, change, foretold)
     snapshot = world.snapshot()
     names = set(_eligible(snapshot, change))
     without = foretold(_draining(asked, change, []))
@@ -61,10 +72,40 @@ def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> 
     return _draining(asked, change, nodes)
 
 
+def _making_room(
+    world: World, asked: Plan, change: Change, foretold: Callable[[Plan], Manifest]
+) -> Plan:
+    """Return the plan that evicts the pods which must move so that the waiting pod finds room."""
+    ((namespace, name),) = change.pods
+    title = f"{namespace}/{name}"
+    present = Present(world)
+    row = next((one for one in waiting(namespace) if one.name == name), None)
+    if row is None or present.framework(row.scheduler_name) is None:
+        error = FieldError(NOT_FOUND, f"{change.path}.roomFor", title, "no such pod waits")
+        raise Invalid(plan_document.KIND, "", [error], GROUP)
+    base = LiveBase(world, present.snapshot)
+    ways = making_room.ways(present.snapshot, _frameworks(base), present.to_place(row), world.go_on)
+    without = foretold(_draining(asked, change, []))
+    for keys in ways[:_TRIES]:
+        names = base.pod_names(keys)
+        parts = (names[key].partition("/") for key in keys if key in names)
+        pods = tuple((namespace, name) for namespace, _, name in parts)
+        moving = Change(what=plan_document.EVICT, path=change.path, pods=pods)
+        plan = msgspec.structs.replace(asked, changes=(moving,))
+        status = foretold(plan)
+        is_placed = any(one["pod"] == title for one in status["placed"])
+        if is_placed and not _refused(status, without, [""]):
+            return plan
+    return _draining(asked, change, [])
+
+
+def _frameworks(base: LiveBase) -> dict[str, Framework]:
+    return {one.scheduler_name: build_framework(one) for one in base.configuration().profiles}
+
+
 def _proposed(world: World, change: Change, names: set[str]) -> list[str]:
     """Return the nodes that the packer would empty, those with the fewest pods first."""
     snapshot = world.snapshot()
-    profiles = LiveBase(world, snapshot).configuration().profiles
     prices = None
     if change.selector is not None:
         prices = Prices(nodes=((change.selector, _WORTH),), move=1.0)
@@ -74,7 +115,7 @@ def _proposed(world: World, change: Change, names: set[str]) -> list[str]:
     found = packing.pack(
         snapshot,
         [],
-        frameworks={one.scheduler_name: build_framework(one) for one in profiles},
+        frameworks=_frameworks(LiveBase(world, snapshot)),
         move=packing.TO_EMPTY,
         prices=prices,
         go_on=world.go_on,

@@ -69,13 +69,18 @@ def plan(world: World, document: object) -> Manifest:
         asked = plan_rebalancing.settled(
             world, asked, lambda one: _Planning(world, one).answer()["status"]
         )
-        comes_to = [{one.what: {"nodes": list(one.nodes)}} for one in asked.changes]
+        comes_to = [
+            {one.what: {"nodes": list(one.nodes)}}
+            if one.nodes
+            else {one.what: {"pods": ["/".join(pod) for pod in one.pods]}}
+            for one in asked.changes
+        ]
     answer = _Planning(world, asked).answer()
     status = answer["status"]
     if comes_to is not None:
         status["changes"] = comes_to
         if not comes_to:
-            text = "no node can be emptied: a pod of each would find no room, be held back or stay"
+            text = "nothing can be moved: a pod would find no room, be held back or stay"
             status["warnings"] = [*status.get("warnings", ()), text]
     if status["placed"] or status["waiting"]:
         nothing = msgspec.structs.replace(asked, changes=(), configuration=None)

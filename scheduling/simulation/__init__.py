@@ -17,6 +17,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
     node_advice      which nodes to add for the pods that wait
     packing          all pods looked at together, with what the best possible is at most
+    making_room      which pods must go elsewhere so that a waiting one finds room
     checks           whether what a plugin says about itself is true, for tests of plugins
     plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
     cluster          a cluster in virtual time: the live queue, hints and batches

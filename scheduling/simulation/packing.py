@@ -381,6 +381,27 @@ def pack(
         return _Packer(before, classes, frameworks, go_on, solve).run(move=NEVER)
 
 
+def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Seeker]:
+    """Return the pods on nodes that a controller would make again and that budgets let go."""
+    closed = [one for one in snapshot.disruption_budgets() if one.disruptions_allowed <= 0]
+    found = []
+    for record in snapshot.pods():
+        info, framework = record.info, frameworks.get(record.info.scheduler_name)
+        if (
+            framework is not None
+            and info.owner is not None
+            and info.owner[1] not in _STAYING_OWNERS
+            and not record.terminating
+            and not any(
+                one.namespace == info.namespace and one.selector.matches(info.labels)
+                for one in closed
+            )
+        ):
+            node = snapshot.node_of(record.key) or ""
+            found.append(Seeker(record.key, info, framework, node, runs=True))
+    return found
+
+
 class _MoverRefused(Exception):
     """A pod that runs could not be put where it was to move to."""
 
@@ -411,7 +432,9 @@ class _Packer:
         seekers = [
             msgspec.structs.replace(pod, node_name=alone.get(pod.key, "")) for pod in self._pods
         ]
-        runners = self._runners() if move != NEVER else []
+        waiting = {pod.key for pod in self._pods}
+        runners = may_move(snapshot, self._frameworks) if move != NEVER else []
+        runners = [pod for pod in runners if pod.key not in waiting]
         records = {pod.key: snapshot.pod(pod.key) for pod in runners}
         together = [*runners, *seekers]
         self._go_on()
@@ -500,29 +523,6 @@ class _Packer:
             found |= dict(decided.placed())
             for decision in decided.unplaced():
                 self._messages[decision.key] = decision.message
-        return found
-
-    def _runners(self) -> list[Seeker]:
-        """Return the pods on nodes that may move."""
-        snapshot = self._snapshot
-        closed = [one for one in snapshot.disruption_budgets() if one.disruptions_allowed <= 0]
-        found = []
-        waiting = {pod.key for pod in self._pods}
-        for record in snapshot.pods():
-            info, framework = record.info, self._frameworks.get(record.info.scheduler_name)
-            if (
-                framework is not None
-                and record.key not in waiting
-                and info.owner is not None
-                and info.owner[1] not in _STAYING_OWNERS
-                and not record.terminating
-                and not any(
-                    one.namespace == info.namespace and one.selector.matches(info.labels)
-                    for one in closed
-                )
-            ):
-                node = snapshot.node_of(record.key) or ""
-                found.append(Seeker(record.key, info, framework, node, runs=True))
         return found
 
     def _priced(self, found: Facts) -> Facts:

@@ -13,9 +13,11 @@
     {scale: {kind: Deployment, namespace: default, name: web, replicas: 5}}
     {import: {objects: [NODE, POD, PRIORITY CLASS, BUDGET, LIST ...]}}
     {rebalance: {selector: "pool=spot", mostNodes: 10}}
+    {rebalance: {roomFor: NAMESPACE/NAME}}
 
 An import is read as what it comes to: other objects, then added nodes, then pods. A rebalance is
-the only change of its plan, and comes to a drain (``answers.plan_rebalancing``).
+the only change of its plan, and comes to a drain, or to an eviction of the pods that must move so
+that one that waits finds room (``answers.plan_rebalancing``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -310,6 +312,12 @@ def _scaled(body: Field) -> Change:
 
 
 def _rebalanced(body: Field) -> Change:
+    if body.has("roomFor"):
+        text = body.text("roomFor")
+        namespace, _, name = text.partition("/")
+        if not namespace or not name or "/" in name:
+            body.error("roomFor", text, "must be a namespace and a name: default/web-1")
+        return Change(what=REBALANCE, path=body.path, pods=((namespace, name),))
     most = body.integer("mostNodes", _MOST_EMPTIED)
     if not 1 <= most <= _MOST_EMPTIED:
         body.error("mostNodes", most, f"must be between 1 and {_MOST_EMPTIED}")

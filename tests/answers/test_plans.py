@@ -590,7 +590,29 @@ def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move(
     assert status["changes"] == [{"drain": {"nodes": ["n3"]}}]
     nothing = rebalanced(selector="pool=none")
     assert nothing["changes"] == nothing["steps"] == []
-    assert "no node can be emptied" in nothing["warnings"][0]
+    assert "nothing can be moved" in nothing["warnings"][0]
+
+
+def test_the_fewest_pods_move_so_that_one_that_waits_finds_room():
+    for number in range(3):
+        make_node(f"n{number}")
+    owned("a", "n0", **asking("20"))
+    owned("b", "n0", **asking("20"))
+    owned("c", "n1", **asking("30"))
+    make_pod("d", "n2", **asking("30"))
+    make_pod("large", **asking("60"))
+    make_pod("never", **asking("63"))
+    status = rebalanced(roomFor="default/large")
+    assert status["changes"] == [{"evict": {"pods": ["default/c"]}}]
+    (moved,) = status["leaving"]
+    assert moved["landing"]["nodeName"] == "n2"
+    assert {one["pod"]: one["nodeName"] for one in status["placed"]} == {"default/large": "n1"}
+    make_pod("blocks", "n1", **asking("4"))
+    assert rebalanced(roomFor="default/never")["changes"] == []
+    with pytest.raises(Invalid, match="no such pod waits"):
+        rebalanced(roomFor="default/a")
+    with pytest.raises(Invalid, match="must be a namespace and a name"):
+        rebalanced(roomFor="a")
 
 
 def test_a_rebalance_is_the_only_change_of_its_plan():

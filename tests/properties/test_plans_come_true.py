@@ -16,7 +16,7 @@ the long form at 500.
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -407,13 +407,28 @@ def test_what_a_rebalance_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """Nobody who leaves for it is stuck, is held back by a budget or displaces another pod."""
-    foretold = foretold_and_done(seed, monkeypatch, settings, {"rebalance": {}})
+    foretold = foretold_and_done(seed, monkeypatch, settings, rebalance)
     assert not any("blockedBy" in one or "preemptedBy" in one for one in foretold["leaving"])
     assert foretold["stuck"] == []
 
 
+def rebalance(world: World) -> list[dict[str, Any]]:
+    """Return a rebalance that empties nodes, or makes room for a pod that waits."""
+    waits = [
+        f"default/{one['metadata']['name']}"
+        for one in world.pods()
+        if not one["spec"].get("nodeName") and not one["spec"].get("schedulingGates")
+    ]
+    if waits and world.chance.random() < 0.7:
+        return [{"rebalance": {"roomFor": world.chance.choice(waits)}}]
+    return [{"rebalance": {}}]
+
+
 def foretold_and_done(
-    seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any, asked: dict[str, Any] | None = None
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    asked: Callable[[World], list[dict[str, Any]]] = changes_of,
 ) -> dict[str, Any]:
     """Return what a plan of one or of random changes foretells of a random world, and do it."""
     settings.REQUIRED_DURING_EXECUTION_RATE = 0
@@ -423,8 +438,7 @@ def foretold_and_done(
     start = after(10)
     world.now = start
     monkeypatch.setattr(steady_clock, "now", lambda: start)
-    changes = changes_of(world) if asked is None else [asked]
-    spec = {"changes": changes, "seed": 0, "horizonSeconds": END - 10}
+    spec = {"changes": asked(world), "seed": 0, "horizonSeconds": END - 10}
     document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": spec}
     foretold = advisor.ask("plan", document)["status"]
 

@@ -1,0 +1,104 @@
+"""Which pods would have to go elsewhere so that a pod that waits finds room.
+
+Node by node, as preemption does it: all pods that may move are taken off the node; if it takes the
+waiting pod then, they come back one after the other, those of the highest priority and the largest
+first, as long as it still does. Those that are left must each find a node with the waiting pod in
+place.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.runtime import Framework
+from scheduling.packing.facts import Seeker
+from scheduling.simulation.packing import may_move
+
+_MOST_NODES: Final = 200
+_OPTIONS: Final = Options(preempt=False, tie_break="first")
+
+
+def ways(
+    snapshot: Snapshot,
+    frameworks: Mapping[str, Framework],
+    pod: PodToPlace,
+    go_on: Callable[[], None],
+) -> list[list[Hashable]]:
+    """Return sets of pods whose moving lets the pod in, the smallest first.
+
+    Args:
+        snapshot: a copy of one's own; it is changed and put back.
+        frameworks: the profiles by scheduler name.
+        pod: that waits.
+        go_on: raises when it takes too long.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    on_node: dict[str, list[Seeker]] = {}
+    for one in may_move(snapshot, frameworks):
+        on_node.setdefault(one.node_name, []).append(one)
+    found = []
+    for node in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_MOST_NODES]:
+        go_on()
+        if movers := _movers(snapshot, frameworks[pod.info.scheduler_name], pod, on_node[node]):
+            found.append([one.key for one in movers])
+    return sorted(found, key=len)
+
+
+def _movers(
+    snapshot: Snapshot, framework: Framework, pod: PodToPlace, pods: list[Seeker]
+) -> list[Seeker]:
+    """Return which of a node's pods must go, none where that does not help or one fits nowhere."""
+    node = pods[0].node_name
+    records = {one.key: snapshot.pod(one.key) for one in pods}
+
+    def put_back(one: Seeker) -> None:
+        record = records[one.key]
+        assert record is not None
+        snapshot.add_pod(one.key, record.info, node, start_time=record.start_time, name=record.name)
+
+    def is_taken() -> bool:
+        place = PodToPlace(pod.key, pod.info, node)
+        return schedule_pod(snapshot, framework, place, _OPTIONS).node_name == node
+
+    for one in pods:
+        snapshot.remove_pod(one.key)
+    movers: list[Seeker] = []
+    placed: list[Hashable] = []
+    if is_taken():
+        for one in sorted(pods, key=_importance):
+            put_back(one)
+            if not is_taken():
+                snapshot.remove_pod(one.key)
+                movers.append(one)
+        finds_room = _land(snapshot, framework, PodToPlace(pod.key, pod.info, node), placed)
+        for one in movers:
+            instead = PodToPlace(("instead of", one.key), one.info)
+            finds_room = finds_room and _land(snapshot, one.framework, instead, placed)
+        for key in placed:
+            snapshot.forget(key)
+        for one in movers:
+            put_back(one)
+        return movers if finds_room else []
+    for one in pods:
+        put_back(one)
+    return []
+
+
+def _land(
+    snapshot: Snapshot, framework: Framework, pod: PodToPlace, placed: list[Hashable]
+) -> bool:
+    """Place a pod as the scheduler does; return whether it found a node."""
+    decision = schedule_pod(snapshot, framework, pod, _OPTIONS)
+    if not decision.node_name:
+        return False
+    snapshot.assume(pod.key, pod.info, decision.row)
+    placed.append(pod.key)
+    return True
+
+
+def _importance(pod: Seeker) -> tuple[int, int, int]:
+    asked = pod.info.requests
+    return -pod.info.priority, -asked.get("cpu", 0), -asked.get("memory", 0)
