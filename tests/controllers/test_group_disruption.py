@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.evictions import Fired
+from clusterstate.actions.pods import together
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -16,6 +18,7 @@ from clusterstate.queries.evictions.brakes import brakes
 from clusterstate.queries.evictions.eviction_timers import due_taints
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.evictions import brake, firing, timers
 from scheduling.controllers.pods import podgc
 from tests.controllers.support import (
@@ -103,6 +106,26 @@ def test_an_eviction_that_is_asked_for_takes_the_group_along_at_one_revision():
     assert told["message"] == ("All 3 pods of the group leave: g1: Eviction API: evicting")
     evict_pod("default", "g2", {}, now=after(2))
     assert len(events()) == 1
+
+
+def test_a_backend_that_is_killed_between_the_first_and_the_others_leaves_nobody_evicted():
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    pod_id = find_pod_id("default", "g1")
+    assert pod_id is not None
+    start = changes.watermark()
+
+    def killed() -> None:
+        with together.leaving([pod_id], condition, now=after(1)):
+            delete_pod("default", "g1", now=after(1), condition=condition)
+            sql.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(OperationalError):
+        killed()
+    connection.close()
+    assert leaving() == set()
+    assert at_each_revision(start) == [set()]
+    evict_pod("default", "g1", {}, now=after(2))
+    assert leaving() == ALL
 
 
 def test_a_dry_run_and_the_pods_of_other_groups_take_nobody_along():
