@@ -20,7 +20,7 @@ from cryptography import x509
 
 from clusterstate.local import credentials
 from tests.forms import few
-from tests.live import ROOT, Service, free_ports, started
+from tests.live import ROOT, Service, free_ports, node, pod, started
 from tests.waiting import running, until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock]
@@ -234,3 +234,24 @@ def test_a_configured_server_that_is_away_is_named(
     )
     assert process.returncode == 1
     assert f"CommandError: {variable}: cannot connect" in process.stderr
+
+
+def test_a_small_service_places_a_pod_and_answers_a_plan() -> None:
+    """With as many schedulers, advisors and consoles as it chooses itself."""
+    chosen = dict.fromkeys(("STOWAGE_SCHEDULERS", "STOWAGE_ADVISORS", "STOWAGE_CONSOLE"), "")
+    with started(STOWAGE_SIZE="small", **chosen) as service:
+        assert "size: small, 7 processes" in service.log.read_text()
+        with service.database() as database:
+            assert database.execute("SHOW shared_buffers").fetchone() == ("64MB",)
+        assert service.request("POST", "/api/v1/nodes", node("n"))[0] == 201
+        pods = "/api/v1/namespaces/default/pods"
+        assert service.request("POST", pods, pod("p"))[0] == 201
+        until(lambda: service.request("GET", f"{pods}/p")[1]["spec"].get("nodeName") == "n")
+        changes = [{"pods": {"objects": [pod("q")]}}]
+        status, plan = service.request(
+            "POST", "/apis/stowage.dev/v1/plans",
+            {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": {"changes": changes}},
+        )  # fmt: skip
+        assert status == 201, plan
+        assert [one["nodeName"] for one in plan["status"]["placed"]] == ["n"]
+        assert service.request("GET", "/console/")[0] in (200, 302)
