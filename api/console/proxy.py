@@ -44,8 +44,10 @@ CONSOLE_NICENESS: Final = 5
 """How much the console's process yields to the others: it has a third of an API server's share."""
 _CONNECT_SECONDS: Final = 3.0
 FIRST_SECONDS: Final = 30.0
-"""How long the console's process may take to begin an answer. A page that asks an advisor may need
-as long as the question's deadline; a process that was stopped never begins."""
+"""How long the console's process may take to begin a page; one that was stopped never does."""
+PART_SECONDS: Final = 75.0
+"""The same for a part of a page, which shows progress meanwhile: an advisor's longest question, a
+comparison, takes a minute."""
 NEXT_SECONDS: Final = 30.0
 """How long it may be silent within an answer: a stream gives a sign of life every few seconds."""
 _PART: Final = 64 << 10
@@ -71,7 +73,8 @@ async def forward(scope: Scope, receive: Receive, send: Send) -> int:
             reader, writer = await _connect(settings.CONSOLE_AT)
     except (OSError, TimeoutError):
         return await _unavailable(scope, send)
-    answer = _Answer(scope["method"] == "HEAD")
+    is_part = any(name == b"hx-request" for name, _ in scope["headers"])
+    answer = _Answer(scope["method"] == "HEAD", PART_SECONDS if is_part else FIRST_SECONDS)
     answer.is_sent = not _has_body(scope)
     # Runs to the end of the answer, too: it tells when the browser has gone.
     pump = asyncio.ensure_future(_pump(scope, receive, writer, answer))
@@ -153,8 +156,10 @@ async def _pump(
 class _Answer:
     """Collects what the parser finds in an answer."""
 
-    def __init__(self, is_head: bool) -> None:  # noqa: FBT001
+    def __init__(self, is_head: bool, patience: float) -> None:  # noqa: FBT001
         self.is_head = is_head
+        self.patience = patience
+        """Seconds in which the answer has to begin."""
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
@@ -216,7 +221,7 @@ async def _read(reader: asyncio.StreamReader, answer: _Answer) -> bytes:
     while True:
         was_sent = answer.is_sent
         try:
-            async with asyncio.timeout(NEXT_SECONDS if answer.is_begun else FIRST_SECONDS):
+            async with asyncio.timeout(NEXT_SECONDS if answer.is_begun else answer.patience):
                 return await reader.read(_PART)
         except TimeoutError:
             if was_sent:

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -75,12 +75,19 @@ def process(tmp_path: Path, settings: Any) -> Iterator[Path]:
         thread.join(20)
 
 
-def asked(method: str = "GET", path: str = "/console/x", body: bytes = b"") -> list[Message]:
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+def asked(
+    method: str = "GET", path: str = "/console/x", body: bytes = b"", headers: Headers = ()
+) -> list[Message]:
     """Return what the gate sends to the browser for a request."""
-    return asyncio.run(_ask(method, path, body, stop_after=None))
+    return asyncio.run(_ask(method, path, body, stop_after=None, headers=headers))
 
 
-async def _ask(method: str, path: str, body: bytes, stop_after: int | None) -> list[Message]:
+async def _ask(
+    method: str, path: str, body: bytes, stop_after: int | None, headers: Headers = ()
+) -> list[Message]:
     sent: list[Message] = []
     gone = asyncio.Event()
     parts = [body[at : at + 1000] for at in range(0, len(body), 1000)] or [b""]
@@ -103,6 +110,7 @@ async def _ask(method: str, path: str, body: bytes, stop_after: int | None) -> l
         "headers": [
             (b"host", b"stowage"), (b"cookie", b"k=v"), (b"connection", b"keep-alive"),
             (b"x-stowage-address", b"6.6.6.6"), (b"x-stowage-gate", b"guessed"),
+            *headers,
         ],
     }  # fmt: skip
     await proxy.forward(scope, receive, send)
@@ -192,6 +200,17 @@ def test_a_process_that_says_nothing_is_waited_for_so_long_and_no_longer(
     assert b"The console did not answer" in body
     assert word in body
     assert b"refresh" not in body
+
+
+def test_a_part_of_a_page_has_as_long_as_an_advisors_longest_question(
+    stopped: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proxy.PART_SECONDS > 60
+    monkeypatch.setattr(proxy, "FIRST_SECONDS", 60)
+    monkeypatch.setattr(proxy, "PART_SECONDS", 0.2)
+    status, _, body = answer(asked(headers=[(b"hx-request", b"true")]))
+    assert status == 503
+    assert b"The console did not answer" in body
 
 
 def test_the_consoles_process_yields_where_cpus_are_short() -> None:
