@@ -321,7 +321,9 @@ def _rebalanced(body: Field) -> Change:
     most = body.integer("mostNodes", _MOST_EMPTIED)
     if not 1 <= most <= _MOST_EMPTIED:
         body.error("mostNodes", most, f"must be between 1 and {_MOST_EMPTIED}")
-    return Change(what=REBALANCE, path=body.path, selector=_selector(body), most=most)
+    return Change(
+        what=REBALANCE, path=body.path, selector=_selector(body, body.text("selector")), most=most
+    )
 
 
 def _grace(body: Field) -> int | None:
@@ -347,14 +349,14 @@ def _named_pods(body: Field) -> Iterable[tuple[str, str]]:
 
 
 def _chosen(body: Field) -> tuple[tuple[str, ...], Selector | None]:
-    nodes, selector = tuple(dict.fromkeys(_once(body, "nodes"))), _selector(body)
-    if not nodes and not body.text("selector"):
+    nodes, text = tuple(dict.fromkeys(_once(body, "nodes"))), body.text("selector")
+    if not nodes and not text:
         body.errors.append(FieldError(REQUIRED, body.child("nodes"), None, "or selector"))
-    return nodes, selector
+    return nodes, _selector(body, text)
 
 
-def _selector(body: Field) -> Selector | None:
-    if text := body.text("selector"):
+def _selector(body: Field, text: str) -> Selector | None:
+    if text:
         try:
             return parse_selector(text)
         except SelectorError as error:
