@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from ortools.sat.python import cp_model
 
-from scheduling.framework.arrays import Int64
+from scheduling.framework.arrays import Int64, Mask
 from scheduling.packing import bounds
 from scheduling.packing.problem import Packed, Problem
 
@@ -80,6 +80,8 @@ class _Search:
             for x in _greedy(problem, self._caps, self._until):
                 if self._rank(x) > self._rank(self._x):
                     self._x = x
+        if problem.stays.any() and problem.prices.any():
+            self._empty_one_by_one()
         greedy = problem.placed_value(self._x)
         self._told(self._x)
         many = _FIRST_NODES
@@ -109,6 +111,56 @@ class _Search:
             work=round(self._work, 6),
             complete=self._complete,
         )
+
+    def _empty_one_by_one(self) -> None:
+        """Empty nodes with a price, the fewest pods first, as long as that pays.
+
+        Each pod goes to the node in use on which it leaves the least room.
+        """
+        problem = self._problem
+        size = problem.requests / np.maximum(problem.free.max(0, initial=1), 1)
+        order = np.argsort(-size.sum(1), kind="stable")
+        gained = True
+        while gained:
+            gained = False
+            used = np.flatnonzero(self._x.any(0) & (problem.prices > 0))
+            for node in used[np.argsort(self._x[:, used].sum(0), kind="stable")].tolist():
+                if time.monotonic() >= self._until:
+                    return
+                after = self._without(node, order)
+                if after is not None and self._rank(after) > self._rank(self._x):
+                    self._x, gained = after, True
+
+    def _without(self, node: int, order: Int64) -> Int64 | None:
+        """Return the placement with a node's pods on others in use, ``None`` if one fits nowhere.
+
+        Args:
+            node: which one is emptied.
+            order: of the classes.
+        """
+        problem, x = self._problem, self._x.copy()
+        room = problem.free - x.T @ problem.requests
+        is_open: Mask = np.asarray(x.any(0))
+        is_open[node] = False
+        share = 1 / np.maximum(problem.free.max(0, initial=1), 1)
+        others: dict[int, list[int]] = {}
+        for first, second in problem.apart:
+            others.setdefault(first, []).append(second)
+            others.setdefault(second, []).append(first)
+        for c in order[x[order, node] > 0].tolist():
+            asked = problem.requests[c]
+            for _ in range(int(x[c, node])):
+                fits = is_open & (x[c] < self._caps[c]) & (room >= asked).all(1)
+                for other in others.get(c, ()):
+                    fits &= x[other] == 0
+                if not fits.any():
+                    return None
+                rows = np.flatnonzero(fits)
+                best = rows[((room[rows] - asked) * share).sum(1).argmin()]
+                x[c, best] += 1
+                x[c, node] -= 1
+                room[best] -= asked
+        return x
 
     def _is_done(self) -> bool:
         problem = self._problem

@@ -100,6 +100,16 @@ def test_the_cheapest_combination_is_found_where_one_shape_after_the_other_is_de
     assert found.least == pytest.approx(7.0, rel=0.1)
 
 
+def test_reserved_nodes_are_taken_first_and_spot_nodes_by_those_who_bear_their_taint():
+    reserved = Offer("reserved", 0.0, SMALL.node, most=1)
+    spot = offer("spot", 0.3, make_node().offers(cpu="2", pods="110").tainted("spot"))
+    pods = [make_pod().asks(cpu="2") for _ in range(2)]
+    pods += [make_pod().asks(cpu="2").tolerates("spot") for _ in range(3)]
+    found = advice(pods, [SMALL, reserved, spot])
+    assert (found.counts, found.price) == ((1, 1, 3), 1.9)
+    assert found.least == pytest.approx(1.9)
+
+
 def random_world(seed: int) -> tuple[list[Any], list[Offer]]:
     rng = np.random.default_rng(seed)
     classes = [

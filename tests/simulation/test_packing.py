@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -25,6 +26,7 @@ from scheduling.simulation.packing import Move, _in_waves, read_packing, run_pac
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.packing import worlds
+from tests.packing.worlds import Amounts
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.scheduler import default_rules, filter_node, pre_filter
 from tests.simulation.builders import manifest_of
@@ -149,6 +151,66 @@ def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:
     found = packed([*nodes, *pods, budget], move="ToEmptyNodes")
     assert "moves" not in found
     assert "emptied" not in found
+
+
+def one_at_a_time(nodes: list[Amounts], pods: list[tuple[Amounts, int]]) -> int:
+    """Return how many nodes are left by Karpenter's rule: one is removed if all its pods fit.
+
+    The node with the fewest pods first, again and again; each pod goes to the first node that has
+    room, and none moves to make room for another (karpenter.sh, Disruption, single-node
+    consolidation).
+    """
+    free = {n: list(amounts) for n, amounts in enumerate(nodes)}
+    on: dict[int, list[Amounts]] = {n: [] for n in free}
+    for amounts, n in pods:
+        on[n].append(amounts)
+        free[n] = [a - b for a, b in zip(free[n], amounts, strict=True)]
+    is_done = False
+    while not is_done:
+        is_done = True
+        for gone in sorted(on, key=lambda n: len(on[n])):
+            left = {n: list(free[n]) for n in on if n != gone}
+            moves = []
+            for amounts in on[gone]:
+                fits = (
+                    n for n in left if all(a <= b for a, b in zip(amounts, left[n], strict=True))
+                )
+                if (n := next(fits, None)) is None:
+                    break
+                left[n] = [b - a for a, b in zip(amounts, left[n], strict=True)]
+                moves.append((n, amounts))
+            else:
+                for n, amounts in moves:
+                    on[n].append(amounts)
+                del on[gone]
+                free, is_done = left, False
+                break
+    return len(on)
+
+
+def test_emptying_nodes_together_leaves_no_more_of_them_than_one_at_a_time() -> None:
+    ours = theirs = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        nodes: list[Amounts] = [(16_000, 64 * 1024, 0)] * 24
+        pods: list[tuple[Amounts, int]] = []
+        for n in range(24):
+            cpu, memory = 0, 0
+            while True:
+                a, b = int(rng.integers(30, 80)) * 100, int(rng.integers(12, 32)) * 1024
+                if cpu + a > 11_000 or memory + b > 44 * 1024:
+                    break
+                pods.append(((a, b, 0), n))
+                cpu, memory = cpu + a, memory + b
+        listed, _ = worlds.manifests(nodes, [])
+        made = [
+            owned(make_pod(f"p{at}").asks(cpu=f"{a[0]}m", memory=f"{a[1]}Mi").on(f"node-{n}"))
+            for at, (a, n) in enumerate(pods)
+        ]
+        found = packed([*listed, *made], move="ToEmptyNodes", seconds=4)
+        ours += 24 - len(found.get("emptied", ()))
+        theirs += one_at_a_time(nodes, pods)
+    assert ours <= theirs
 
 
 def test_pods_on_a_node_that_would_not_take_them_any_more_stay_there() -> None:
