@@ -273,7 +273,7 @@ def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> No
     with pytest.raises(CommandError, match="have no digest"):
         verified("--contains", "00")
     sql.run("UPDATE audit_line SET line = replace(line, '3', '4') WHERE id = 3")
-    with pytest.raises(CommandError, match="line 3 is not the one"):
+    with pytest.raises(CommandError, match="line 3 was changed"):
         verified()
     sql.run("UPDATE audit_line SET line = replace(line, '4', '3') WHERE id = 3")
     assert verified()
