@@ -76,6 +76,7 @@ PAGES = {
     "past": f"/console/nodes/node-07/?at={moment()}",
     "who-can": "/console/policies/who-can",
     "revisions": "/console/policies/revisions",
+    "devices": "/console/devices/",
     "waiting": "/console/waiting/",
     "why": "/console/pods/default/big-0/why",
     "drain": "/console/change?do=drain&node=node-11",
@@ -200,7 +201,16 @@ def cluster(server: Server) -> None:
         made["status"] |= {"conditions": conditions}
         nodes.append(("Node", "", made))
         places += [f"node-{number:02}"] * (0 if parts else number % 6)
-    objects.create_all(nodes, now=NOW)
+    devices = {
+        "metadata": {"name": "gpus"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": "node-07",
+            "pool": {"name": "node-07", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+        },
+    }
+    objects.create_all([*nodes, ("ResourceSlice", "", devices)], now=NOW)
     owned([f"web-{number}" for number in range(len(places))], places)
     for number in range(3):
         refusal = Unschedulable(
