@@ -280,6 +280,7 @@ class _Kubectl(Commands):
     def run(self, one: Subject) -> Result:
         """Ask every question."""
         name, now = one.name, time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
+        before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         changes = {"effect": "NoExecute", "key": "upgrade"}
         zone = {"taint": {"selector": f"{_ZONE}=zone-1", "taints": [changes]}}
         plan = {"spec": {"changes": [zone]}}
@@ -323,7 +324,7 @@ class _Kubectl(Commands):
         back = patch.replace("40", "20")
         self._do(
             "roll an object back",
-            f"kubectl get --raw '{_CORE}/namespaces/{name}/resourcequotas/{name}?at=1m'",
+            f"kubectl get --raw '{_CORE}/namespaces/{name}/resourcequotas/{name}?at={before}'",
             f"kubectl patch quota {name} -n {name} -p '{back}'",
         )
         path = f"{_CORE}/namespaces/{name}/pods/{one.placed}/decisions?explain=full&format=table"
