@@ -309,6 +309,15 @@ def test_a_job_that_began_without_a_group_stays_without():
     assert groups() == []
 
 
+def test_the_group_of_a_job_whose_name_has_a_dot_is_made_too():
+    make_agent("n")
+    make_job("a.b", scheduling={"schedulingPolicy": {"gang": {}}})
+    step()
+    ((name, spec),) = groups()
+    assert spec["workloadRef"]["templateName"] == "a-b-pgt-0"
+    assert [one["spec"]["schedulingGroup"]["podGroupName"] for one in pods()] == [name]
+
+
 @pytest.mark.parametrize(
     ("scheduling", "field"),
     [

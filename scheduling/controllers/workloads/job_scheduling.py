@@ -84,8 +84,9 @@ def _template(job: Manifest) -> Manifest:
         size = gang.get("minCount")
         size = spec.get("parallelism", 1) if size is None else size
         policy["gang"] = {"minCount": max(size, 1)}
+    name = job["metadata"]["name"][: _LONGEST_LABEL - 6].replace(".", "-")  # it has to be a label
     made: Manifest = {
-        "name": f"{job['metadata']['name'][: _LONGEST_LABEL - 6]}-pgt-0",
+        "name": f"{name}-pgt-0",
         "schedulingPolicy": policy or {"basic": {}},
         **{key: given[key] for key in _COPIED if given.get(key)},
     }
