@@ -104,8 +104,13 @@ def admit(
     if errors:
         raise Invalid(kind, request.display_name(), errors, KINDS[kind].group)
     run_validating(request)
-    mounts_tokens = context.settings.service_account_tokens
-    request.warnings.extend(warnings_for(kind, new, old_manifest, mounts_tokens=mounts_tokens))
+    request.warnings.extend(
+        warnings_for(
+            kind, new, old_manifest,
+            mounts_tokens=context.settings.service_account_tokens,
+            compatibility=context.settings.compatibility,
+        )
+    )  # fmt: skip
     if new_pod and (told := unknown_profile(new["spec"], context.settings.profiles)):
         request.warnings.append(f"spec.schedulerName: {told}")
     return Admitted(new, request.warnings)

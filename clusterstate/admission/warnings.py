@@ -11,7 +11,9 @@ import msgspec
 from clusterstate.admission.plugins.resource_quota import uncounted
 from clusterstate.objects.registry import silent_fields
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.job_groups import why_no_group
 from clusterstate.objects.rules.matching import parse_term
+from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import DEFAULT_SCHEDULER, NodeSelectorTerm
 
@@ -34,7 +36,12 @@ _WARNED_PARTS: Final = ("spec", "type", "imagePullSecrets", _MOUNTS)
 
 
 def warnings_for(
-    kind: str, manifest: Manifest, old: Manifest | None, *, mounts_tokens: bool = False
+    kind: str,
+    manifest: Manifest,
+    old: Manifest | None,
+    *,
+    mounts_tokens: bool = False,
+    compatibility: Compatibility = NEWEST,
 ) -> list[str]:
     """Return the warnings for an object to be stored; an update of something else has none.
 
@@ -55,11 +62,23 @@ def warnings_for(
         ]
     if not_done := KINDS[kind].not_done:
         warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
+    if kind == "Job":
+        warnings += _without_group(manifest, "spec.scheduling", compatibility)
+    if kind == "CronJob":
+        job = {"spec": (spec.get("jobTemplate") or {}).get("spec") or {}}
+        warnings += _without_group(job, "spec.jobTemplate.spec.scheduling", compatibility)
     template = spec.get("template")
     if isinstance(template, dict):
         meta = template.get("metadata") or {}
         warnings += pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
     return warnings
+
+
+def _without_group(job: Manifest, path: str, compatibility: Compatibility) -> list[str]:
+    if job["spec"].get("scheduling") is None:
+        return []
+    why = why_no_group(job, compatibility)
+    return [f"{path}: nothing comes of it: {why}"] if why else []
 
 
 def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:

@@ -5,6 +5,8 @@ import copy
 import pytest
 
 from clusterstate.admission import CREATE, DELETE, UPDATE, admit
+from clusterstate.admission.warnings import warnings_for
+from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import Forbidden, Invalid, NotFound
 from tests.admission.context import NOBODY, Known, create, pod
 
@@ -204,3 +206,24 @@ def test_what_was_stored_without_a_default_of_today_is_judged_with_it():
     other["spec"]["template"]["spec"]["serviceAccountName"] = "other"
     with pytest.raises(Invalid):
         admit("Job", UPDATE, other, stored, "", Known(), NOBODY)
+
+
+def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
+    container = {"name": "main", "image": "busybox"}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    job = {"spec": {"template": template, "scheduling": {"schedulingPolicy": {"gang": {}}}}}
+    cron_job = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "j", "namespace": "default"},
+        "spec": {"schedule": "* * * * *", "jobTemplate": job},
+    }
+    old = Compatibility.V1_36
+    why = 'nothing comes of it: Jobs have no groups with compatibility "1.36"'
+    assert create(cron_job, kind="CronJob").warnings == []
+    told = create(cron_job, Known(compatibility=old), kind="CronJob").warnings
+    assert told == [f"spec.jobTemplate.spec.scheduling: {why}"]
+    assert warnings_for("Job", job, None, compatibility=old) == [f"spec.scheduling: {why}"]
+    template["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
+    (told_once,) = warnings_for("Job", job, None)
+    assert told_once.endswith("the pods of the template have a group already")

@@ -16,11 +16,11 @@ from tests.controllers.support import NOW, after
 pytestmark = pytest.mark.django_db
 
 
-def make_job(name="j", **spec):
+def make_job(name="j", owners=(), **spec):
     manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": list(owners)},
         "spec": {
             "template": {
                 "spec": {
@@ -31,7 +31,7 @@ def make_job(name="j", **spec):
             **spec,
         },
     }
-    objects.create("Job", "default", manifest, now=NOW)
+    return objects.create("Job", "default", manifest, now=NOW)
 
 
 def get(name="j"):
@@ -316,6 +316,32 @@ def test_the_group_of_a_job_whose_name_has_a_dot_is_made_too():
     ((name, spec),) = groups()
     assert spec["workloadRef"]["templateName"] == "a-b-pgt-0"
     assert [one["spec"]["schedulingGroup"]["podGroupName"] for one in pods()] == [name]
+
+
+def controlled_by(api_version, kind):
+    return {"apiVersion": api_version, "kind": kind, "name": "c", "uid": "7", "controller": True}
+
+
+def test_a_cron_job_s_job_has_its_group_and_one_of_another_controller_has_a_warning():
+    """Rule: hasParentWorkloadOwner, v1.37."""
+    make_agent("n")
+    gang = {"schedulingPolicy": {"gang": {}}}
+    of_cron_job = make_job("one", [controlled_by("batch/v1", "CronJob")], scheduling=gang)
+    others = [
+        make_job(name, [controlled_by(version, kind)], scheduling=gang)
+        for name, version, kind in (
+            ("two", "jobset.x-k8s.io/v1alpha2", "JobSet"), ("three", "example.com/v1", "CronJob"),
+        )
+    ]  # fmt: skip
+    step()
+    named = {one["metadata"]["labels"]["job-name"] for one in pods()
+             if "schedulingGroup" in one["spec"]}  # fmt: skip
+    assert named == {"one"}
+    assert of_cron_job.warnings == []
+    assert [one.warnings for one in others] == [
+        [f"spec.scheduling: nothing comes of it: no group is made of a Job that a {kind} controls"]
+        for kind in ("JobSet", "CronJob")
+    ]
 
 
 @pytest.mark.parametrize(

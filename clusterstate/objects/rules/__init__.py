@@ -12,6 +12,7 @@
     pod_references                objects that a pod or a volume names
     volume_matching               which volume suits a claim
     csi_migration                 in-tree volumes as volumes of CSI drivers
+    job_groups                    of which Jobs no group is made
     ownership, templates          owners and garbage collection; which templates are equal
     default_classes               which IngressClass or StorageClass is the default
     event_names, event_rules      Events as events.k8s.io names and checks them

@@ -4,14 +4,15 @@ Both are made before the Job's first pod, which names the group; a Job that has 
 stays without. A changed size of the gang is passed on. Rule:
 pkg/controller/job/job_scheduling_manager.go, v1.37 (``ensureWorkloadAndPodGroup``). What differs:
 a Job that states nothing gets neither, where Kubernetes makes a basic group for each; a group that
-another controller delegates to the Job is not made.
+another controller delegates to the Job is not made; a Workload or PodGroup of the user's own that
+refers to the Job (``controllerRef``, ``workloadRef``) is not adopted, a second one is made.
 """
 
 from functools import reduce
 from typing import Any, Final
 
 from clusterstate.actions import objects
-from clusterstate.objects.values.compatibility import Compatibility
+from clusterstate.objects.rules.job_groups import why_no_group
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
@@ -34,13 +35,8 @@ def group_of(control: NamespaceControl, job: Manifest, *, has_pods: bool) -> str
     Raises:
         GroupRefused: it could not be made now; an event says why.
     """
-    spec, metadata = job["spec"], job["metadata"]
-    if (
-        spec.get("scheduling") is None
-        or (spec["template"].get("spec") or {}).get("schedulingGroup") is not None
-        or any(one.get("controller") for one in metadata.get("ownerReferences") or ())
-        or control.compatibility < Compatibility.V1_37
-    ):
+    metadata = job["metadata"]
+    if job["spec"].get("scheduling") is None or why_no_group(job, control.compatibility):
         return ""
     is_new = not has_pods and _has_not_begun(job.get("status") or {})
     name = f"{metadata['name'][: _LONGEST_NAME - 11]}-{_hash(metadata['uid'])}"
