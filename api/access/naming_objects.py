@@ -26,10 +26,10 @@ _SCALED: Final = "Deployment"
 def require(user: User, document: object) -> None:
     """Refuse a question that names objects which the asker may not get. May query.
 
-    Of a simulation, or a question about headroom, what is deleted; of a plan the pods to evict and
-    the workload to scale. A pod that is posted by name would tell whether there is one of that name
-    already: who may create pods there, or get that one, may ask. What cannot be read is left to who
-    reads the document.
+    Of a simulation, or a question about headroom, what is deleted; of a plan the pods to evict or
+    to make room for, and the workload to scale. A pod that is posted by name would tell whether
+    there is one of that name already: who may create pods there, or get that one, may ask. What
+    cannot be read is left to who reads the document.
 
     Raises:
         AccessDenied: one of them may not be got.
@@ -79,6 +79,9 @@ def _of_changes(spec: Manifest) -> Iterator[Attributes]:
             continue
         for title in _listed(change.get("evict"), "pods"):
             yield from _of_title(title)
+        rebalanced = change.get("rebalance")
+        if isinstance(rebalanced, dict):
+            yield from _of_title(rebalanced.get("roomFor"))
         scaled = change.get("scale")
         if isinstance(scaled, dict):
             kind = scaled.get("kind", _SCALED)
@@ -156,6 +159,9 @@ def told_spec(user: User, spec: Manifest) -> Manifest:
                 return given
             return {key: one for key, one in given.items() if key not in ("namespace", "name")}
         found = dict(given)
+        if "roomFor" in found and not may(_of_title(found["roomFor"])):
+            del found["roomFor"]
+            found["otherPods"] = 1
         for key, count, rights in (
             ("pods", "otherPods", _of_title),
             ("nodes", "otherNodes", _of_node),

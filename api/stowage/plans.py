@@ -207,10 +207,16 @@ def made(
     naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
     found: Manifest = foretold or advisor.ask("plan", document)
-    if changes := found["status"].get("changes"):  # what a rebalance comes to
+    return _kept(document, found["status"], by=by, is_preview=is_preview)
+
+
+def _kept(
+    document: Manifest, status: Manifest, *, by: User, is_preview: bool = False
+) -> StoredPlan:
+    """Keep a plan; in place of its ``rebalance`` the changes that this comes to, if any."""
+    if changes := status.get("changes"):
         document = {**document, "spec": {**document["spec"], "changes": changes}}
-    now = clock.now()
-    return actions.store(document, found["status"], by=by.name, now=now, is_preview=is_preview)
+    return actions.store(document, status, by=by.name, now=clock.now(), is_preview=is_preview)
 
 
 def begin(
@@ -230,7 +236,7 @@ def begin(
         before = {**plan.foretold(), "steps": plan.to_do()}
         found = list(differences(before, again["status"], holding))
         if found:
-            stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
+            stored = _kept(plan.asked(), again["status"], by=by)
             raise _changed(plan, stored, found, by=by)
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 

@@ -148,7 +148,7 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
     """Return how many pods of each node speak against draining them.
 
     Who would be preempted, or would lose the place that it gets otherwise, is on no node of these
-    and speaks against all of them.
+    and speaks against all of them; so does a pod elsewhere that leaves with its group.
 
     Args:
         status: what is foretold of the drain.
@@ -171,4 +171,6 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
         for one in status["staying"]
         if "DaemonSet" not in one["message"] and "static pod" not in one["message"]
     )
+    if against and not any(name in against for name in nodes):
+        return dict.fromkeys(nodes, 1)
     return against

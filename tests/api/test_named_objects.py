@@ -55,12 +55,14 @@ def named(what: str, name: str) -> tuple[str, dict[str, Any]]:
         return "simulations", document("Simulation", delete=secret, pods=[pod("new")])
     if what == "evict":
         change: dict[str, Any] = {"evict": {"pods": [f"ns/{name}"]}}
+    elif what == "room":
+        change = {"rebalance": {"roomFor": f"ns/{name}"}}
     else:
         change = {"scale": {"kind": "Deployment", "namespace": "ns", "name": name, "replicas": 1}}
     return "plans", document("Plan", changes=[change])
 
 
-@pytest.mark.parametrize("what", ["simulation", "headroom", "secret", "evict", "scale"])
+@pytest.mark.parametrize("what", ["simulation", "headroom", "secret", "evict", "room", "scale"])
 def test_what_is_there_is_refused_as_what_is_not(asker: Api, what: str) -> None:
     messages = []
     for name in ("there", "not-there"):
@@ -134,3 +136,13 @@ def test_the_spec_of_a_plan_names_what_its_reader_may_get(cluster: Api, asker: A
     reader = grant(cluster, "reader-of-pods", [ASKS, LISTS, *reads])
     shown = reader.get(f"{OWN}/plans/{name}").ok()["spec"]["changes"]
     assert shown == [*changes[:4], {"configuration": {}}]
+
+
+def test_a_plan_that_makes_room_names_the_pod_to_who_may_get_it(cluster: Api, asker: Api) -> None:
+    cluster.delete("/api/v1/namespaces/ns/limitranges/cap").ok()
+    cluster.post("/api/v1/namespaces/ns/pods", in_namespace(pod("waits"), "9000")).ok(201)
+    changes = [{"rebalance": {"roomFor": "ns/waits"}}]
+    made = cluster.post(f"{OWN}/plans", document("Plan", changes=changes)).ok(201)
+    assert made["spec"]["changes"] == changes, "it comes to nothing"
+    shown = asker.get(f"{OWN}/plans/{made['metadata']['name']}").ok()
+    assert shown["spec"]["changes"] == [{"rebalance": {"otherPods": 1}}]

@@ -148,6 +148,16 @@ def test_a_rebalance_is_kept_as_the_drain_it_comes_to_applied_and_taken_back(clu
     assert back["spec"]["changes"] == [{"uncordon": {"nodes": ["n1"]}}]
 
 
+def test_a_rebalance_that_came_to_nothing_is_kept_as_what_it_comes_to_when_it_is_applied(cluster):
+    plan = post(cluster, {"rebalance": {"selector": "pool=spot"}})
+    assert plan["spec"]["changes"] == [{"rebalance": {"selector": "pool=spot"}}]
+    cluster.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"pool": "spot"}}}).ok()
+    told = act(cluster, plan, "apply").fails(409, "Conflict")
+    (other,) = [one for one in cluster.get(PLANS).ok()["items"] if one["spec"] != plan["spec"]]
+    assert other["spec"]["changes"] == [DRAIN]
+    assert other["metadata"]["name"] in str(told)
+
+
 def test_every_change_names_who_applied_the_plan(cluster):
     plan = post(cluster, DRAIN)
     act(cluster, plan, "apply").ok(201)
