@@ -593,6 +593,24 @@ def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move(
     assert "nothing can be moved" in nothing["warnings"][0]
 
 
+def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_nodes_alone():
+    """One of a group that nobody makes again: the others' nodes stay, and another is emptied."""
+    for number in range(4):
+        make_node(f"n{number}")
+        set_labels(f"n{number}", pool="spot" if number else "kept")
+    group = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    }
+    objects.create("PodGroup", "default", group, now=NOW)
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+    make_pod("nobodys", "n0", **member, **asking("10"))
+    for number in (1, 2):
+        owned(f"on-{number}", f"n{number}", **member, **asking("10"))
+    owned("free", "n3", **asking("30"))
+    assert rebalanced(selector="pool=spot")["changes"] == [{"drain": {"nodes": ["n3"]}}]
+
+
 def test_the_fewest_pods_move_so_that_one_that_waits_finds_room():
     for number in range(3):
         make_node(f"n{number}")
