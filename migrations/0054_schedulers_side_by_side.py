@@ -35,10 +35,11 @@ FOR EACH STATEMENT EXECUTE FUNCTION forget_node_binder();
 ALTER TABLE node_binder SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02,
                              autovacuum_vacuum_threshold = 1000);
 
-INSERT INTO binder (id, holder, revision) SELECT 2, '', revision FROM binder WHERE id = 1;
+INSERT INTO binder (id, holder, revision)
+SELECT n, '', revision FROM binder, unnest(ARRAY[2, 3]) n WHERE id = 1;
 """
 BACKWARD = """
-DELETE FROM binder WHERE id = 2;
+DELETE FROM binder WHERE id IN (2, 3);
 DROP TRIGGER node_binder_forgotten ON node;
 DROP FUNCTION forget_node_binder();
 DROP TRIGGER scheduling_class_reaches ON scheduling_class;
@@ -56,7 +57,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="binder",
             constraint=models.CheckConstraint(
-                condition=models.Q(("pk__in", [1, 2])), name="binder_two_rows"
+                condition=models.Q(("pk__in", [1, 2, 3])), name="binder_three_rows"
             ),
         ),
         migrations.CreateModel(

@@ -142,7 +142,8 @@ class History(models.Model):
 class Binder(models.Model):
     """Who bound pods last, and the last revision of that batch (`actions.pods.bind`).
 
-    Row 1 is for all pods. Row 2 is for those that are common, while several schedulers work.
+    Row 1 is for all pods. While several schedulers work, row 2 is for those that are common, and
+    row 3 keeps the last bind by a scheduler that was alone.
     """
 
     holder = models.TextField(default="")
@@ -151,7 +152,7 @@ class Binder(models.Model):
     class Meta:
         db_table = "binder"
         constraints = [
-            models.CheckConstraint(condition=models.Q(pk__in=[1, 2]), name="binder_two_rows")
+            models.CheckConstraint(condition=models.Q(pk__in=[1, 2, 3]), name="binder_three_rows")
         ]
 
     def __str__(self) -> str:

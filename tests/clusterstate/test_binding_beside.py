@@ -128,6 +128,22 @@ def test_one_alone_and_several_know_each_others_last_bind() -> None:
     assert alone("one", (ids[2], "n1"), snapshot=changes.watermark()).bound
 
 
+def test_a_bind_by_one_alone_has_to_be_known_after_another_bound_beside_others() -> None:
+    """Processes are set to be several one by one: who decided before has not seen the lone bind."""
+    create_node("n1")
+    create_node("n2")
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    snapshot = changes.watermark()
+    assert alone("one", (ids[0], "n1"), snapshot=snapshot).bound
+    assert beside("two", (ids[1], "n2"), snapshot=changes.watermark()).bound
+    refused = beside("three", (ids[2], "n1"), snapshot=snapshot).refused
+    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert beside("two", (ids[3], "n2"), snapshot=changes.watermark()).bound
+    refused = beside("three", (ids[2], "n1"), snapshot=snapshot).refused
+    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert beside("three", (ids[2], "n1"), snapshot=changes.watermark()).bound
+
+
 @pytest.mark.parametrize(("rules", "reaches"), [(APART, 1), (SPREAD, 1), (PREFERRED, 0), ({}, 0)])
 def test_a_class_with_rules_about_other_pods_is_counted_once(
     rules: dict[str, Any], reaches: int

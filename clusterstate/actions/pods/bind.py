@@ -26,7 +26,8 @@ its place, so that a bind by one spoils no decision of another that it does not 
                    the placement lock shared (a trigger), so that it is known from the next bind on.
 
 A scheduler alone writes none of the three; the row of ``binder`` lets neither kind bind on what it
-does not know of the other's binds.
+does not know of the other's binds. The first of several keeps in another row when a scheduler was
+alone last, which all of them have to know.
 
 *Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
 ``leans`` may hold only because of others of its group: it is bound together with all of the group
@@ -173,6 +174,8 @@ _SEVERAL: Final = "several schedulers"
 """The holder in the row of ``binder`` while several schedulers work."""
 _COMMON: Final = 2
 """The row of ``binder`` that is for common pods; 1 is for all."""
+_LAST_ALONE: Final = 3
+"""The row of ``binder`` that keeps the last bind by one alone while several schedulers work."""
 
 
 def _bind_statement(*, leaning: bool, beside: bool) -> str:
@@ -200,10 +203,12 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         SELECT {changes.OPEN}, %s::timestamptz AS at, mine.holder, mine.snapshot,
                (SELECT c.holder = mine.holder OR c.revision <= mine.snapshot
                 FROM binder c WHERE c.id = {_COMMON}) AS knows_common,
-               (SELECT last_value FROM reach_seq) <= mine.reach AS knows_reach
-        FROM binder b,
+               (SELECT last_value FROM reach_seq) <= mine.reach AS knows_reach,
+               b.holder = '{_SEVERAL}' AS several, b.revision AS before
+        FROM binder b, binder a,
              (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach) mine
-        WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot))"""
+        WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot)
+              AND a.id = {_LAST_ALONE} AND a.revision <= mine.snapshot)"""
         is_common, of_common, array, column = "i.common,", ", i.common", ", %s", ", common"
         known = """
               AND CASE WHEN i.common = 1 THEN gate.knows_common ELSE gate.knows_reach END
@@ -213,10 +218,12 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
     held AS (
         UPDATE binder
         SET holder = CASE id WHEN 1 THEN '{_SEVERAL}' ELSE gate.holder END,
-            revision = CASE id WHEN 1 THEN m.revision ELSE m.common END
+            revision = CASE id WHEN 1 THEN m.revision WHEN {_COMMON} THEN m.common
+                       ELSE gate.before END
         FROM gate, (SELECT max(revision) AS revision,
                            max(revision) FILTER (WHERE common = 1) AS common FROM bound) m
-        WHERE id = 1 AND m.revision IS NOT NULL OR id = {_COMMON} AND m.common IS NOT NULL),
+        WHERE id = 1 AND m.revision IS NOT NULL OR id = {_COMMON} AND m.common IS NOT NULL
+              OR id = {_LAST_ALONE} AND m.revision IS NOT NULL AND NOT gate.several),
     stamped AS (
         INSERT INTO node_binder (node_id, holder, revision)
         SELECT n.id, gate.holder, b.revision
