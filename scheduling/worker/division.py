@@ -9,8 +9,8 @@ the other schedulers by their classes.
 
 None of it has to be agreed upon. Whoever takes a pod for its own that is not only decides in vain:
 a bind says what it knew, and the database refuses it if that was too little
-(``clusterstate.actions.pods.bind``). So each scheduler looks once a second which others are at work
-and which classes have rules, and divides again.
+(``clusterstate.actions.pods.bind``). So each scheduler looks every ``DIVIDE_EVERY`` seconds which
+others are at work and which classes have rules, and divides again.
 
 What a rule means is taken too widely here, never too narrowly: a selector of namespaces is taken to
 mean all namespaces, and ``matchLabelKeys`` of a spread are left out. A profile that spreads pods

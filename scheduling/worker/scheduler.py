@@ -256,7 +256,7 @@ class Scheduler:
         return division is None or division.is_mine(info, class_id, self.mirror.snapshot)
 
     def _follow_division(self, now: float) -> None:
-        """Divide the pods again, once a second and when a bind was refused for what others did."""
+        """Divide the pods again, if it is time or a bind was refused for what others did."""
         if self.division is None:
             return
         if not self.binder.was_overtaken and 0 <= now - self._divided_at < DIVIDE_EVERY:
