@@ -413,11 +413,12 @@ class Binder:
         return standing
 
     def _is_doubtful(self, one: Binding) -> bool:
-        """Whether another scheduler may have bound to a pod's node since it was reserved.
+        """Whether another scheduler may have bound to a pod's node since this was decided.
 
-        A bind asks only whether the node is as the snapshot has it now.
+        A reserved pod waits, and so may the others of its gang. A bind asks only whether the node
+        is as the snapshot has it now.
         """
-        return self.beside is not None and one.pod_id in self._reserved
+        return self.beside is not None and (one.pod_id in self._reserved or bool(one.gang))
 
     def _has_room(self, record: PodRecord) -> bool:
         framework = self._framework_of(record.info.scheduler_name)

@@ -90,9 +90,9 @@ def condition(name: str) -> str:
 class Cluster:
     """The scheduler, the binding tasks and the controllers, in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, several: bool = False) -> None:
         self.now = NOW
-        self.scheduler = Scheduler(default_configuration(), lambda: 7)
+        self.scheduler = Scheduler(default_configuration(), lambda: 7, several=several)
         self.scheduler.load(self.now.timestamp())
 
     def turn(self, turns: int = 4, *, seconds: float = 2.0) -> None:

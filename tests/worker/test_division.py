@@ -13,13 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.pods.bind import Beside, Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
 from clusterstate.objects.values.pod import Pod
 from clusterstate.processes import shards
+from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.reaching import reach
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.processes.decision_checks import check
@@ -28,6 +33,7 @@ from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.clusterstate.support import Worker, create_node, everything_since
 from tests.controllers.support import pod_manifest
+from tests.controllers.test_volumes import Cluster, claim, node_of, of_claim, storage_class, zones
 from tests.faults.replay import Event, State
 from tests.faults.rules import refuses
 from tests.forms import many
@@ -278,6 +284,38 @@ def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:
         until(lambda: settled({f"huge{n}" for n in range(5)}), seconds=20, what="room")
     finally:
         several.end()
+
+
+def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
+    """Meanwhile another scheduler bound to its node, which the bind of the gang knows of."""
+    zones()
+    storage_class("fast")
+    claim("data", storageClassName="fast")
+    made = Cluster(several=True)
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "spec": policy}
+    group["metadata"] = {"name": "g", "namespace": "default"}
+    objects.create("PodGroup", "default", group, now=NOW)
+    of = {"schedulingGroup": {"podGroupName": "g"}}
+    on_a, on_b = ({"nodeSelector": {ZONE: zone}} for zone in "ab")
+    waits = manifest("p0", "", **of, **on_a, volumes=[of_claim("data")])
+    create_pods([waits, manifest("p1", "", "40", **of, **on_b)], now=NOW)
+    at = made.now.timestamp()
+    while made.scheduler.cycle(at):
+        made.scheduler.binder.finish_batch(at)
+    assert (node_of("p0"), node_of("p1")) == ("", "")
+    create_pods([manifest("other", "", "40", schedulerName="another")], now=NOW)
+    other = Binding(find_pod_id("default", "other") or 0, "node-b")
+    snapshot = changes.watermark()
+    assert bind_pods(
+        [other], snapshot_revision=snapshot, now=NOW, binder="another", beside=Beside(reach())
+    ).bound
+    made.turn()
+    assert overcommitted_nodes() == []
+    assert (node_of("p0"), node_of("p1")) == ("", "")
+    delete_pod("default", "other", grace_seconds=0, now=NOW)
+    made.turn(8, seconds=30)
+    assert (node_of("p0"), node_of("p1")) == ("node-a", "node-b")
 
 
 def test_rules_mean_whom_their_terms_mean() -> None:
