@@ -275,6 +275,21 @@ def test_an_ephemeral_volume_has_a_claim_of_its_pod_and_is_attached_where_it_run
     assert [one["status"]["attached"] for one in attached] == [True]
 
 
+def test_an_ephemeral_claim_that_a_quota_refused_is_tried_again():
+    hard = {"persistentvolumeclaims": "0"}
+    objects.create("ResourceQuota", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}},
+                   now=NOW)  # fmt: skip
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                         "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
+    pod("web", {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}})
+    follower.follow(NOW)
+    objects.delete("ResourceQuota", "default", "q", now=NOW)
+    for seconds, is_made in ((1, False), (6, True)):
+        follower.follow(NOW + dt.timedelta(seconds=seconds))
+        found = find_object("PersistentVolumeClaim", "default", "web-scratch")
+        assert (found is not None) == is_made
+
+
 def attachments() -> list[dict[str, Any]]:
     from clusterstate.queries.objects.lists import list_page
 

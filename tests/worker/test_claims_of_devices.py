@@ -392,6 +392,25 @@ def test_claims_of_templates_live_as_long_as_their_pods():
     assert set(nodes_of().values()) == {"n2"}
 
 
+def test_a_claim_that_a_quota_refused_is_tried_again_and_an_event_says_why():
+    hard = {"count/resourceclaims.resource.k8s.io": "0"}
+    objects.create("ResourceQuota", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}},
+                   now=NOW)  # fmt: skip
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest("p1", resourceClaims=[entry])], now=NOW)
+    resource_claims.follow(NOW)
+    resource_claims.follow(NOW)
+    (told,) = stored("Event").values()
+    assert (told["reason"], "exceeded quota: q" in told["message"]) == (
+        "FailedResourceClaimCreation", True,
+    )  # fmt: skip
+    objects.delete("ResourceQuota", "default", "q", now=NOW)
+    for seconds, made in ((30, 0), (61, 1)):
+        resource_claims.follow(after(seconds))
+        assert len(stored("ResourceClaim")) == made
+
+
 # --- taints of devices ----------------------------------------------------------------------------
 
 

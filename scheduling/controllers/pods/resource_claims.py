@@ -23,7 +23,7 @@ from clusterstate.actions.loops.aside import Which
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects.dra.claimcontroller import Outcome, sync_claim, sync_owner
 from clusterstate.objects.dra.resourceclaim import ClaimError, is_reserved_for, reserved_for
-from clusterstate.objects.values.errors import NotFound
+from clusterstate.objects.values.errors import NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
@@ -46,8 +46,9 @@ def follow(now: datetime) -> int:
     )
 
 
-def sync(namespace: str, now: datetime) -> None:
-    """Bring the claims of a namespace up to date."""
+def sync(namespace: str, now: datetime) -> datetime | None:
+    """Bring the claims of a namespace up to date; return when to try again what was refused."""
+    refused = False
     pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
     by_name = {claim["metadata"]["name"]: claim for claim in _claims(namespace)}
     by_owner: dict[str, list[Manifest]] = {}
@@ -59,7 +60,7 @@ def sync(namespace: str, now: datetime) -> None:
         claims = [by_name[name] for name in _names(pod) if name in by_name]
         claims += by_owner.get(pod["metadata"]["uid"], ())
         work = partial(_sync_pod, pod_id, pod, claims, now)
-        aside.one(NAME, which, work, now=now, instead=lambda: None)
+        refused |= not aside.one(NAME, which, work, now=now, instead=lambda: False)
     known = {pod["metadata"]["name"]: pod for pod in pods.values()}
 
     def pod_named(name: str) -> Manifest | None:
@@ -69,8 +70,9 @@ def sync(namespace: str, now: datetime) -> None:
 
     for claim in _claims(namespace):
         which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
-        work = partial(_sync_claim, claim, pod_named, now)
-        aside.one(NAME, which, work, now=now, instead=lambda: None)
+        done = partial(_sync_claim, claim, pod_named, now)
+        aside.one(NAME, which, done, now=now, instead=lambda: None)
+    return now + by_namespace.AGAIN if refused else None
 
 
 def _names(pod: Manifest) -> Iterator[str]:
@@ -87,7 +89,8 @@ def _claims(namespace: str) -> list[Manifest]:
     return [decode_object(item) for item in list_page(_CLAIM, namespace).items]
 
 
-def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime) -> None:
+def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime) -> bool:
+    """Make what a pod's claims lack; return whether nothing was refused, such as by a quota."""
     namespace = pod["metadata"]["namespace"]
 
     def template(name: str) -> Manifest | None:
@@ -96,18 +99,19 @@ def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime)
 
     try:
         outcome = sync_owner(pod, "Pod", claims, template)
-    except ClaimError as error:
+        if outcome.statuses is not None:
+            _make(pod_id, namespace, outcome, now)
+    except (ClaimError, StatusError) as error:
         problem = Occurrence(
             kind="Pod", namespace=namespace, name=pod["metadata"]["name"],
             uid=pod["metadata"]["uid"], type="Warning", reason="FailedResourceClaimCreation",
             message=str(error),
         )  # fmt: skip
         events.record_many([problem], now=now)
-        return
-    if outcome.statuses is not None:
-        _make(pod_id, namespace, outcome, now)
+        return isinstance(error, ClaimError)
     for claim in outcome.update:
         _add_user(claim, pod["metadata"]["uid"], now)
+    return True
 
 
 def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> None:

@@ -52,6 +52,7 @@ from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.namespaces import changed_namespaces
 from clusterstate.queries.pods import pod_manifests
 from clusterstate.queries.pods.claims import ClaimingPod, pods_with_claims
+from scheduling.controllers import by_namespace
 from scheduling.controllers.volumes import binding, hollow
 from scheduling.controllers.volumes.binding import ClaimKey, Fate
 
@@ -222,7 +223,8 @@ class _Pass:
     def _each(self, kind: str, namespace: str, name: str, work: Callable[[], None]) -> None:
         """Do something for an object; one that fails is set aside, and the others go on."""
         which = Which(kind, namespace=namespace, name=name)
-        aside.one(NAME, which, work, now=self.now, instead=lambda: None)
+        later = partial(self._again, self.now + by_namespace.AGAIN)
+        aside.one(NAME, which, work, now=self.now, instead=later)
 
     def _write(self, kind: str, manifest: Manifest, change: Change) -> Manifest | None:
         """Change spec and status of an object if it is still the one that was looked at.
@@ -432,6 +434,7 @@ class _Pass:
         except StatusError as error:
             name = manifest["metadata"]["name"]
             logger.warning("volume_object_refused", kind=kind, name=name, error=error.message)
+            self._again(self.now + timedelta(seconds=hollow.RETRY_SECONDS))
             return
         self.written += 1
 
