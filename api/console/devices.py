@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from api.console import layout, time_travel
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.dra.holders import holders, incomplete_pools
+from clusterstate.objects.dra.holders import by_pool, holders, incomplete_pools
 from clusterstate.objects.dra.slicetracker import patched_slice
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object
@@ -76,11 +76,8 @@ def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
     mine = set(layout.namespaces(request, _CLAIMS))
     everywhere = layout.may(request, "list", "resourceclaims", group=GROUP)
     held, missing = holders(claims), incomplete_pools(slices)
-    by_pool: dict[tuple[str, str], list[Manifest]] = {}
-    for one in slices:
-        by_pool.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), []).append(one)
     found, shown, left_out = [], 0, 0
-    for (driver, name), parts in sorted(by_pool.items()):
+    for (driver, name), parts in sorted(by_pool(slices).items()):
         lacks = missing.get((driver, name), "")
         devices, count, taken = [], 0, 0
         for device in (one for part in parts for one in part["spec"].get("devices") or ()):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from clusterstate.objects.dra.holders import Holder, PoolId, holders, incomplete_pools
+from clusterstate.objects.dra.holders import Holder, PoolId, by_pool, holders, incomplete_pools
 from clusterstate.objects.dra.resourceclaim import (
     ClaimError,
     device_requests,
@@ -80,8 +80,9 @@ def _of_request(
     if of_class is None:
         return f"device class {name} does not exist"
     selectors = [*_selectors(of_class["spec"]), *_selectors(request)]
-    pools = {(one.driver, one.pool) for one in devices.slices.values()}
-    every = [one for view in devices.slices.values() for one in view.devices]
+    pools = by_pool(one.manifest for one in devices.slices.values())
+    slices = [one["metadata"]["name"] for parts in pools.values() for one in parts]
+    every = [one for name in slices for one in devices.slices[name].devices]
     suit = [one for one in every if _matches(one, selectors)]
     usable = [one for one in suit if one.id[:2] not in incomplete]
     tainted = [one for one in usable if _is_tainted(one, request)]

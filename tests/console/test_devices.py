@@ -18,14 +18,14 @@ def make(kind: str, name: str, *, namespace: str = "", **body: Any) -> None:
     objects.create(kind, namespace, {"kind": kind, "metadata": meta, **body}, now=NOW)
 
 
-def pool(name: str, *devices: dict[str, Any], count: int = 1) -> None:
+def pool(name: str, *devices: dict[str, Any], count: int = 1, generation: int = 1) -> None:
     spec = {
         "driver": "gpu.example.com",
         "nodeName": "n1",
-        "pool": {"name": name, "generation": 1, "resourceSliceCount": count},
+        "pool": {"name": name, "generation": generation, "resourceSliceCount": count},
         "devices": list(devices),
     }
-    make("ResourceSlice", name, spec=spec)
+    make("ResourceSlice", f"{name}-{generation}", spec=spec)
 
 
 @pytest.fixture
@@ -87,6 +87,15 @@ def test_it_takes_the_right_to_list_slices_and_hides_claims_of_others(devices: N
     assert "trains" not in page
     assert "mine" not in page
     assert "1 in other namespaces" in page
+
+
+def test_devices_of_older_generations_of_a_pool_are_not_shown(
+    operator: Client, devices: None
+) -> None:
+    pool("one", {"name": "gpu-0"}, {"name": "gpu-7"}, generation=2)
+    page = text(operator.get("/console/devices/"))
+    assert "1 of 2 held" in page
+    assert ("gpu-7" in page, "gpu-2" in page) == (True, False)
 
 
 def test_a_pod_s_page_has_its_claims(operator: Client, devices: None) -> None:

@@ -204,6 +204,18 @@ def test_taints_and_missing_slices_are_told():
     )
 
 
+def test_devices_of_older_generations_of_a_pool_are_not_counted():
+    newer = gpus("a", "0")
+    newer["metadata"]["name"] = "newer"
+    newer["spec"]["pool"]["generation"] = 2
+    for slices in ([newer, gpus("a", "0", "1")], [gpus("a", "0", "1"), newer]):
+        (text,) = told(pod("p", OF_TEMPLATE), [*slices, CLASS, TEMPLATE])
+        assert text == (
+            "claim default/p-gpu-new, request gpu: 1 of 1 devices suit class gpu;"
+            " 1 free or shared, 1 wanted on one node"
+        )
+
+
 def test_holders_in_other_namespaces_are_counted():
     held = {"driver": "gpu.example.com", "pool": "a", "device": "0", "request": "gpu"}
     user = {"resource": "pods", "name": "secret", "uid": "u"}

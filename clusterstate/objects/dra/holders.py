@@ -28,18 +28,27 @@ def holders(claims: Iterable[Manifest]) -> dict[DeviceId, list[Holder]]:
     return found
 
 
+def by_pool(slices: Iterable[Manifest]) -> dict[PoolId, list[Manifest]]:
+    """Return the slices of each pool's newest generation; nobody gets devices of older ones."""
+    found: dict[PoolId, list[Manifest]] = {}
+    for one in slices:
+        parts = found.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), [])
+        if parts and _generation(one) > _generation(parts[0]):
+            parts.clear()
+        if not parts or _generation(one) == _generation(parts[0]):
+            parts.append(one)
+    return found
+
+
 def incomplete_pools(slices: Iterable[Manifest]) -> dict[PoolId, str]:
     """Return the pools whose newest generation is not all there: ``1 of 2 slices``."""
-    newest: dict[PoolId, list[int]] = {}
-    for one in slices:
-        spec, pool = one["spec"], one["spec"]["pool"]
-        generation, count = pool.get("generation") or 0, pool.get("resourceSliceCount") or 0
-        known = newest.setdefault((spec["driver"], pool["name"]), [generation, 0, count])
-        if generation > known[0]:
-            known[:] = [generation, 0, count]
-        known[1] += generation == known[0]
     return {
-        pool: f"{there} of {count} slices"
-        for pool, (_, there, count) in newest.items()
-        if there < count
+        pool: f"{len(parts)} of {count} slices"
+        for pool, parts in by_pool(slices).items()
+        if len(parts) < (count := parts[0]["spec"]["pool"].get("resourceSliceCount") or 0)
     }
+
+
+def _generation(one: Manifest) -> int:
+    generation: int = one["spec"]["pool"].get("generation") or 0
+    return generation
