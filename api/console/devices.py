@@ -70,7 +70,8 @@ def listed(request: HttpRequest, kind: str, namespace: str = "") -> list[Manifes
 
 
 def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
-    rules = listed(request, "DeviceTaintRule")
+    sees_rules = layout.may(request, "list", "devicetaintrules", group=GROUP)
+    rules = listed(request, "DeviceTaintRule") if sees_rules else []
     slices = [patched_slice(one, rules) for one in listed(request, "ResourceSlice")]
     claims = listed(request, "ResourceClaim")
     mine = set(layout.namespaces(request, _CLAIMS))

@@ -98,6 +98,19 @@ def test_devices_of_older_generations_of_a_pool_are_not_shown(
     assert ("gpu-7" in page, "gpu-2" in page) == (True, False)
 
 
+def test_taints_of_rules_are_shown_to_who_may_list_the_rules(devices: None) -> None:
+    taint = {"key": "burns", "value": "secret", "effect": "NoSchedule"}
+    make("DeviceTaintRule", "r", spec={"deviceSelector": {"device": "gpu-1"}, "taint": taint})
+    for name, kinds in (
+        ("sam", ["resourceslices"]),
+        ("ann", ["resourceslices", "devicetaintrules"]),
+    ):
+        rules = [{"apiGroups": [RESOURCE], "resources": kinds, "verbs": ["list"]}]
+        page = text(allow(name, rules).get("/console/devices/"))
+        assert "tainted: broken=yes:NoSchedule" in page, "the slice says it"
+        assert ("burns=secret" in page) == (name == "ann")
+
+
 def test_a_pod_s_page_has_its_claims(operator: Client, devices: None) -> None:
     page = text(operator.get("/console/pods/default/trains/"))
     assert "gpu.example.com/one/gpu-0" in page
