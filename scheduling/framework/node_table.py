@@ -13,6 +13,7 @@ import numpy.typing as npt
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.node import Node, Taint
 from scheduling.framework.device_claims import DeviceTable
+from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
@@ -45,6 +46,7 @@ class NodeTable(Protocol):
     peer_version: int
     volumes: VolumeTable
     devices: DeviceTable
+    groups: GroupTable
 
     @property
     def capacity(self) -> int:
@@ -187,6 +189,10 @@ class NodeTable(Protocol):
 
     def has_pods_below(self, priority: int) -> bool:
         """Whether any pod of lower priority is on a node."""
+        ...
+
+    def spares_some(self, pod: PodInfo) -> bool:
+        """Whether pods of lower priority make no room for a pod because of their groups."""
         ...
 
     def detach(self, record: PodRecord) -> None:

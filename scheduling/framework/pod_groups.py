@@ -21,6 +21,7 @@ from clusterstate.objects.values.pod_group import (
     PodGroup,
 )
 from scheduling.framework.status import SUCCESS, Code, Status, error
+from scheduling.framework.types import PodInfo, group_key
 
 Pod = TypeVar("Pod")
 Placement = TypeVar("Placement")
@@ -48,6 +49,7 @@ class GroupTable:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, PodGroup] = {}
         self._classes: dict[GroupKey, list[int]] = {}
+        self._together: dict[GroupKey, PodGroup] = {}
 
     def __bool__(self) -> bool:
         """Whether a pod of any group was ever met; without one nothing else here is asked."""
@@ -57,10 +59,14 @@ class GroupTable:
         """Add or replace a group; return what it replaced."""
         before = self._groups.get(group.key)
         self._groups[group.key] = group
+        self._together.pop(group.key, None)
+        if group.leaves_together:
+            self._together[group.key] = group
         return before
 
     def remove(self, key: GroupKey) -> PodGroup | None:
         """Forget a group; return it, ``None`` if it was not known."""
+        self._together.pop(key, None)
         return self._groups.pop(key, None)
 
     def find(self, key: GroupKey | None) -> PodGroup | None:
@@ -75,12 +81,40 @@ class GroupTable:
         """Return a table of its own; groups are shared, as they never change."""
         made = GroupTable()
         made._groups = dict(self._groups)
+        made._together = dict(self._together)
         made._classes = {key: list(classes) for key, classes in self._classes.items()}
         return made
 
     def classes(self, key: GroupKey) -> list[int]:
         """Return the classes of a group's pods, as the snapshot numbers them."""
         return self._classes.get(key, [])
+
+    def spares(self, other: PodInfo, pod: PodInfo) -> bool:
+        """Return whether a pod makes no room for ``pod``: all of its group would leave with it.
+
+        Such a group is worth its own priority, if it has one, and so is that of ``pod``.
+        """
+        key = group_key(other.pod) if self._together else None
+        group = None if key is None else self._together.get(key)
+        return group is not None and group.outranks(self._priority(pod))
+
+    def spared_classes(self, pod: PodInfo) -> list[int]:
+        """Return the classes of the pods that make no room for ``pod`` because of their group."""
+        if not self._together:
+            return []
+        priority = self._priority(pod)
+        return [
+            number
+            for key, group in self._together.items()
+            if group.outranks(priority)
+            for number in self.classes(key)
+        ]
+
+    def _priority(self, pod: PodInfo) -> int:
+        group = self.find(group_key(pod.pod))
+        if group is None or group.spec.priority is None:
+            return pod.priority
+        return group.spec.priority
 
 
 # When a group may be tried, and when enough of it has a place -----------------------------------

@@ -9,7 +9,9 @@ first by name is taken (arbitrary upstream).
 
 ``dry_run`` states the rule with Python objects and asks every filter after each pod. The engine
 offers the same in numbers (``CycleState.victim_search``), which is asked first; it has no answer
-where a filter of another package does not say in numbers what it compares.
+where a filter of another package does not say in numbers what it compares, and is not asked while
+some pod of lower priority is spared: its group leaves together, at a priority that is not below
+that of the preemptor.
 """
 
 import math
@@ -112,7 +114,7 @@ class DefaultPreemption:
             return Victims(best=None, without_victims=len(rows))
         begin, wanted = self.extent(state, len(rows))
         state.tells_candidates = state.tells_candidates or bool(handle.extenders)
-        if state.victim_search is not None:
+        if state.victim_search is not None and not snapshot.spares_some(pod):
             found = state.victim_search.find_victims(state, pod, rows, begin=begin, wanted=wanted)
             if found is not None:
                 return found
@@ -245,6 +247,8 @@ def select_victims(
     The snapshot is changed on the way and is as before on return.
     """
     potential = snapshot.pods_on(row, below=pod.priority)
+    if snapshot.groups:
+        potential = [one for one in potential if not snapshot.groups.spares(one.info, pod)]
     if not potential:
         return [], 0, _NO_VICTIMS
     own = state.clone()

@@ -56,7 +56,7 @@ from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.engine.snapshot import reliance
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodInfo, PodRecord, group_key
+from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.pod_events import NORMAL, SCHEDULED, WARNING, PodEvents
@@ -628,19 +628,15 @@ class Binder:
         rows = pods_by_id([preemptor, *victims])
         if preemptor not in rows:
             return
-        uid, priority = rows[preemptor].uid, rows[preemptor].priority
+        uid = rows[preemptor].uid
         groups = mirror.snapshot.groups
-        if groups:
-            mine = groups.find(group_key(mirror.info(rows[preemptor].class_id).pod))
-            if mine is not None and mine.spec.priority is not None:
-                priority = mine.spec.priority
+        mine = mirror.info(rows[preemptor].class_id) if groups else None
         made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))
         for pod_id, info in victims.items():
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
-            group = groups.find(group_key(info.pod))
-            if group is not None and group.leaves_together and group.outranks(priority):
-                continue  # all of the group would leave, which is worth more than this pod
+            if mine is not None and groups.spares(info, mine):
+                continue  # an extender named it, or its group came to be worth more meanwhile
             if self.give_way(pod_id):
                 node_name = "" if decision.nomination is None else decision.nomination.node_name
                 text = f"Preempted by pod {uid} on node {node_name} (in kube-scheduler memory)."

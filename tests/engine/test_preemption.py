@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.engine.deciding import Decider
 from scheduling.engine.preemption import row_program
@@ -29,7 +30,7 @@ from scheduling.framework.configuration import PluginUse
 from scheduling.framework.interface import CycleState, FilterResult
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import PodInfo, group_key
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.default_preemption import DefaultPreemption, potential_rows
 from tests.builders import PodBuilder, make_node, make_pod
@@ -192,6 +193,58 @@ def _assert_a_run_decides_as_the_reference(nodes: int) -> None:
             if cached.nomination is not None:
                 for victim in cached.nomination.victims:
                     snapshot.remove_pod(victim.key)
+
+
+def _with_groups(chance: random.Random, snapshot: Snapshot) -> None:
+    """Make groups known, some of which leave together and are worth more than their pods."""
+    for number in range(4):
+        spec = {"disruptionMode": chance.choice(({"all": {}}, {"all": {}}, {"single": {}}))}
+        if chance.random() < 0.7:
+            spec["priority"] = chance.choice((0, 5, 100))
+        metadata = {"name": f"g{number}", "namespace": "default"}
+        snapshot.groups.set(msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup))
+
+
+def _of_group(pod: PodBuilder, number: int) -> PodBuilder:
+    return pod.with_("spec", "schedulingGroup", value={"podGroupName": f"g{number}"})
+
+
+@pytest.mark.usefixtures("_way")
+def test_nobody_is_to_leave_whose_group_would_leave_with_it_and_is_worth_more() -> None:
+    framework = kubernetes_framework()
+    spared = with_victims = 0
+    for seed in range(30):
+        chance = random.Random(seed)
+        snapshot = Snapshot()
+        for number in range(6):
+            snapshot.set_node(make_node(f"node-{number}").offers(cpu="3", pods=9).build())
+        _with_groups(chance, snapshot)
+        for number in range(18):
+            pod = make_pod(f"low-{number}").asks(cpu="1").priority(chance.choice((0, 1, 5)))
+            if chance.random() < 0.6:
+                pod = _of_group(pod, chance.randrange(4))
+            info = snapshot.intern(from_pod(pod.build()))
+            snapshot.add_pod(f"default/low-{number}", info, f"node-{number % 6}")
+        builder = make_pod("mid").asks(cpu="2").priority(chance.choice((5, 50)))
+        mid = snapshot.intern(from_pod(builder.build()))
+        able = {
+            row: [one for one in snapshot.pods_on(row, below=mid.priority)
+                  if (group := snapshot.groups.find(group_key(one.info.pod))) is None
+                  or not (group.leaves_together and group.outranks(mid.priority))]
+            for row in range(6)
+        }  # fmt: skip
+        (decision,) = schedule_batch(
+            snapshot, framework, [PodToPlace("default/mid", mid)],
+            decider=Decider(snapshot, framework),
+        )  # fmt: skip
+        assert decision.nomination is not None
+        victims = {one.key for one in decision.nomination.victims}
+        assert victims <= {one.key for records in able.values() for one in records}
+        assert bool(victims) == any(len(records) >= 2 for records in able.values())
+        with_victims += bool(victims)
+        spared += sum(map(len, able.values())) < snapshot.pod_total
+    assert spared
+    assert with_victims
 
 
 class Odd:

@@ -206,6 +206,29 @@ def test_a_gang_displaces_as_many_as_it_needs_at_once():
     assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
 
 
+def test_a_pod_displaces_somebody_else_where_a_group_is_spared():
+    """The pods of the group are worth least, and all of it would leave with one of them."""
+    for name, value in (("high", 100), ("mid", 50), ("low", 5)):
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                    "metadata": {"name": name}, "value": value}  # fmt: skip
+        objects.create("PriorityClass", "", priority, now=NOW)
+    make_group(count=1, priorityClassName="high", disruptionMode={"all": {}})
+    create_pods([member("v1", cpu="60")], now=NOW)
+    schedule(NOW)
+    big = member("any", cpu="60")["spec"]["containers"]
+    create_pods([pod_manifest("v2", containers=big, priorityClassName="low")], now=NOW)
+    schedule(NOW)
+    found = nodes_of()
+    assert found["v1"] != found["v2"]
+    assert "" not in found.values()
+    create_pods([pod_manifest("mid", containers=big, priorityClassName="mid")], now=NOW)
+    schedule(NOW)
+    ending = {
+        name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")
+    }
+    assert ending == {"v2"} or set(stored("Pod")) == {"v1", "mid"}
+
+
 def run_until(scheduler: Scheduler, look: Any) -> None:
     """Run cycles until something holds, while a search works beside them."""
 

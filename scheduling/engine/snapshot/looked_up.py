@@ -56,6 +56,14 @@ class LookedUp(PodCounters):
         classes = self.groups.classes(key)
         return self.pods_of(classes) if classes else []
 
+    def spares_some(self, pod: PodInfo) -> bool:
+        """Return whether pods of lower priority make no room for a pod because of their groups."""
+        classes = self.groups.spared_classes(pod)
+        return any(
+            self.classes[number].priority < pod.priority and self._class_pods[number] > 0
+            for number in classes
+        )
+
     def peer_stamp(self, info: PodInfo) -> int:
         """Return a number that changes when something becomes known that decides about a class.
 
