@@ -194,7 +194,7 @@ def typed(reader: Reader, page: str) -> str:
     commands = blocks(page)
     if not any("export KUBECONFIG=" in block for block in commands):
         commands.insert(0, blocks("README.md")[0])
-    return reader.types("\n".join(commands))
+    return reader.types("\necho\n".join(commands))  # raw answers end without a new line
 
 
 @pytest.fixture(scope="module")
