@@ -17,6 +17,7 @@ from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     Namespace,
@@ -255,6 +256,8 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             snapshot.set_controller(msgspec.json.decode(item, type=kind))
     for item in list_at("PodDisruptionBudget", revision):
         snapshot.set_budget(msgspec.json.decode(item, type=PodDisruptionBudget))
+    for item in list_at("PodGroup", revision):
+        snapshot.groups.set(msgspec.json.decode(item, type=PodGroup))
     placed = decisions.placed_before(record)
     there = {placement.pod_id for placement in placements}
     # A pod that is deleted before it is bound counts until the bind is refused.

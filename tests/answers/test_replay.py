@@ -128,6 +128,31 @@ def test_pods_that_the_scheduler_had_set_aside_do_not_matter(record: Record) -> 
     assert set(made.snapshot.node_names()) == {"a", "b", "closed"}
 
 
+def test_a_group_that_was_spared_is_spared_again(db: None) -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("a")
+    api = "scheduling.k8s.io"
+    for name, value in (("high", 100), ("mid", 50)):
+        made = {"apiVersion": f"{api}/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        objects.create("PriorityClass", "", {**made, "value": value}, now=NOW)
+    mode = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
+    spec = {**mode, "priorityClassName": "high"}
+    metadata = {"name": "g", "namespace": "default"}
+    group = {"apiVersion": f"{api}/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    objects.create("PodGroup", "default", group, now=NOW)
+    big = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "60"}}}]
+    of = {"podGroupName": "g"}
+    create_pods([pod_manifest("v", containers=big, nodeName="a", schedulingGroup=of)], now=NOW)
+    worker = Worker()
+    create_pods([pod_manifest("p", containers=big, priorityClassName="mid")], now=NOW)
+    worker.decide()
+    worker.binder.recorder.record()
+    worker.binder.close()
+    (record,) = decisions.of_pod("default", "p", limit=10)
+    assert "No preemption victims found" in record.message
+    assert replay.make_again(record).differences == ()
+
+
 def test_the_explanation_names_every_node(record: Record) -> None:
     found = replay.explain(record)
     assert (found["source"], found["verified"]) == ("replayed", True)
