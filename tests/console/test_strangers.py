@@ -24,10 +24,13 @@ def queries(client: Client, path: str) -> tuple[int, int]:
 
 def made_up(key: str) -> list[str]:
     """Return keys that were not given out: of any form, and almost one that was."""
-    other = "a" if key[-1] != "a" else "b"
+
+    def another(letter: str) -> str:
+        return "b" if letter == "a" else "a"
+
     return [
-        "", "x", "a" * 32, "a" * 40, "é" * 40, "a" * 4000, key[:-1], key + "0", key[:-1] + other,
-        other + key[1:], key.upper(),
+        "", "x", "a" * 32, "a" * 40, "é" * 40, "a" * 4000, key[:-1], key + "0",
+        key[:-1] + another(key[-1]), another(key[0]) + key[1:], key.upper(),
     ]  # fmt: skip
 
 
