@@ -9,9 +9,9 @@ import numpy as np
 
 from clusterstate.objects.rules.declared_features import required_features
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
-from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows
-from scheduling.framework.status import Code
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 
 NAME = "NodeDeclaredFeatures"
@@ -33,13 +33,17 @@ class NodeDeclaredFeatures:
         """Return the features that the pod needs."""
         return required_features(pod.pod.spec, self._version)
 
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Skip where the pod needs none."""
+        return None, SUCCESS if required_features(pod.pod.spec, self._version) else SKIP
+
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject nodes that do not declare all of the features."""
         required = required_features(pod.pod.spec, self._version)
-        if not required:
-            return None
         reason = np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}
         rejected = np.zeros(len(rows), np.bool_)

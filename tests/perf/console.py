@@ -72,6 +72,7 @@ PAGES = (
     "/console/decisions/",
     "/console/waiting/",
     "/console/evictions/",
+    "/console/devices/",
     "/console/plans/",
     "/console/what-if/",
     "/console/audit/",

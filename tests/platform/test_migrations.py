@@ -24,6 +24,7 @@ ALLOWED = {
     ("0018_token_identities", "AlterField", "user"),
     ("0021_composed_by_the_database", "AlterField", "value"),
     ("0044_informed_reservations", "RemoveConstraint", "reservation_step_known"),
+    ("0054_schedulers_side_by_side", "RemoveConstraint", "binder_one_row"),
 }
 
 

@@ -7,7 +7,21 @@ nodedeclaredfeatures/features, v1.37.
 from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod import Pod
 from tests.reference.cluster import Cluster, PlacedNode
-from tests.reference.rule import PASS, UNRESOLVABLE, Begun, Rule, Verdict
+from tests.reference.rule import PASS, SKIPPED, UNRESOLVABLE, Begun, Rule, Verdict
+
+
+def _needed(pod: Pod, is_1_36: bool) -> set[str]:
+    needed = set()
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for rule in container.restart_policy_rules:
+            if rule.action == "RestartAllContainers":
+                needed.add("RestartAllContainersOnContainerExits")
+        for mount in container.volume_mounts:
+            if mount.bind_mount_options and not is_1_36:
+                needed.add("VolumeBindMountOptions")
+    if pod.spec.host_network and pod.spec.host_users is False:
+        needed.add("UserNamespacesHostNetworkSupport")
+    return needed
 
 
 class NodeDeclaredFeatures(Rule[Compatibility, None]):
@@ -17,23 +31,15 @@ class NodeDeclaredFeatures(Rule[Compatibility, None]):
     filters = True
 
     def pre_filter(self, pod: Pod, cluster: Cluster) -> Begun[Compatibility]:
-        """Note the version."""
+        """Note the version; skip pods that need nothing."""
+        if not _needed(pod, cluster.version is Compatibility.V1_36):
+            return Begun(SKIPPED)
         return Begun(state=cluster.version)
 
     def filter(self, state: Compatibility | None, pod: Pod, node: PlacedNode) -> Verdict:
         """Compare what the pod needs with what the node declares."""
         is_1_36 = state is Compatibility.V1_36
-        needed = set()
-        for container in (*pod.spec.containers, *pod.spec.init_containers):
-            for rule in container.restart_policy_rules:
-                if rule.action == "RestartAllContainers":
-                    needed.add("RestartAllContainersOnContainerExits")
-            for mount in container.volume_mounts:
-                if mount.bind_mount_options and not is_1_36:
-                    needed.add("VolumeBindMountOptions")
-        if pod.spec.host_network and pod.spec.host_users is False:
-            needed.add("UserNamespacesHostNetworkSupport")
-        missing = sorted(needed - set(node.node.status.declared_features))
+        missing = sorted(_needed(pod, is_1_36) - set(node.node.status.declared_features))
         if not missing:
             return PASS
         if is_1_36:

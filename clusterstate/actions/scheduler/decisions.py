@@ -247,22 +247,20 @@ def moments() -> list[datetime]:
 
 
 def make_partitions(moments: Iterable[datetime]) -> None:
-    """Make the partitions for rows of these moments where there are none. Queries once."""
-    begins = sorted({_begin(moment) for moment in moments})
-    names = [_name(begin) for begin in begins]
-    rows = sql.fetch(
-        "SELECT name FROM unnest(%s) AS name WHERE to_regclass(name) IS NULL", (sql.Texts(names),)
-    )
-    missing = {row[0] for row in rows}
-    for begin, name in zip(begins, names, strict=True):
-        if name in missing:
-            partitions.make(
-                parent="decision",
-                name=name,
-                first=begin.isoformat(),
-                end=(begin + PARTITION).isoformat(),
-                lock=locks.DECISION_PARTITIONS,
-            )
+    """Make the partitions for rows of these moments where there are none. Queries once for each.
+
+    Also where another session has just made it, this waits for that one's lock: PostgreSQL shows
+    the table to others before it tells them that the parent has changed, and releases the lock
+    after that.
+    """
+    for begin in sorted({_begin(moment) for moment in moments}):
+        partitions.make(
+            parent="decision",
+            name=_name(begin),
+            first=begin.isoformat(),
+            end=(begin + PARTITION).isoformat(),
+            lock=locks.DECISION_PARTITIONS,
+        )
 
 
 def trim(*, now: datetime, keep_seconds: int | None = None) -> int:

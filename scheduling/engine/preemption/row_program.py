@@ -115,11 +115,7 @@ class RowPrograms:
             kind = _kind(plugin)
             if kind is not None:
                 self._kinds[id(plugin)] = kind
-        # Then a row that a filter of single rows rejects is not asked about the pods of others.
-        # A filter that states nothing makes a program unusable, unless PreFilter leaves it out.
-        stated = [one for one in framework.filter_plugins if id(one) in self._kinds]
-        order = [_looks_beyond_rows(plugin) for plugin in stated]
-        self._rows_first = order == sorted(order)
+        self._are_rows_first: dict[tuple[str, ...], bool] = {}
 
     def program(self, state: CycleState, info: PodInfo) -> FilterProgram | None:
         """Return the program of a class, ``None`` if a filter cannot be stated in numbers.
@@ -240,7 +236,7 @@ class RowPrograms:
             program is None
             or program.info is not info
             or program.kept is None
-            or not self._rows_first
+            or not self._rows_first(program.skips)
             or snapshot.has_any_nomination
             or program.stamp != stamp(snapshot, program.skips, info)
         ):
@@ -248,6 +244,22 @@ class RowPrograms:
         if not self._follow(program, program.kept):
             program.kept = None
         return program.kept
+
+    def _rows_first(self, skips: tuple[str, ...]) -> bool:
+        """Return whether a row that a filter of single rows rejects is asked nothing else.
+
+        ``skips``: the filters that PreFilter leaves out. Of the others each states what it does, or
+        there is no program.
+        """
+        found = self._are_rows_first.get(skips)
+        if found is None:
+            order = [
+                _looks_beyond_rows(plugin)
+                for plugin in self._framework.filter_plugins
+                if id(plugin) in self._kinds and plugin.name not in skips
+            ]
+            found = self._are_rows_first[skips] = order == sorted(order)
+        return found
 
     def judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
         """Return what Filter says of rows, with the pods nominated to them counted there as well.

@@ -182,7 +182,7 @@ BUILT_IN: dict[str, PluginInfo] = {
     ),
     "ImageLocality": _info("score"),
     "DefaultBinder": _info("bind"),
-    "NodeDeclaredFeatures": _info("filter"),
+    "NodeDeclaredFeatures": _info("preFilter", "filter"),
     "GangScheduling": _info("preEnqueue"),
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
