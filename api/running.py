@@ -131,7 +131,7 @@ class Runner:
         self._sessions = sessions
 
     def one_by_one(self, works: Sequence[Work]) -> list[Answer]:
-        """Run requests through Django on this thread, a browser's as any WSGI server would."""
+        """Run requests through Django on this thread, one after the other."""
         connections.check()
         answers: list[Answer] = []
         for work in works:

@@ -261,7 +261,7 @@ def console(name: str) -> str:
     value = text(name)
     if value and not re.fullmatch(r"here|unix:/.+|http://[^/]+:[0-9]{1,5}", value):
         raise BadSetting(
-            f"{name} must be here, unix:/path or http://host:port, but it is {value!r}."
+            f"{name} must be the word here, unix:/path or http://host:port, but it is {value!r}."
         )
     return value
 

@@ -176,7 +176,7 @@ def unpacked(text: str) -> str:
             raise BadRequest("yours: is cut off, or too long")
         return found.decode()
     except (ValueError, binascii.Error, zlib.error):
-        raise BadRequest("yours: was not made by this page") from None
+        raise BadRequest("yours: this is not a configuration that this page encoded") from None
 
 
 def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
@@ -196,7 +196,7 @@ def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
 
 
 def shown(comparison: Manifest) -> dict[str, Any]:
-    """Return what ``_comparison.html`` shows of a comparison that was asked with pictures."""
+    """Return what ``_comparison.html`` shows of a comparison, which has ``pictures``."""
     status = comparison["status"]
     runs = status["runs"]
     lines = [_line(one) for one in status["figures"] if any(one["values"])]

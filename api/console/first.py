@@ -53,7 +53,7 @@ def examples(request: HttpRequest) -> HttpResponse:
     Who may create no pods is led to the map.
     """
     if request.method != "POST":
-        raise BadRequest("examples are registered by the button of an empty map")
+        raise BadRequest("examples need a POST: use the button on the map of an empty cluster")
     layout.require(request, "create", "nodes")
     user, now = layout.user_of(request), clock.now()
     for node in NODES:

@@ -213,7 +213,7 @@ def _decided(one: Manifest, at: datetime) -> Entry:
         best = f"{one['nodes']['feasible']} of {one['nodes']['evaluated']} nodes fit"
         return Entry(at, "decided", best, node=one["nodeName"], decision=one["id"], mood="ok")
     if room["nominatedNode"]:
-        text = f"{room['victims']} leave for it"
+        text = f"lower-priority pods evicted for it: {room['victims']}"
         return Entry(at, "nominated", text, node=room["nominatedNode"], decision=one["id"])
     words = {"unschedulable": "refused", "stale": "tried in vain"}
     outcome = str(one["outcome"])

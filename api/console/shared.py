@@ -93,7 +93,7 @@ class Shared:
         self._kept = None
 
     def answer(self, document: Any) -> Answer:
-        """Return the answer, of now or of a few seconds ago, then to the document of that time.
+        """Return the answer to ``document``, or one to an earlier document, a few seconds old.
 
         Queries once; may ask an advisor.
 

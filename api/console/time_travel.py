@@ -74,7 +74,7 @@ def of(request: HttpRequest) -> Then | None:
     """Return the moment that a page is about; ``None``: now. Queries the first time.
 
     Raises:
-        BadRequest: the moment cannot be read, or has not come yet.
+        BadRequest: the moment cannot be read, or is in the future.
         Expired: it is no longer known.
     """
     if not asked(request):

@@ -109,7 +109,7 @@ def _version_of_meta(values: Mapping[str, str]) -> str:
 
 
 def form(accept: str, *, has_message: bool) -> str:
-    """Return the form of what is sent as lines or frames, watches and waits.
+    """Return the media type of the events of a watch or a wait (lines or frames).
 
     One of ``PLAIN``, ``TABLE``, ``PARTIAL``, ``PARTIAL_PROTOBUF`` and, where objects of the kind
     have a message (``has_message``), ``PROTOBUF``.
@@ -150,7 +150,7 @@ def for_failures(accept: str) -> str:
 
 
 def not_acceptable() -> NotAcceptable:
-    """Return the failure that names what can be given."""
+    """Return the error 406, which lists the media types that are offered."""
     return NotAcceptable(
         f"only the following media types are accepted: application/json, {MEDIA_TYPE}, "
         "application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, "

@@ -71,7 +71,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
     """Writes an object that stands twice two times, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True."""
+        """Return True: an object is written out again, not as an alias."""
         return True
 
 

@@ -154,14 +154,14 @@ class Made(Content, frozen=True, gc=False):
 
 
 def text_of(data: Any) -> bytes:
-    """Return what a view answers with as JSON text."""
+    """Return a view's answer as JSON text."""
     if isinstance(data, Content):
         return data.json()
     return data if isinstance(data, bytes) else encode(data)
 
 
 def value_of(data: Any) -> Any:
-    """Return what a view answers with as a value."""
+    """Return a view's answer as Python values (dicts and lists)."""
     if isinstance(data, Content | bytes):
         return decode(text_of(data))
     return data

@@ -122,7 +122,7 @@ NOT_TWICE: Final = Twice()
 
 
 def repeated(raw: bytes, content_type: str | None, mode: str) -> Twice:
-    """Return what stands twice in a body, if ``mode`` asks for it.
+    """Return the fields that a body has twice, if ``mode`` (fieldValidation) asks for it.
 
     An apply may be JSON, too, which is YAML. Without the parameter this check is skipped, since it
     takes longer than all other reading.

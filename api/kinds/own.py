@@ -85,7 +85,7 @@ class OwnViewSet(ActionsMixin, StatusView):
         elif moment is None:
             raise BadRequest(f"{name}: {self._what()} can be read of a moment alone: say at")
         elif moment > now + past.AHEAD:
-            raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} has not come yet")
+            raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} is in the future")
         self.moment = moment
         for wants in self.wants(request):
             if self.revision is not None:

@@ -102,7 +102,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def finalize_response(  # type: ignore[override]  # as above
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Return the answer by the names and in the form that the client asks for."""
+        """Return the answer in the API version and format that the client asks for."""
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
         if self.deprecated and not isinstance(response, batches.Deferred):
@@ -110,7 +110,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:
-        """Return what the parameters say, or the DeleteOptions in the body.
+        """Return whether the parameters, or the DeleteOptions in the body, ask for a dry run.
 
         A collection is deleted, and rolled back, by many short transactions, not in one of ours.
         """

@@ -91,7 +91,7 @@ def _watches(scope: Scope) -> bool:
 
 
 def wanted_of(scope: Scope) -> Wanted:
-    """Return what a request asks for. Rule: apiserver ``request/requestinfo.go``, v1.36."""
+    """Return verb and object of a request. Rule: apiserver ``request/requestinfo.go``, v1.36."""
     path, method = scope["path"], scope["method"]
     target = routes.of(scope).target
     if target is not None:

@@ -57,7 +57,7 @@ class Deferred(HttpResponseBase):
         self.answer: HttpResponseBase | None = None
 
     def finish(self, make: Callable[[Any], HttpResponseBase], result: Any) -> None:
-        """Take the answer that ``make`` makes of a result; what was done is done if that fails."""
+        """Answer with what ``make`` makes of a result; if that fails, the write stays."""
         self.answer = self.view.complete(self.request, lambda: make(result))
 
     def fail(self, error: Exception) -> None:

@@ -268,7 +268,7 @@ def _queue() -> Iterator[str]:
     )
     yield exposition.gauge(
         "stowage_oldest_refused_pod_seconds",
-        "How long the pod waits that came first of those that a plugin refused.",
+        "How long the oldest pod that a plugin rejected has waited.",
         {(one.plugin, one.profile): (now - one.since).total_seconds() for one in refused},
         ["plugin", "profile"],
     )
@@ -311,7 +311,7 @@ def _headroom() -> Iterator[str]:
     )
     yield exposition.gauge(
         "stowage_headroom_blocked_nodes",
-        "Nodes that the pod after the last of a shape is kept off, by plugin and reason.",
+        "Nodes that reject one more pod of a shape once no more of them fit, by plugin and reason.",
         {
             (one["metadata"]["name"], blocker["plugin"], blocker["reason"]): blocker["nodes"]
             for one in items

@@ -63,7 +63,7 @@ def read(query: Mapping[str, str], *, at: datetime | None = None) -> Search:
     if owner and not all(owner.partition("/")):
         raise BadRequest(f'owner: Invalid value: "{owner}": must be KIND/NAME')
     if owner and not query.get("namespace"):
-        raise BadRequest("namespace: Required value: of the owner")
+        raise BadRequest("namespace: Required value: an owner needs its namespace")
     return Search(
         namespace=query.get("namespace", ""),
         name=query.get("name", ""),

@@ -376,8 +376,8 @@ def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, by: Us
         for one in (found[:_MOST_TOLD] if named else ())
     ]
     return Conflict(
-        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": what it foretold does'
-        f" not hold any more; the new plan is {new.name}",
+        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": its prediction no'
+        f" longer holds; the new plan is {new.name}",
         {
             "name": plan.name,
             "group": GROUP,

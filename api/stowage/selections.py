@@ -22,7 +22,7 @@ KIND: Final = Kind(name="Selection", group=GROUP)
 
 
 class SelectionsViewSet(OwnViewSet):
-    """Lists of selections: all, or of what selects the pods of a namespace."""
+    """Lists what selects which pods: budgets, Services and so on, in one namespace or in all."""
 
     kind = "Selection"
     resource = KIND.plural

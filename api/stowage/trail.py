@@ -151,7 +151,7 @@ def _object(request: Request) -> tuple[Kind, str, str]:
     kind = _kind(query.get("kind", ""))
     name = query.get("name", "")
     if not name:
-        raise BadRequest("name: Required value: of the object whose changes are asked for")
+        raise BadRequest("name: Required value: the name of the object")
     namespace = query.get("namespace", "") if kind.namespaced else ""
     if kind.namespaced and not namespace:
         raise BadRequest(f"namespace: Required value: a {kind.name} is in a namespace")
@@ -160,7 +160,7 @@ def _object(request: Request) -> tuple[Kind, str, str]:
 
 def _kind(name: str) -> Kind:
     if not name:
-        raise BadRequest("kind: Required value: of the object whose changes are asked for")
+        raise BadRequest("kind: Required value: the kind of the object")
     if name not in KINDS:
         raise BadRequest(f'kind: Invalid value: "{name}": there is no such kind here')
     return KINDS[name]

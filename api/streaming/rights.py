@@ -40,7 +40,7 @@ class _Keeper:
         self._task: asyncio.Task[None] | None = None
 
     def hold(self, claims: Sequence[_Claim]) -> "asyncio.Future[StatusError]":
-        """Return what will hold the error when one of the claims is no longer good."""
+        """Return a future of the error with which one of the claims loses its right."""
         lost: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
         for claim in claims:
             self._open.setdefault(claim, set()).add(lost)

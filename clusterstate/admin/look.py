@@ -91,7 +91,7 @@ def moment(at: datetime) -> str:
 
 
 def cpu(milli: int) -> str:
-    """Return cores from thousandths: ``1.5``, ``21,682.8``."""
+    """Return millicores as cores: ``1.5``, ``21,682.8``."""
     return f"{milli / 1000:,.2f}".rstrip("0").rstrip(".")
 
 

@@ -284,7 +284,7 @@ def _downward_items(items: Iterable[Manifest]) -> None:
 
 
 def default_node(node: Manifest) -> None:
-    """Fill in a node: what it may hand out is what it has, unless it says otherwise.
+    """Fill in a node: ``allocatable`` is ``capacity`` unless it is given.
 
     ``podCIDR`` is the first of ``podCIDRs``, and counts where the two differ
     (pkg/apis/core/v1/conversion.go).

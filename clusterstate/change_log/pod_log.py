@@ -85,7 +85,7 @@ class PodChanges(msgspec.Struct, frozen=True):
         )
 
     def change(self, number: int) -> Change:
-        """Return one of them as the log's row has it, without documents and what was before."""
+        """Return one change as a row of the change log, without documents and previous values."""
         started = self.started.item(number)
         at = datetime.fromtimestamp(self.at.item(number), UTC)
         phase = "Pending" if self.pending[number] else "Running"

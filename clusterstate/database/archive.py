@@ -172,17 +172,17 @@ class Reader:
     def _piece(self) -> tuple[bytes, bytes]:
         kind, length, crc = _HEAD.unpack(self._take(_HEAD.size))
         if length > _LARGEST_BYTES:
-            raise Damaged("The backup is damaged: a piece has an impossible length.")
+            raise Damaged("The backup is damaged: a block has an impossible length.")
         packed = self._take(length)
         if zlib.crc32(packed) != crc:
-            raise Damaged("The backup is damaged: a piece has another sum than it should.")
+            raise Damaged("The backup is damaged: a block does not match its checksum.")
         unpacking = zlib.decompressobj()
         try:
             payload = unpacking.decompress(packed, _LARGEST_BYTES)
         except zlib.error as error:
             raise Damaged(f"The backup is damaged: {error}.") from error
         if not unpacking.eof:  # a megabyte of nothing but zeros packs into a kilobyte
-            raise Damaged("The backup is damaged: a piece is cut off, or unpacks without an end.")
+            raise Damaged("The backup is damaged: a block is cut off, or too large when unpacked.")
         return kind, payload
 
     def _take(self, count: int) -> bytes:

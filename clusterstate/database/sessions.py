@@ -216,7 +216,7 @@ class Judge:
         watches = self._look(seen, now)
 
         def patience(one: Session) -> float:
-            """Return how long the session may be still."""
+            """Return how many seconds the session may be idle."""
             watch = watches.get(one.sign)
             return _STUCK_SECONDS * max(factor, 1 if watch is None else watch.factor)
 
@@ -366,7 +366,7 @@ class _Round:
         return time.monotonic() - moment[0], time.process_time() - moment[1]
 
     def lately(self) -> tuple[float, float]:
-        """Return the seconds of both rounds, and the seconds of processor used in them."""
+        """Return seconds and CPU seconds since the last but one round began."""
         return self._since(self._before)
 
     def begin(self) -> None:

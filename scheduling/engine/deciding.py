@@ -170,7 +170,7 @@ class Decider:
         return known
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
-        """Note a decision, before the snapshot follows it: sisters may be refused by it."""
+        """Note a decision, before the snapshot has it: it may refuse other pods of the class."""
         if decision.outcome == UNSCHEDULABLE:
             self._unplaced.add(pod.info.index)
         else:

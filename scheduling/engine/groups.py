@@ -338,7 +338,7 @@ def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
 def refused_after(
     decision: GroupDecision, pods: Sequence[PodToPlace], refusal: Decision
 ) -> GroupDecision:
-    """Return that a placed group is not placed after all, since one of its pods was refused."""
+    """Return the decision about a placed group changed to refused, as one of its pods was."""
     text = f"another pod of group {decision.key[1]} was refused: {refusal.message}"
     found = [
         refusal

@@ -129,7 +129,7 @@ class _Connection(http.client.HTTPConnection):
                 continue
             self.sock = sock
             return
-        raise failure or OSError("the name has no address")
+        raise failure or OSError("the host name has no address")
 
     def send(self, data: Any) -> None:
         """Send bytes, a piece at a time: a TLS socket counts its time-out anew for each."""

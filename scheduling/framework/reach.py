@@ -32,7 +32,7 @@ def anchors_of(info: PodInfo) -> Iterator[Anchor]:
 
 
 def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Anchor, ...]:
-    """Return anchors of which each pod that the selector means has at least one.
+    """Return label values of which each pod that is selected has at least one.
 
     ``namespaces`` ``None``: pods of any.
     """
@@ -49,7 +49,7 @@ def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Ancho
 
 
 def term_anchors(term: AffinityTerm) -> tuple[Anchor, ...]:
-    """Return anchors of which each pod that the term means has at least one."""
+    """Return label values of which each pod that the term selects has at least one."""
     return anchors(term.selector, term.namespaces if term.namespace_selector.nothing else None)
 
 

@@ -339,7 +339,7 @@ def seen_labels(table: VolumeTable, claims: PodVolumeClaims) -> set[str] | None:
 
 
 def class_resources(volumes: PodVolumes, *, storage_capacity: bool) -> Resources:
-    """Return what is asked of each class, and how large what is taken for it is.
+    """Return, by StorageClass, the bytes that claims request and those of the volumes for them.
 
     ``storage_capacity``: volumes that are to be made count by the room for them, where none are
     bound. Rule: volume_binding.go ``Score``.

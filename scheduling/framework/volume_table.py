@@ -241,7 +241,7 @@ class VolumeTable:
         return found if isinstance(found, CSIDriver) else None
 
     def capacities(self, class_name: str) -> Iterable[CSIStorageCapacity]:
-        """Return what is said to be free for volumes of a class."""
+        """Return the CSIStorageCapacity objects of a StorageClass."""
         return self._capacities.get(class_name, {}).values()
 
     def attachments(self, node_name: str) -> Iterable[VolumeAttachment]:

@@ -220,7 +220,7 @@ class _Question(msgspec.Struct):
 
 
 class GangSearch:
-    """Asks a child process, one question after the other, without waiting for the answers.
+    """Searches placements of gangs in a child process, one gang at a time, without blocking.
 
     Args:
         seconds: how long each search may take.

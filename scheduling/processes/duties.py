@@ -108,7 +108,7 @@ class Controllers:
         """Until when (monotonic seconds) news does not begin another pass."""
 
     def begin(self) -> list[str]:
-        """Begin a pass of each controller that has work and is in none; return their names.
+        """Begin a pass of each idle controller that has work; return the controllers' names.
 
         Queries once.
         """
@@ -120,7 +120,7 @@ class Controllers:
         return self._begin(found)
 
     def rest_left(self) -> float:
-        """Return for how many seconds news does not begin a pass of the workload controllers.
+        """Return for how many seconds the workload controllers still begin no new pass.
 
         They rest after a pass in proportion to what it took: clients that write all the time must
         not keep them at work all the time.

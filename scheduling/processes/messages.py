@@ -45,7 +45,7 @@ logging.getLogger("celery.worker.consumer.consumer").addFilter(_is_news)
 
 
 class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
-    """Celery's consumer of a worker: no answer of the broker's ends it, and no task of others."""
+    """Celery's consumer of a worker; neither a broker's error nor an unknown task ends it."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

@@ -95,7 +95,7 @@ def read(
         nodes, pods = files
         return openb.read(nodes, pods, stretch=stretch, share_of_nodes=share_of_nodes, seed=seed)
     if form not in _READERS:
-        raise TraceError(f"{form}: formats are {', '.join(FORMATS)}")
+        raise TraceError(f"{form}: unknown trace format; the formats are {', '.join(FORMATS)}")
     reader, fewest, most = _READERS[form]
     if not fewest <= len(files) <= most:
         count = str(fewest) if fewest == most else f"{fewest} or {most}"

@@ -104,7 +104,7 @@ def _full_name(meta: Manifest) -> str:
 
 
 def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
-    """Return the class of one more pod like those of a class, with claims like those of that pod.
+    """Return the class for one more pod like ``info``'s, with claims like that pod's.
 
     Only a pod with claims of its own has a class of its own; of others the class is the same.
     """

@@ -158,7 +158,7 @@ def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfigurati
 def without(
     spec: Manifest, own: Iterable[str], refused: Iterable[str], errors: list[FieldError]
 ) -> Manifest:
-    """Return what a spec says of its world: without its ``own`` members, and those it may not have.
+    """Return a spec without its ``own`` and its ``refused`` members: what describes the cluster.
 
     The latter are noted among the errors.
     """
@@ -171,7 +171,7 @@ def without(
 
 
 def read_world(kind: str, world: Manifest, errors: Sequence[FieldError]) -> Simulation:
-    """Return the world of a question of another kind, which is stated as in a ``Simulation``.
+    """Return the cluster that another kind of question describes as a ``Simulation`` does.
 
     Raises:
         Invalid: of this kind, with the question's own errors and those of the world.

@@ -184,7 +184,7 @@ class _Trial:
                 self._snapshot.remove_node(name)
 
     def names(self, taken: Sequence[int]) -> tuple[tuple[str, int], ...]:
-        """Return the names and offers of new nodes, as ``placements`` adds them."""
+        """Return the name and the offer's number of each new node that ``placements`` adds."""
         ordered = sorted(taken)
         return tuple(
             (self._node(number, at).metadata.name, number) for at, number in enumerate(ordered)

@@ -136,7 +136,7 @@ def remedies(
 
 
 class Trial:
-    """Carries out edits on a snapshot, looks, and takes them back."""
+    """Applies edits to a snapshot, looks whether the pod finds a node, and undoes them."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework, question: Question) -> None:
         self._snapshot = snapshot

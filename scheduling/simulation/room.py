@@ -28,7 +28,7 @@ from scheduling.framework.types import PodInfo
 
 
 class Room(msgspec.Struct, frozen=True):
-    """``counts`` int64 (nodes,): pods that each of ``rows`` takes; ``next``: of the one after."""
+    """How many pods fit: ``counts`` int64 (nodes,) for ``rows``; ``next``: the first too many."""
 
     rows: Rows
     counts: Int64

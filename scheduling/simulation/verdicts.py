@@ -116,7 +116,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         return steps
 
     def counts(self) -> Iterator[tuple[Status, int, int]]:
-        """Yield each rejection with its number of nodes, and of those that have no other one."""
+        """Yield each reason, how many nodes it rejects, and how many of them it alone rejects."""
         single = self.rejections == 1
         every = np.bincount(self.verdict.ravel(), minlength=len(self.statuses)).tolist()
         alone = np.bincount(self.verdict[:, single].ravel(), minlength=len(self.statuses)).tolist()

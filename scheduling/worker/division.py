@@ -77,7 +77,7 @@ class Rules:
         self._others.append(rule)
 
     def mean(self, info: PodInfo) -> bool:
-        """Return whether one of them means pods of a class."""
+        """Return whether one of the rules selects pods of a class."""
         return any(
             rule.means(info)
             for rules in (self._others, *map(self._with_label, info.labels.items()))
@@ -111,7 +111,7 @@ class Division:
         self._remembered: dict[bytes, bool] = {}
 
     def begin(self, shard: int) -> None:
-        """Begin to work under a number; who else is at work is to be looked at."""
+        """Begin to work as a shard; ``look`` then finds which other schedulers are at work."""
         self.shard, self.at_work = shard, frozenset()
 
     def use(self, frameworks: Mapping[str, Framework]) -> None:

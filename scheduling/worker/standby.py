@@ -51,9 +51,9 @@ class Standby:
         self._mirror.load(now)
 
     def follow(self, now: float, *, at_once: bool = False) -> float:
-        """Look at the log and at the rows if their time has come; return the seconds to rest.
+        """Read the log and the rows if they are due; return the seconds until the next call.
 
-        Queries three to five times if it looks. With ``at_once`` it looks in any case.
+        Queries three to five times if it reads. With ``at_once`` it reads in any case.
         """
         began = time.monotonic()
         if began < self._log_at and not at_once:

@@ -351,7 +351,7 @@ class Fleet:
         self._value: Callable[[str], int] = quantity.value
 
     async def read(self, connection: Connection) -> None:
-        """Take what is there now."""
+        """Read all nodes and pods once."""
         async with AsyncClient(connection, patience=15.0) as client:
             for path in ("/api/v1/nodes", "/api/v1/pods"):
                 items, _ = await client.list_all(path)
@@ -359,7 +359,7 @@ class Fleet:
                     self.take(path, "ADDED", one)
 
     async def follow(self, connection: Connection, show: Callable[[], None]) -> None:
-        """Take what is there and each change; ``show`` is called each second, without an end."""
+        """Read all nodes and pods, then each change; calls ``show`` each second, for ever."""
         async with AsyncClient(connection) as client, asyncio.TaskGroup() as tasks:
 
             async def following(path: str) -> None:
@@ -426,7 +426,7 @@ class Fleet:
 @click.option("--write", is_flag=True, help="Have tools that submit pods and apply plans, too.")
 @click.pass_obj
 def mcp(wanted: Wanted, port: int | None, host: str, write: bool) -> None:
-    """Answer programs that reason, by the Model Context Protocol: over stdio, or over HTTP.
+    """Serve AI agents by the Model Context Protocol: over stdio, or over HTTP.
 
     Over HTTP each client shows a token of the service and has its rights.
     """

@@ -27,7 +27,7 @@ class NoConnection(Exception):
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, and what it is shown.
+    """A server, and the credentials that it gets.
 
     ``server``: ``https://host:port``. ``token_file`` is read for each request, since tokens are
     replaced. ``ca``: path of the certificates that the server's is checked by, or their text

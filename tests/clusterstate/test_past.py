@@ -186,7 +186,7 @@ def test_a_moment_stands_for_the_last_change_before_it(story: Story) -> None:
 
 
 def test_a_moment_to_come_and_one_before_everything_are_refused(story: Story) -> None:
-    with pytest.raises(BadRequest, match="has not come yet"):
+    with pytest.raises(BadRequest, match="is in the future"):
         reading.revision_at(story.now + timedelta(minutes=1), now=story.now)
     past.pack_up_to(changes.watermark(), now=story.now)
     trim_all(story)

@@ -127,9 +127,9 @@ def approve(key: str, *, by: str, now: datetime) -> Brake:
 
 
 def forget_asked(*, now: datetime) -> None:
-    """Drop what was asked for so long ago that it counts no more. One statement, by index.
+    """Drop requested evictions that are too old to count for a brake. One statement, by index.
 
-    Also what was asked for in a future that a clock was set back from, and would count until then.
+    Also those from the future, after a clock was set back: they would count until then.
     """
     sql.run(
         "DELETE FROM asked_eviction WHERE at <= %s::timestamptz OR at > %s::timestamptz",

@@ -210,7 +210,7 @@ def _create(
                 continue
         tries += 1
         if tries > _MAX_EPOCH_TRIES:
-            raise TooManyRequests("namespaces and classes change too quickly; try again")
+            raise TooManyRequests("what admission reads changes too quickly; try again")
         context = catalogue.reload()
     return [result for result in results if result is not None]
 

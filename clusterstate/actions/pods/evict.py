@@ -86,7 +86,7 @@ def evict_pod(
 def evict_on_request(
     namespace: str, name: str, options: Manifest, *, now: datetime, user: User
 ) -> Deleted:
-    """Do ``evict_pod`` for a client, outside of any transaction; a brake that refuses is set.
+    """Evict a pod for a client; where too many leave, set the brake. In no transaction.
 
     Raises:
         StatusError: as ``evict_pod`` does.

@@ -106,7 +106,7 @@ def switch(name: str, *, by: str, now: datetime) -> StoredCanary:
         if canary.state != OBSERVING:
             raise _conflict(name, f"it is {canary.state}")
         if other is not None:
-            raise _conflict(name, f'"{other.name}" is still guarded')
+            raise _conflict(name, f'the canary "{other.name}" is still being guarded')
         former = decisions.configuration_revision()
         revision = scheduler_configuration.store(document=canary.document, by=by, now=now)
         if revision == former:

@@ -128,7 +128,7 @@ def merge(pod: Manifest, runtime_class: Manifest) -> None:
 
 
 def resume(pod: Manifest, runtime_class: Manifest) -> Manifest:
-    """Return the waiting pod with its class merged and the gate lifted.
+    """Return a pod that waited for its RuntimeClass, with the class merged and the gate removed.
 
     Raises:
         Conflict: pod and class disagree; the pod must keep waiting.

@@ -73,7 +73,7 @@ class _Server:
         return f"{host or numeric or 'the local server'}{port and ':'}{port}"
 
     def fell_silent(self, given: dict[str, Any]) -> None:
-        """Note that it does not answer, and ask it until it does; ``given`` as libpq is given."""
+        """Note that the server does not answer, and try until it does; ``given``: for libpq."""
         with self._lock:
             if self.silent_since:
                 return

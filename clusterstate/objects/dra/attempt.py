@@ -467,7 +467,7 @@ class Attempt:
         return {"requestMappings": mappings, "resourceClaimName": name} if mappings else None
 
     def unreserved(self, claims: Iterable[Manifest]) -> list[Manifest]:
-        """Return those of the claims that are reserved for the pod as they are without it."""
+        """Return the claims that are reserved for the pod, with that reservation removed."""
         uid = self._consumer()["uid"]
         made = []
         for claim in claims:

@@ -49,7 +49,7 @@ class Strategy:
         return bool(manifest["metadata"].get("finalizers"))
 
     def begin_deletion(self, new: Manifest) -> None:
-        """Mark an object, in place, that stays and has got its ``deletionTimestamp``."""
+        """Complete, in place, an object with a ``deletionTimestamp`` that finalizers keep."""
         new["metadata"]["deletionGracePeriodSeconds"] = 0
 
     def is_logged(self, new: Manifest, old: Manifest) -> bool:
@@ -486,7 +486,7 @@ class ServiceCidrStrategy(StatusAloneStrategy):
     """``pkg/registry/networking/servicecidr/strategy.go``."""
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """The network that addresses are taken of is ready; no other one ever is."""
+        """Mark the range that Services get addresses from as ready, and no other range."""
         new.pop("status", None)
         if (new.get("spec") or {}).get("cidrs") == [str(addresses.NETWORK)]:
             ready = {

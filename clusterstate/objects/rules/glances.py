@@ -19,7 +19,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
-    """Where a pod was, and its use as text: empty where it had ended.
+    """The node of a pod version, and its requests as text; the text is empty if it had ended.
 
     Of one on a node ``text`` is a ``Use`` as JSON, of one that waited (``node_name`` empty) a
     ``Wait``.

@@ -43,7 +43,7 @@ def governed(
     before: Sequence[Mapping[str, Any]] | None,
     after: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-    """Return the taints with those put right that a write decides.
+    """Return a node's taints after a write: those that follow from its conditions are set.
 
     What ``unschedulable`` and the conditions ``after`` ask for is there in any case. What they do
     not ask for goes if the condition said something else ``before``, or has gone itself (both are

@@ -51,7 +51,7 @@ _UNCOLLECTED: Final = frozenset({"Event", "Namespace"})
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """An object as references name it. ``namespace`` is empty for kinds without."""
+    """An object that an ownerReference names. ``namespace`` is empty for kinds without."""
 
     kind: str
     namespace: str

@@ -67,7 +67,7 @@ def _gets_ports(spec: Manifest) -> bool:
 
 
 def is_reached_from_outside(spec: Manifest) -> bool:
-    """Return whether who is outside of the cluster may reach a Service."""
+    """Return whether a Service can be reached from outside the cluster."""
     if spec.get("type") in _WITH_PORTS:
         return True
     return spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs"))

@@ -71,5 +71,5 @@ def _amounts(text: str) -> list[tuple[str, str]]:
             raise ShapeError(f"{part!r} is no resource:amount")
         found.append((resource, amount))
     if not found:
-        raise ShapeError("a shape asks for nothing")
+        raise ShapeError("a shape requests no resources")
     return found

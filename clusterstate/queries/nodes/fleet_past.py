@@ -156,7 +156,7 @@ class _Sums:
         self._see(glance.node_name, glance.text, (namespace, title))
 
     def take(self, index: Index, places: list[int]) -> list[int]:
-        """Add versions by what a block's index tells of them; return those that are to be read.
+        """Add up pod versions by a block's index; return the places of those to read in full.
 
         The same as to ``_see`` each of them: those of pods on a node that asked for nothing but
         what every pod asks for, which are most, are added up here.

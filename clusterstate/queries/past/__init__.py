@@ -78,10 +78,10 @@ def reach() -> Reach:
 
 
 def require(revision: int) -> Reach:
-    """Return how far back is known, which covers a revision. Queries once.
+    """Return how far back the past is known, if a revision lies within. Queries once.
 
     Raises:
-        Expired: nothing is known of it any more.
+        Expired: the revision is older than everything that is known.
     """
     found = reach()
     if revision < found.since:
@@ -107,11 +107,11 @@ def revision_at(moment: datetime, *, now: datetime) -> int:
     that made them. Of an atomic change the last revision counts. Queries at most seven times.
 
     Raises:
-        BadRequest: the moment has not come yet.
+        BadRequest: the moment is in the future.
         Expired: it lies before everything that is known, or between two histories.
     """
     if moment > now + AHEAD:
-        raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} has not come yet")
+        raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} is in the future")
     mark = changes.settled().mark
     if moment >= now:
         return mark
@@ -188,7 +188,7 @@ def version_at(kind: Kind, namespace: str, name: str, revision: int, upto: int) 
                 continue
             row = sql.fetch_one(_BODY, (block, at)) if index.has_body(place) else None
             if row is None:
-                raise Expired(f'what {kind.resource} "{name}" was at {revision} is not known')
+                raise Expired(f'the state of {kind.resource} "{name}" at {revision} is not kept')
             return index.bodies(bytes(row[0]), [place])[0]
     return None
 
@@ -239,7 +239,7 @@ def versions_at(
             if node_name is not None and not index.may_be_on(place, node_name):
                 continue
             if not index.has_body(place):
-                raise Expired(f'what {kind.resource} "{key[1]}" was at {revision} is not known')
+                raise Expired(f'the state of {kind.resource} "{key[1]}" at {revision} is not kept')
             found.append(Found(key, block, at, place))
             indexes[block] = index
     found.sort(key=lambda one: one.key)
@@ -287,7 +287,8 @@ def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tupl
             for place in places:
                 if not index.has_body(place):
                     name = index.key(place)[1]
-                    raise Expired(f'what {kind.resource} "{name}" was at {revision} is not known')
+                    text = f'the state of {kind.resource} "{name}" at {revision} is not kept'
+                    raise Expired(text)
             places = take(index, places)
             if places:
                 wanted[block] = at, index, places
@@ -366,7 +367,7 @@ def find_at(kind: Kind, namespace: str, name: str, revision: int) -> bytes | Non
         if source == 2:
             log = number
         elif text is None:
-            raise Expired(f'what {kind.resource} "{name}" was at {revision} is not known')
+            raise Expired(f'the state of {kind.resource} "{name}" at {revision} is not kept')
         else:
             return document.compose(text, number, pod_overlay(*overlay))
     if revision >= log:

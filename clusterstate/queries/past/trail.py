@@ -68,7 +68,7 @@ class Trail(msgspec.Struct, frozen=True):
 
 
 def from_revision(found: Trail, revision: int) -> Trail:
-    """Return a trail without the changes before a revision, and without going on before it."""
+    """Return a trail that begins at a revision, without older changes."""
     steps = [one for one in found.steps if one.revision >= revision]
     if len(steps) == len(found.steps):
         return found

@@ -103,7 +103,7 @@ def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "")
 def waited(
     by: str, *, now: datetime, past: timedelta, goal: timedelta, namespace: str = ""
 ) -> list[Times] | None:
-    """Return how long pods waited that were placed in the past so long, the most pods first.
+    """Return how long the pods waited that were placed within ``past``, the most pods first.
 
     From when they were created until they were bound. ``None``: ``by`` is not known of them.
     Queries once; looks at all pods. Arguments as of ``waiting_now``.

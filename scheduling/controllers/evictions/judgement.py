@@ -116,7 +116,7 @@ def broken_under(
     labels: Mapping[str, Mapping[str, str]],
     known: Mapping[int, Rules],
 ) -> set[Place]:
-    """Return the places whose terms do not match if these are the labels of the nodes there are."""
+    """Return the places whose affinity terms do not match nodes with these labels."""
     return {
         place
         for place in places

@@ -78,7 +78,7 @@ def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
 
 
 def restate_everything(now: datetime) -> int:
-    """State all timers from the rows alone: at the first start, or after the log was trimmed."""
+    """Compute all timers from pods and nodes: at the first start, or after a trim of the log."""
     cursor = changes.watermark()
     nodes = evicting_nodes()
     total = evictions.drop_other_nodes(nodes)

@@ -238,5 +238,5 @@ def asked_of(claim: Manifest, provisioner: str) -> Manifest:
 
 
 def index(claims: Mapping[ClaimKey, Manifest]) -> dict[ClaimKey, PersistentVolumeClaim]:
-    """Return claims as lenses."""
+    """Return claims as values, by namespace and name."""
     return {key: msgspec.convert(one, PersistentVolumeClaim) for key, one in claims.items()}

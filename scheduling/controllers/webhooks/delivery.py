@@ -57,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: Manifest) -> "Wanted":
-        """Return what a spec says."""
+        """Return the changes that the ``spec`` of a webhook asks for."""
         return cls(
             frozenset(spec["types"]),
             frozenset(spec.get("kinds") or ()),

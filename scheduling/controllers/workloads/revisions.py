@@ -15,7 +15,7 @@ KIND = "ControllerRevision"
 
 
 def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
-    """Return an owner's history with its present template in it.
+    """Return an owner's ControllerRevisions, with one of its present template.
 
     ``None`` when the name of the new revision is taken by another template; the next hash is
     another.

@@ -100,7 +100,7 @@ def alone(loop: Any, name: str) -> Iterator[None]:
 
 
 def inner(function: Function) -> Function:
-    """Compile what loops call, and Python does not."""
+    """Compile a function that only other compiled functions call."""
     return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 

@@ -111,7 +111,7 @@ def decide_as_known(
     pins: Pins,
     work: Work,
 ) -> tuple[int, int, np.uint64]:
-    """Do what ``decide`` does as long as no line must be scored anew: ANEW.
+    """Do what ``decide`` does until the nodes of a class of pods must be scored anew: ANEW.
 
     Scoring many rows stands in a function of its own: in this one it would take the registers that
     to follow single rows needs.

@@ -271,7 +271,7 @@ class CounterColumns:
     # --- running ---------------------------------------------------------------------------------
 
     def prepare(self, used: Collection[int], infos: Sequence[PodInfo]) -> None:
-        """Follow ``used``, the counters that a run looks at, and note which its classes bump."""
+        """Follow the counters in ``used``, and note which of them each class of a run changes."""
         self.follow(used)
         counters: list[int] = []
         weights: list[int] = []

@@ -170,7 +170,7 @@ class Plans:
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget where there could be no plan."""
+        """Forget for which pods no plan could be made: with the changed nodes one may be."""
         self._by_aspects = {k: plan for k, plan in self._by_aspects.items() if plan is not None}
 
     # --- making ----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Stated(msgspec.Struct, kw_only=True):
 
 
 class Alike(msgspec.Struct, kw_only=True):
-    """Classes of which plugins state the same but for the counter that all of their terms look at.
+    """Scheduling classes that plugins treat alike, except that each class has its own counter.
 
     ``stated``: of a class like them. ``infos``: the classes, ``counters``: of each.
     """

@@ -44,7 +44,7 @@ class PodsInFlight:
         return [self._events[i] for i in range(start, len(self._events))]
 
     def remove(self, pod_id: int) -> bool:
-        """Note that a pod is no longer out, and return whether it was.
+        """Note that a pod is no longer in flight, and return whether it was.
 
         Events that no other pod needs are forgotten. The other pods are all in the queue.
         """

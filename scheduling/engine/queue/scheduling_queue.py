@@ -277,7 +277,7 @@ class PriorityQueue:
         self._changed.pop(pod_id, None)
 
     def waited(self, pod_ids: Iterable[int]) -> list[tuple[str, int, int, float]]:
-        """Return scheduler name, priority, attempts and time of coming of pods in the queue."""
+        """Return scheduler name, priority, attempts and arrival time of pods in the queue."""
         entries = self._entries
         return [
             (entry.pod.spec.spec.scheduler_name, entry.pod.priority, entry.attempts, entry.since)
@@ -288,7 +288,7 @@ class PriorityQueue:
     def refused_before(
         self, pod_ids: Iterable[int]
     ) -> list[tuple[frozenset[str], str, int, float]]:
-        """Return plugins, namespace, priority and time of coming of those pods that were refused.
+        """Return plugins, namespace, priority and arrival time of those pods that were refused.
 
         The plugins are those of the last refusal.
         """

@@ -200,7 +200,7 @@ class Waking:
         )
 
     def standing(self, key: Hashable) -> Standing | None:
-        """Return where a pod stands by the snapshot; ``None``: it holds no room anywhere."""
+        """Return the node that a pod is on or nominated for; ``None`` without one."""
         record = self.snapshot.pod(key)
         if record is not None:
             return Standing(pod=record.info.pod, on_node=True, terminating=record.terminating)

@@ -241,7 +241,7 @@ class Run(Sequence[Decision]):
 
     @abstractmethod
     def named(self) -> Self:
-        """Keep the names that the nodes have now; they are looked up until then."""
+        """Copy the nodes' present names; before, names are looked up when they are asked for."""
 
 
 class Decisions(Sequence[Decision]):

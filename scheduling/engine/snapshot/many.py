@@ -172,7 +172,7 @@ class ManyPods(PodColumns):
                 self._suspend_nomination(key)
 
     def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
-        """Note that pods are as they are known; return the places of those that were assumed.
+        """Confirm that pods are on their nodes; return the places of those that were assumed.
 
         Args:
             keys: identities of the pods.

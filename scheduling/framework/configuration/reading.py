@@ -108,7 +108,7 @@ class Field:
         return found
 
     def rest(self) -> dict[str, Any]:
-        """Return the members that were not taken, and count them as read."""
+        """Return the members that no other method has read yet, and count them as read."""
         rest, self._left = self._left, {}
         return rest
 

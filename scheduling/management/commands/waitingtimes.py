@@ -35,7 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer."""
+        """Print the report."""
         try:
             found = waiting_times.report(
                 options["by"],

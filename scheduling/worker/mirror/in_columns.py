@@ -12,7 +12,7 @@ from scheduling.worker.mirror.one_by_one import SingleChanges
 
 
 class ManyChanges(SingleChanges):
-    """Applies changes of pods that follow each other together."""
+    """Applies many successive changes of pods at once."""
 
     def _apply_many(self, news: pod_log.News, now: float) -> None:
         """Apply changes, those of pods that follow each other together."""

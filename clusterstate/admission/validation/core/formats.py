@@ -58,7 +58,7 @@ def dns_subdomain_with_underscore(text: str) -> Problems:
 
 
 def path_segment(text: str) -> Problems:
-    """Return what keeps ``text`` from being one segment of a path: the names of roles.
+    """Return why ``text`` cannot be one segment of a URL's path, as the name of a role must be.
 
     Rule: apimachinery ``pkg/api/validation/path/name.go``, v1.36.
     """

@@ -59,7 +59,7 @@ CURRENT_TEMPLATE: Final = msgspec.structs.replace(CURRENT, resource_is_pod=False
 
 
 def tolerating(old: Manifest) -> PodOptions:
-    """Return ``CURRENT``, loosened for what the stored pod has already.
+    """Return ``CURRENT``, with newly forbidden values allowed that the stored pod already has.
 
     Otherwise such a pod could not be repaired or finalised: every update would fail on it.
     Rule: pkg/api/pod/util.go ``GetValidationOptionsFromPodSpecAndMeta``.
