@@ -25,7 +25,7 @@ _EXTRA = "extra-"
 
 
 class ActsFor(msgspec.Struct, frozen=True):
-    """Whom a request wants to be from."""
+    """The user that a request wants to act as."""
 
     name: str
     groups: tuple[str, ...] = ()

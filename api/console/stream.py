@@ -153,7 +153,7 @@ class Shown(msgspec.Struct, frozen=True):
         return known.intersection(one.names) if known else ()
 
     def of(self, allowed: frozenset[str]) -> "Shown":
-        """Return what of it is of these kinds."""
+        """Return the part that concerns these kinds."""
         named = {kind: names for kind, names in self.named.items() if kind in allowed}
         return Shown(self.kinds & allowed, named)
 

@@ -127,7 +127,7 @@ class Lines:
     media_type = "application/jsonl"
 
     def page(self, items: Sequence[Found]) -> bytes:
-        """Return a line for each."""
+        """Return a line for each decision."""
         return b"".join(_encode(one.manifest()) + b"\n" for one in items)
 
     def end(self) -> bytes:

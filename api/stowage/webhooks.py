@@ -93,7 +93,7 @@ class WebhooksViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to the webhook; the right to read the events is checked at delivery."""
+        """Return the right to the webhook; ``rights_for`` then checks that to watch its events."""
         (found,) = super().wants(request)
         if self.action == "destroy":
             found = msgspec.structs.replace(found, verb="delete")

@@ -335,7 +335,7 @@ class _SpreadHints:
 
     @staticmethod
     def workloads(pod: Pod, _event: ClusterEvent) -> bool:
-        """What selects pods changed: constraints by default may count others."""
+        """What selects pods changed, so the default spread constraints may count other pods."""
         return not pod.spec.topology_spread_constraints
 
     @classmethod

@@ -50,7 +50,7 @@ class Node(msgspec.Struct):
 
 
 class Fold(msgspec.Struct):
-    """A comprehension: what is gone through, with which variables, and the fate of it."""
+    """A comprehension: the list or map, the variables, and the expressions for each entry."""
 
     variable: str
     second: str

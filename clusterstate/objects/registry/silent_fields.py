@@ -75,7 +75,7 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),
     **{
         ("PersistentVolumeClaimSpec", field): Silent(
-            "the hollow driver makes an empty volume; what others fill theirs with is theirs"
+            "the hollow driver makes an empty volume; other drivers fill theirs as they do"
         )
         for field in ("dataSource", "dataSourceRef")
     },

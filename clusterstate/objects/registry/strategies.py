@@ -193,7 +193,7 @@ class NodeStrategy(Strategy):
             metadata["labels"] = {**labels, HOSTNAME: name}
 
     def moves_placement(self, new: Manifest, old: Manifest) -> bool:
-        """All but conditions, which are heartbeats: taints speak for them."""
+        """Any change but of conditions: these change at heartbeats, and taints follow from them."""
         if old.get("spec") != new.get("spec"):
             return True
         if old["metadata"].get("labels") != new["metadata"].get("labels"):
@@ -314,7 +314,7 @@ class QuotaStrategy(Strategy):
             new["status"] = {**(new.get("status") or {}), "used": used}
 
     def moves_admission(self, new: Manifest, old: Manifest) -> bool:
-        """What is used is asked under the quota's lock."""
+        """Its ``status.used`` does not: admission reads that anew, under the quota's lock."""
         return old.get("spec") != new.get("spec")
 
 

@@ -151,7 +151,7 @@ class _Sums:
         self._add(name, (cpu, memory, ephemeral, pods), more, ending)
 
     def count(self, namespace: str, title: str, text: bytes) -> None:
-        """Add a version of then to what was asked of its node, or to the pods that waited."""
+        """Add a pod version of that moment to its node's requests, or to the waiting pods."""
         glance = self._glances.at(text)
         self._see(glance.node_name, glance.text, (namespace, title))
 

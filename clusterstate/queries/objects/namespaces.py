@@ -14,7 +14,7 @@ _KEPT: Final = ("ServiceAccount", "ConfigMap", "Service", "Endpoints", "Endpoint
 
 
 class Belongings(msgspec.Struct, frozen=True):
-    """Which of the objects that every namespace has a namespace has."""
+    """Which of the objects that every namespace should have exist in this one."""
 
     namespace: str
     has_account: bool

@@ -478,7 +478,7 @@ class Programs:
         return True
 
     def sync(self, program: Program) -> bool:
-        """Make a program's exceptions again if counters changed; False: there are too many."""
+        """Update a program's exceptions if counters changed; return False if there are too many."""
         now = _changes(program.watches)
         if program.seen == now or program.private:
             return True

@@ -49,7 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waking:
-    """A queue beside a snapshot, and what happens to the one by what happens in the other."""
+    """A scheduling queue and a snapshot: changes of the snapshot move pods of the queue."""
 
     snapshot: Snapshot
     queue: PriorityQueue

@@ -121,7 +121,7 @@ class LookedUp(PodCounters):
         return found
 
     def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
-        """Note that pods are as they are known; return the places of those that were assumed."""
+        """Confirm that pods are on their nodes; return the places of those that were assumed."""
         if self.volumes.is_taken:
             for key in keys:
                 self.volumes.forget(key)

@@ -398,8 +398,8 @@ class NodeColumns(TouchedRows):
         fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
         if fresh and len(self.resources) + fresh > most:
             raise TooManyResources(
-                f"{fresh} resources that nothing else has: with them more than {most}"
-                " would be counted on every node"
+                f"{fresh} resources that nothing else has: all objects together may name"
+                f" at most {most} resources"
             )
 
     def _grow_resources(self, width: int) -> None:
