@@ -301,7 +301,7 @@ def test_a_version_that_cannot_be_read_is_told_to_be_unknown(story: Story) -> No
     revision, _, _ = story.seen[4]
     sql.run("UPDATE document SET text = '{}' WHERE strpos(text, '\"goes\"') > 0")
     trim_all(story)
-    with pytest.raises(Expired, match="not known"):
+    with pytest.raises(Expired, match="is not kept"):
         reading.find_at(KINDS["Pod"], "default", "goes", revision)
     assert find_object("Node", "", "n1") is not None
 
