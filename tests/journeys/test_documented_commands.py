@@ -84,7 +84,7 @@ SHOWN = {
         r"^default +\S+$",
         r"^ +profiles\b.*",
         r"schedulerName: packing",
-        r"^packed .* node-\d ",
+        r"^packed-1 .* (node-\d) .*\npacked-2 .* \1 ",
         r"Warning: spec.schedulerName: no scheduler profile is called",
         r"^pod/lost condition met$",
         r" NoProfile ",
