@@ -20,7 +20,7 @@ def test_shapes_are_names_with_amounts():
         ("Big=cpu:1", "begin with a name"),
         ("a=cpu:1, a=cpu:2", "twice"),
         ("a=cpu", "resource:amount"),
-        ("a=", "asks for nothing"),
+        ("a=", "requests no resources"),
         ("a=cpu:much", "no quantity"),
     ],
 )
