@@ -70,7 +70,7 @@ PROFILE = {
 
 def test_a_profile_is_shown_as_it_acts_and_why() -> None:
     (found,) = effective({**HEAD, "profiles": [PROFILE]})
-    assert found.disabled == ("NodeUnschedulable", "ImageLocality", "NodeDeclaredFeatures")
+    assert found.disabled == ("NodeUnschedulable", "ImageLocality")
     rows = {row.plugin: row for row in found.rows}
 
     def use(plugin: str, point: str) -> Any:
@@ -103,7 +103,7 @@ def test_the_page_of_plugins_compares_revisions(operator: Client, nobody: Client
     assert "TaintToleration" in page
     first, second = store(HEAD), store({**HEAD, "profiles": [PROFILE]})
     page = text(operator.get(PLUGINS, {"old": first}))
-    off = "NodeUnschedulable, ImageLocality, NodeDeclaredFeatures"
+    off = "NodeUnschedulable, ImageLocality"
     assert f"Switched off everywhere:</span> {off}" in page
     assert "<td>weight 3</td>" in page or "<td>weight 1</td><td>weight 5</td>" in page
     assert 'title="from multiPoint"' in page or 'title="from score"' in page
