@@ -10,6 +10,7 @@ from api.console import layout, time_travel
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.dra.holders import by_pool, holders, incomplete_pools
 from clusterstate.objects.dra.slicetracker import patched_slice
+from clusterstate.objects.rules.volume_matching import ephemeral_claim_name
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
@@ -72,13 +73,13 @@ def listed(request: HttpRequest, kind: str, namespace: str = "") -> list[Manifes
 def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
     sees_rules = layout.may(request, "list", "devicetaintrules", group=GROUP)
     rules = listed(request, "DeviceTaintRule") if sees_rules else []
-    slices = [patched_slice(one, rules) for one in listed(request, "ResourceSlice")]
+    pools = by_pool(patched_slice(one, rules) for one in listed(request, "ResourceSlice"))
     claims = listed(request, "ResourceClaim")
     mine = set(layout.namespaces(request, _CLAIMS))
     everywhere = layout.may(request, "list", "resourceclaims", group=GROUP)
-    held, missing = holders(claims), incomplete_pools(slices)
+    held, missing = holders(claims), incomplete_pools(pools)
     found, shown, left_out = [], 0, 0
-    for (driver, name), parts in sorted(by_pool(slices).items()):
+    for (driver, name), parts in sorted(pools.items()):
         lacks = missing.get((driver, name), "")
         devices, count, taken = [], 0, 0
         for device in (one for part in parts for one in part["spec"].get("devices") or ()):
@@ -149,7 +150,7 @@ def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
         if source := volume.get("persistentVolumeClaim"):
             wanted.append(("PersistentVolumeClaim", volume["name"], source["claimName"]))
         elif volume.get("ephemeral"):
-            of = f"{pod['metadata']['name']}-{volume['name']}"
+            of = ephemeral_claim_name(pod["metadata"]["name"], volume["name"])
             wanted.append(("PersistentVolumeClaim", volume["name"], of))
     groups = {"ResourceClaim": (GROUP, "resourceclaims"), "PersistentVolumeClaim": ("", _VOLUMES)}
     found = []

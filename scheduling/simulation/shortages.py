@@ -49,7 +49,10 @@ def shortages(snapshot: Snapshot, info: PodInfo) -> list[str]:
 def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
     every = {one["metadata"].get("uid", id(one)): one for one in devices.claims.values()}
     held = holders((every | devices.in_flight).values())
-    incomplete = incomplete_pools(one.manifest for one in devices.slices.values())
+    pools = by_pool(one.manifest for one in devices.slices.values())
+    incomplete = incomplete_pools(pools)
+    names = [one["metadata"]["name"] for parts in pools.values() for one in parts]
+    views = [one for name in names for one in devices.slices[name].devices]
     try:
         claims = devices.claims_of(manifest_of(info))
     except ClaimError:
@@ -65,13 +68,14 @@ def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
             name = of_class["metadata"]["name"]
             wanted.append((resource, {"deviceClassName": name, "count": count}))
     for title, request in wanted:
-        yield f"{title}: {_of_request(devices, request, info.namespace, held, incomplete)}"
+        yield f"{title}: {_of_request(devices, request, info.namespace, views, held, incomplete)}"
 
 
 def _of_request(
     devices: DeviceTable,
     request: Manifest,
     namespace: str,
+    every: Sequence[DeviceView],
     held: dict[DeviceId, list[Holder]],
     incomplete: dict[PoolId, str],
 ) -> str:
@@ -80,22 +84,18 @@ def _of_request(
     if of_class is None:
         return f"device class {name} does not exist"
     selectors = [*_selectors(of_class["spec"]), *_selectors(request)]
-    pools = by_pool(one.manifest for one in devices.slices.values())
-    slices = [one["metadata"]["name"] for parts in pools.values() for one in parts]
-    every = [one for name in slices for one in devices.slices[name].devices]
     suit = [one for one in every if _matches(one, selectors)]
     usable = [one for one in suit if one.id[:2] not in incomplete]
-    tainted = [one for one in usable if _is_tainted(one, request)]
-    open_ = [one for one in usable if one not in tainted]
+    open_ = [one for one in usable if not _is_tainted(one, request)]
     taken = [one for one in open_ if one.id in held and not one.shared]
     text = f"{len(suit)} of {len(every)} devices suit class {name}"
     text += " and the selectors" if _selectors(request) else ""
     parts = []
-    if lacking := [one for one in suit if one not in usable]:
-        named = sorted({f"{'/'.join(p)} ({incomplete[p]})" for p in incomplete if p in pools})
-        parts.append(f"{len(lacking)} are in incomplete pools: {', '.join(named[:_MOST_NAMED])}")
-    if tainted:
-        parts.append(f"{len(tainted)} are tainted and not tolerated")
+    if lacking := len(suit) - len(usable):
+        named = sorted(f"{'/'.join(pool)} ({lacks})" for pool, lacks in incomplete.items())
+        parts.append(f"{lacking} are in incomplete pools: {', '.join(named[:_MOST_NAMED])}")
+    if tainted := len(usable) - len(open_):
+        parts.append(f"{tainted} are tainted and not tolerated")
     if taken:
         parts.append(f"{len(taken)} are held{_by_whom(taken, held, namespace)}")
     if free := len(open_) - len(taken):

@@ -4,7 +4,7 @@ Everything is read from manifests; no selector is evaluated. Rule of pools: stru
 ``GatherPools``, v1.36.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from clusterstate.objects.dra.allocated import device_id, results
 from clusterstate.objects.dra.resourceclaim import reserved_for
@@ -40,11 +40,11 @@ def by_pool(slices: Iterable[Manifest]) -> dict[PoolId, list[Manifest]]:
     return found
 
 
-def incomplete_pools(slices: Iterable[Manifest]) -> dict[PoolId, str]:
-    """Return the pools whose newest generation is not all there: ``1 of 2 slices``."""
+def incomplete_pools(pools: Mapping[PoolId, Sequence[Manifest]]) -> dict[PoolId, str]:
+    """Return the pools (``by_pool``) whose slices are not all there: ``1 of 2 slices``."""
     return {
         pool: f"{len(parts)} of {count} slices"
-        for pool, parts in by_pool(slices).items()
+        for pool, parts in pools.items()
         if len(parts) < (count := parts[0]["spec"]["pool"].get("resourceSliceCount") or 0)
     }
 
