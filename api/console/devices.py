@@ -22,7 +22,7 @@ _CLAIMS: Final = Attributes("list", GROUP, "resourceclaims")
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device: what is said of it, who has it, and why nobody gets it though it is free.
+    """A device: its attributes, the claims that hold it, and why a free one is not allocated.
 
     ``held``: namespace, claim and pod, where the person may see claims there; ``hidden``: how many
     others.

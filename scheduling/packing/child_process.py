@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 MOST_MEMORY: Final = 3 * 2**30
-"""Bytes; a search that needs more fails, and the machine does not."""
+"""Bytes that the process may allocate; a search that needs more fails by itself."""
 
 
 def start(module: str) -> "subprocess.Popen[bytes]":

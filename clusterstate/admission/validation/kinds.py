@@ -359,7 +359,7 @@ def _daemon_set(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _daemons_update(rolling: Manifest) -> Errors:
-    """Return the errors in ``rollingUpdate``: just one of the two bounds is above zero."""
+    """Return the errors in ``rollingUpdate``: exactly one of the two bounds must be above zero."""
     path = "spec.updateStrategy.rollingUpdate"
     errors = _bounds(rolling, path, "maxUnavailable", "maxSurge")
     surge = rolling.get("maxSurge")
