@@ -1,7 +1,8 @@
 """A backlog of pending pods to bound rows: the scheduler's own cycles over a throw-away database.
 
 What ``runner.run`` does when it meets a long queue, without the web server that filled it. Events
-and decisions are told afterwards, as the runner does while there is a queue, and timed apart.
+and decisions are told afterwards, as the runner does while there is a queue, and timed apart. Each
+step says what the database server took of it for each pod; ``tools/scale.py`` counts with that.
 """
 
 import time
@@ -11,13 +12,15 @@ from typing import Any
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pods_each
+from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.processes import collector
 from scheduling.engine import deciding
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
-from tests.perf import rehearsal
+from tests.perf import database, rehearsal
 from tests.perf.catalogue import by_name
 from tests.perf.workloads import Manifest, Workload
 
@@ -54,6 +57,7 @@ def run(
             if results[-1]["pods"] < waiting:
                 say(f"the {nodes} nodes are full, so further turns would measure refusals")
                 break
+        results.append(_deleted(waiting, say))
         return results
     finally:
         scheduler.binder.close()
@@ -73,9 +77,11 @@ def _turn(
     if not scheduler.mirror.loaded:
         scheduler.load(time.time())
         collector.calm()  # as the scheduling worker does
+    at_first = database.spent()
     with wake.without_scheduler():
         for first in range(0, waiting, _LIST):
             create_pods(waiters[first : first + _LIST], now=_now())
+    created = database.spent()
     before = _bound()
     say("schedule them")
     began, cpu = time.perf_counter(), time.process_time()
@@ -84,11 +90,13 @@ def _turn(
     while scheduler.cycle(time.time()):
         pass
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    decided = database.spent()
     bound = _bound() - before
     say("tell what happened")
     told = time.perf_counter()
     scheduler.binder.write_records(time.time())
     told = time.perf_counter() - told
+    all_done = database.spent()
     return {
         "mode": "backlog",
         "workload": workload.name,
@@ -99,6 +107,28 @@ def _turn(
         "read_seconds": round(read, 3),
         "cpu_microseconds_per_pod": round(cpu / bound * 1e6, 1),
         "told_seconds": round(told, 3),
+        "database": {
+            "created": created.since(at_first).per(waiting),
+            "bound": decided.since(created).per(bound),
+            "told": all_done.since(decided).per(bound),
+        },
+    }
+
+
+def _deleted(waiting: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Delete the pods of the first turn in lists; return what that takes of the database."""
+    say(f"delete {waiting} pods")
+    wanted = [
+        Deletion(namespace="default", name=f"turn-0-{number}", grace_seconds=0)
+        for number in range(waiting)
+    ]
+    before = database.spent()
+    for first in range(0, waiting, _LIST):
+        delete_pods_each(wanted[first : first + _LIST], now=_now())
+    return {
+        "mode": "backlog, deleted",
+        "pods": waiting,
+        "database": {"deleted": database.spent().since(before).per(waiting)},
     }
 
 

@@ -1,12 +1,14 @@
 """A throw-away PostgreSQL and Redis for measurements, with fsync on."""
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core.management import call_command
@@ -14,6 +16,7 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 from clusterstate.change_log import wake
+from clusterstate.database import sql
 from clusterstate.local import embedded, places
 
 
@@ -49,3 +52,42 @@ def throw_away() -> Iterator[None]:
         for process in processes:
             process.wait(30)
         shutil.rmtree(base, ignore_errors=True)
+
+
+class Spent(NamedTuple):
+    """What the database server has taken so far, or between two moments."""
+
+    cpu_seconds: float
+    """Of all its processes, those that ended included."""
+    wal_bytes: int
+
+    def since(self, before: "Spent") -> "Spent":
+        """Return what was taken after the other moment."""
+        return Spent(self.cpu_seconds - before.cpu_seconds, self.wal_bytes - before.wal_bytes)
+
+    def per(self, count: int) -> dict[str, float]:
+        """Return microseconds of CPU and bytes of write-ahead log for each of so many."""
+        return {
+            "cpu_us": round(self.cpu_seconds / count * 1e6, 1),
+            "wal_bytes": round(self.wal_bytes / count),
+        }
+
+
+def spent() -> Spent:
+    """Return what the database server has taken so far. Queries once."""
+    row = sql.fetch_one(
+        "SELECT current_setting('data_directory'), pg_current_wal_insert_lsn() - '0/0'"
+    )
+    assert row is not None
+    postmaster = Path(row[0], "postmaster.pid").read_text().split()[0]
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    ticks = sum(_ticks(pid, ended=pid == postmaster) for pid in (postmaster, *children))
+    return Spent(ticks / os.sysconf("SC_CLK_TCK"), int(row[1]))
+
+
+def _ticks(pid: str, *, ended: bool) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended since; its time is the postmaster's then
+        return 0
+    return sum(int(field) for field in fields[11 : 15 if ended else 13])

@@ -15,5 +15,9 @@ def test_a_cold_start_finds_all_copies_and_keeps_up() -> None:
 
 
 def test_a_backlog_is_bound_turn_after_turn() -> None:
-    turns = backlog.run("HundredKinds", nodes=5, waiting=40, say=lambda text: None, times=2)
+    *turns, deleted = backlog.run(
+        "HundredKinds", nodes=5, waiting=40, say=lambda text: None, times=2
+    )
     assert [turn["pods"] for turn in turns] == [40, 40]
+    steps = [*turns[0]["database"].values(), deleted["database"]["deleted"]]
+    assert all(step["wal_bytes"] > 0 for step in steps)
