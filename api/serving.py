@@ -33,7 +33,8 @@ from django.core.handlers.wsgi import WSGIHandler
 from api import resources, routes
 from api.access import auth
 from api.access.impersonation import Claim, claim_of_headers
-from api.console import proxy, stream
+from api.console import proxy
+from api.console.live import stream
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target

@@ -8,7 +8,7 @@ from django.urls import include, path, re_path
 
 from api import resources
 from api.access import issuer
-from api.console import layout
+from api.console.page import layout
 from api.description import documents, openapi, openapi3, reference
 from api.kinds import containers
 from api.server import health, metrics
@@ -45,7 +45,7 @@ urlpatterns = [
     re_path(r"^$", layout.first_page(documents.RootView.as_view())),
 ]
 
-handler400 = "api.console.layout.bad_request"
-handler403 = "api.console.layout.forbidden"
-handler404 = "api.console.layout.unknown"
-handler500 = "api.console.layout.server_error"
+handler400 = "api.console.page.layout.bad_request"
+handler403 = "api.console.page.layout.forbidden"
+handler404 = "api.console.page.layout.unknown"
+handler500 = "api.console.page.layout.server_error"

@@ -292,7 +292,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"console": "api.console.formatting"},
+            "libraries": {"console": "api.console.page.formatting"},
         },
     }
 ]
@@ -328,10 +328,10 @@ AXES_SENSITIVE_PARAMETERS = [
     *("token", "access_token", "id_token", "authorization", "bearer", "secret"),
 ]
 AXES_VERBOSE = False
-AXES_LOCKOUT_CALLABLE = "api.console.layout.locked_out"
+AXES_LOCKOUT_CALLABLE = "api.console.page.layout.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
 AXES_CLIENT_IP_CALLABLE = "clusterstate.middleware.client_address"
-# Accounts of the company, by OpenID Connect (`api.console.company`); off without an issuer.
+# Accounts of the company, by OpenID Connect (`api.console.people.company`); off without an issuer.
 OIDC_ISSUER = environment.issuer("STOWAGE_OIDC_ISSUER")
 OIDC_CLIENT_ID = environment.text("STOWAGE_OIDC_CLIENT_ID", "stowage")
 OIDC_CLIENT_SECRET = environment.text("STOWAGE_OIDC_CLIENT_SECRET")
@@ -355,7 +355,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 LOGIN_REDIRECT_URL = "/admin/"  # of the admin's own sign-in; the console's knows where to go
 SESSION_COOKIE_NAME = "stowage-session"
 CSRF_COOKIE_NAME = "stowage-csrf"
-CSRF_FAILURE_VIEW = "api.console.layout.no_csrf"
+CSRF_FAILURE_VIEW = "api.console.page.layout.no_csrf"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"

@@ -11,7 +11,10 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from api.console import comparisons, devices, language, layout, node_cache
+from api.console.fleet import devices
+from api.console.live import node_cache
+from api.console.page import language, layout
+from api.console.scheduler import comparisons
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from clusterstate.queries.nodes.fleet import FleetNode

@@ -22,7 +22,7 @@ import httptools
 from django.conf import settings
 from django.template.loader import render_to_string
 
-from api.console.layout import POLICY
+from api.console.page.layout import POLICY
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

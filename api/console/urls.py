@@ -2,55 +2,37 @@
 
 from django.urls import path
 
-from api.console import (
-    account,
-    canaries,
-    change,
-    company,
-    comparisons,
-    decisions,
-    devices,
-    evictions,
-    first,
-    fleet,
-    node,
-    nodes,
-    palette,
-    plans,
-    plugins,
-    pod,
-    pods,
-    policies,
-    reasons,
-    records,
-    signing,
-    submit,
-    throughput,
-    what_if,
-)
+from api.console import palette
+from api.console.decisions import decision_pages, evictions
+from api.console.fleet import devices, fleet_map, node, node_list, throughput
+from api.console.objects import records
+from api.console.people import account, company, signing
+from api.console.plans import change, plan_pages, what_if
+from api.console.pods import first_run, pod, pod_list, reasons, submit
+from api.console.scheduler import canaries, comparisons, plugins, policies
 
 app_name = "console"
 urlpatterns = [
-    path("", fleet.page, name="fleet"),
-    path("fleet/beside", fleet.beside, name="fleet-beside"),
+    path("", fleet_map.page, name="fleet"),
+    path("fleet/beside", fleet_map.beside, name="fleet-beside"),
     path("fleet/pace", throughput.part, name="fleet-pace"),
-    path("fleet/examples", first.examples, name="examples"),
-    path("fleet/columns", fleet.columns, name="fleet-columns"),
-    path("nodes/", nodes.page, name="nodes"),
-    path("nodes/csv", nodes.as_csv, name="nodes-csv"),
+    path("fleet/examples", first_run.examples, name="examples"),
+    path("fleet/columns", fleet_map.columns, name="fleet-columns"),
+    path("nodes/", node_list.page, name="nodes"),
+    path("nodes/csv", node_list.as_csv, name="nodes-csv"),
     path("nodes/<str:name>/", node.page, name="node"),
     path("devices/", devices.page, name="devices"),
     path("change", change.page, name="change"),
-    path("plans/", plans.listed, name="plans"),
-    path("plans/<str:name>/", plans.page, name="plan"),
-    path("plans/<str:name>/act", plans.act, name="plan-act"),
-    path("plans/<str:name>/yaml", plans.as_yaml, name="plan-yaml"),
+    path("plans/", plan_pages.listed, name="plans"),
+    path("plans/<str:name>/", plan_pages.page, name="plan"),
+    path("plans/<str:name>/act", plan_pages.act, name="plan-act"),
+    path("plans/<str:name>/yaml", plan_pages.as_yaml, name="plan-yaml"),
     path("what-if/", what_if.page, name="what-if"),
     path("what-if/add", what_if.add, name="what-if-add"),
     path("what-if/remove", what_if.remove, name="what-if-remove"),
     path("what-if/share", what_if.share, name="what-if-share"),
     path("what-if/yaml", what_if.as_yaml, name="what-if-yaml"),
-    path("pods/", pods.page, name="pods"),
+    path("pods/", pod_list.page, name="pods"),
     path("pods/new", submit.page, name="submit"),
     path("pods/<str:namespace>/<str:name>/", pod.page, name="pod"),
     path("pods/<str:namespace>/<str:name>/gates", pod.remove_gate, name="gates"),
@@ -60,11 +42,11 @@ urlpatterns = [
     path("pods/<str:namespace>/<str:name>/why/columns", reasons.why_columns, name="why-columns"),
     path(
         "pods/<str:namespace>/<str:name>/decisions/<int:number>",
-        decisions.decision,
+        decision_pages.decision,
         name="decision",
     ),
-    path("decisions/", decisions.search, name="decisions"),
-    path("decisions/csv", decisions.as_csv, name="decisions-csv"),
+    path("decisions/", decision_pages.search, name="decisions"),
+    path("decisions/csv", decision_pages.as_csv, name="decisions-csv"),
     path("waiting/", reasons.waiting, name="waiting"),
     path("evictions/", evictions.page, name="evictions"),
     path("evictions/brakes/<str:key>/", evictions.brake, name="brake"),

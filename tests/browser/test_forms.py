@@ -136,7 +136,7 @@ def test_what_was_typed_is_there_again_on_the_way_back_from_a_preview(console: B
 @pytest.mark.long
 def test_an_edit_outlives_its_session(console: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream tells that the session has ended. Who has typed nothing is led to the sign-in."""
-    monkeypatch.setattr("api.console.stream._RIGHTS_SECONDS", 0.5)
+    monkeypatch.setattr("api.console.live.stream._RIGHTS_SECONDS", 0.5)
     with_a_label(console, "search")
     Session.objects.all().delete()
     console.sees("You are signed out")

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from api.console import fragment_cache
+from api.console.live import fragment_cache
 from clusterstate import catalogue
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import default_roles

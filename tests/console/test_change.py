@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from api.console import plan_forms
+from api.console.plans import plan_forms
 from api.server import health
 from clusterstate.actions import objects
 from clusterstate.objects.values.errors import NotFound

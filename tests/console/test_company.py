@@ -12,7 +12,7 @@ from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from api.console import company
+from api.console.people import company
 from clusterstate import environment
 from clusterstate.access import people
 from clusterstate.actions.cluster import default_roles

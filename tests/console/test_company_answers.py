@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from api.console import company
+from api.console.people import company
 
 
 class Endless(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from api import clock
-from api.console import formatting
+from api.console.page import formatting
 from clusterstate.actions import brakes as actions
 from clusterstate.queries.evictions.brakes import Share, brakes
 from clusterstate.queries.evictions.eviction_timers import Timer

@@ -8,7 +8,9 @@ import re
 import pytest
 from django.test import Client
 
-from api.console import language, node_cache, submit
+from api.console.live import node_cache
+from api.console.page import language
+from api.console.pods import submit
 from clusterstate.actions import objects
 from clusterstate.change_log import changes
 from tests.clock import NOW

@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from api.console import layout, urls
+from api.console import urls
+from api.console.page import layout
 from clusterstate.actions import objects
 from tests.clock import NOW
 from tests.clusterstate.support import new_pod
@@ -135,7 +136,7 @@ def test_whatever_scrolls_can_be_reached_by_keys_and_has_a_name() -> None:
     """On a narrow screen each of these scrolls, and many hold nothing that takes the focus."""
     found = {
         (template.name, tag)
-        for template in (Path(layout.__file__).parents[1] / "templates/console").glob("*.html")
+        for template in (Path(layout.__file__).parents[2] / "templates/console").glob("*.html")
         for tag in re.findall(r'<div class="scrolls[^>]*>', template.read_text())
     }
     assert len(found) > 20

@@ -12,8 +12,8 @@ from django.test import Client, RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console import fragment_cache
-from api.console.fragment_cache import LEAST_PAUSE, MOST_PAUSE, SHARE, Look, Looks
+from api.console.live import fragment_cache
+from api.console.live.fragment_cache import LEAST_PAUSE, MOST_PAUSE, SHARE, Look, Looks
 from clusterstate.actions import objects
 from clusterstate.browser_sessions import SessionStore
 from clusterstate.change_log import changes

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.console.merging import merge
+from api.console.objects.merging import merge
 
 
 def of(**spec: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from django.test import Client
 
-from api.console import throughput
+from api.console.fleet import throughput
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.change_log import changes
 from clusterstate.queries.pods.pace import Minute, last_hour

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from api.console.reasons import preview_of
+from api.console.pods.reasons import preview_of
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.registry.kinds import ALL_KINDS

@@ -8,9 +8,9 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console import fleet
-from api.console.outcomes import fates, places
-from api.console.reasons_text import Hindrance, hindrances
+from api.console.fleet import fleet_map
+from api.console.page.outcomes import fates, places
+from api.console.page.reasons_text import Hindrance, hindrances
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.nodes.fleet import FleetNode
@@ -105,7 +105,7 @@ def test_nodes_that_are_lost_are_red_from_one_in_twenty_on(lost: int, state: str
         )
         for number in range(25)
     ]  # fmt: skip
-    page = render_to_string("console/cards.html", {"cards": fleet._cards(nodes)})
+    page = render_to_string("console/cards.html", {"cards": fleet_map._cards(nodes)})
     assert f'class="card{state}"' in page.split("<b>", 1)[0]
 
 

@@ -13,7 +13,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console import policies
+from api.console.scheduler import policies
 from api.forms import pages
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy

@@ -15,7 +15,8 @@ import pytest
 import time_machine
 from django.test import Client
 
-from api.console import nodes, shared
+from api.console.fleet import node_list
+from api.console.live import shared_answers
 from clusterstate.actions import brakes, objects
 from clusterstate.actions.past import audit_log
 from clusterstate.actions.past.audit_log import Line
@@ -174,7 +175,7 @@ def later(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     What is remembered for some seconds stays remembered, however slow the machine is.
     """
     for limit in ("EVERY_SECONDS", "_LONGEST_SECONDS"):
-        monkeypatch.setattr(shared, limit, 3600.0)
+        monkeypatch.setattr(shared_answers, limit, 3600.0)
     with time_machine.travel(after(600), tick=False):
         yield
 
@@ -219,7 +220,7 @@ def test_a_page_that_asks_for_each_object_is_found(
         find_pod_id("default", node.name)
         return ()
 
-    monkeypatch.setattr(nodes, "status_of", asking)
+    monkeypatch.setattr(node_list, "status_of", asking)
     few = counts(operator, known, ["nodes", "audit"])
     fill(range(2, 12))
     found = grown(few, counts(operator, known, ["nodes", "audit"]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.console.shared import EVERY_SECONDS, Shared
+from api.console.live.shared_answers import EVERY_SECONDS, Shared
 from clusterstate.objects.values.errors import ServiceUnavailable
 
 

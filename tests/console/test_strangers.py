@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from api.console.stream import person_of
+from api.console.live.stream import person_of
 from clusterstate.browser_sessions import SessionStore
 from tests import roundtrips
 from tests.console.conftest import signed_in

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from api.console import stream
-from api.console.stream import Digest, Tape
+from api.console.live import stream
+from api.console.live.stream import Digest, Tape
 from api.server.health_texts import Part, troubles
 from clusterstate.change_log import changes, wake
 from tests.clusterstate.support import bind, create_node, new_pod

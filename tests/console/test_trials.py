@@ -11,7 +11,7 @@ import pytest
 import time_machine
 from django.test import Client
 
-from api.console import comparisons
+from api.console.scheduler import comparisons
 from clusterstate.actions.scheduler import canaries, scheduler_configuration
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.canaries import find_canary

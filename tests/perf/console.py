@@ -22,7 +22,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from api.console import time_travel as past
+from api.console.page import time_travel as past
 from clusterstate import catalogue
 from clusterstate.actions import brakes, objects
 from clusterstate.actions import past as packing

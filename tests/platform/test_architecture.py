@@ -221,6 +221,7 @@ PLANTED = {
     "scheduling/plugins/shipped/planted.py": "import scheduling.engine.reference.cycle\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "stowage/planted.py": "import scheduling.worker.scheduler\n",
+    "api/console/live/planted.py": "import api.console.page.layout\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
     "api/planted_too.py": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import api.planted\n"

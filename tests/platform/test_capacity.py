@@ -33,7 +33,7 @@ STARTED = {
     "api/server/audit.py": 1,
     "api/streaming/rights.py": 1,
     "api/streaming/hub.py": 1,  # the reader; the other one listens to Redis
-    "api/console/stream.py": 1,
+    "api/console/live/stream.py": 1,
     "clusterstate/actions/loops/metrics.py": 1,
     "clusterstate/database/postgres/base.py": 0,  # asks a silent host by a connection for a moment
     "clusterstate/database/sessions.py": 1,

@@ -1,0 +1,197 @@
+"""Decisions: a search across pods, and one decision with its nodes compared and made again."""
+
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api.access import reach
+from api.console.page import downloads, layout, time_travel
+from api.stowage import decision_search as wire
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.values.errors import BadRequest, NotFound, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.scheduler import decision_search
+from clusterstate.queries.scheduler.decision_search import Found, Search
+from scheduling.answers import advisor
+
+_PER_PAGE: Final = 100
+_MOST_EXPORTED: Final = 50_000
+_FIELDS: Final = (
+    "namespace", "name", "node", "reason", "outcome", "profile", "owner", "actor", "since", "until",
+)  # fmt: skip
+_KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
+
+
+@layout.shown_then
+def search(request: HttpRequest) -> HttpResponse:
+    """Return the decisions that a search finds, the newest first."""
+    wanted = _wanted(request)
+    number = natural(request.GET.get("before", "")) or 0
+    found = decision_search.search(wanted, limit=_PER_PAGE, before=number)
+    given = request.GET.dict()
+    context = {
+        "items": found.items,
+        "given": given,
+        "outcomes": wire.OUTCOMES,
+        "after": "?" + urlencode({**given, "before": found.more}) if found.more else "",
+        "csv": "?" + urlencode({key: one for key, one in given.items() if one and key != "before"}),
+        "most": _MOST_EXPORTED,
+    }
+    if layout.is_part(request):
+        return layout.part(request, "decisions_rows.html", context)
+    return layout.page(request, "decisions.html", "Decisions", context)
+
+
+@layout.shown_then
+def as_csv(request: HttpRequest) -> HttpResponse:
+    """Return what a search finds as CSV, the newest 50,000; the API exports all."""
+    wanted = _wanted(request)
+    rows: list[Found] = []
+    for page in decision_search.pages(wanted):
+        rows += page
+        if len(rows) >= _MOST_EXPORTED:
+            break
+    titles = (
+        "at", "namespace", "pod", "outcome", "node", "profile", "revision", "feasible", "evaluated",
+        "total", "margin", "ties", "message",
+    )  # fmt: skip
+    return downloads.as_csv("decisions", titles, map(_cells, rows[:_MOST_EXPORTED]))
+
+
+def _cells(one: Found) -> tuple[Any, ...]:
+    return (
+        one.at.isoformat(), one.namespace, one.name, one.outcome, one.node_name, one.profile,
+        one.profile_revision, one.feasible, one.evaluated, one.total, one.margin, one.ties,
+        one.message,
+    )  # fmt: skip
+
+
+def _wanted(request: HttpRequest) -> Search:
+    """Return what is looked for, in the past only what was decided by then.
+
+    Raises:
+        BadRequest: a filter says nothing known. AccessDenied: the person may not see decisions.
+    """
+    layout.filters(request, *_FIELDS)
+    given = {name: request.GET.get(name, "").strip() for name in _FIELDS}
+    given["namespace"] = layout.scope(request, "get", "pods", subresource="decisions")
+    wanted = wire.read({name: value for name, value in given.items() if value})
+    past = time_travel.of(request)
+    if past is not None and (wanted.until is None or wanted.until > past.at):
+        wanted = msgspec.structs.replace(wanted, until=past.at)
+    return wire.bounded(layout.user_of(request), wanted)
+
+
+def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
+    """Return the time from which on the person may see decisions about a pod; ``None``: all."""
+    wants = Attributes("get", "", "pods", "decisions", namespace=namespace, name=name)
+    began = reach.beginning(layout.user_of(request), wants)
+    return None if began is None else began.at
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A plugin's weighted scores of two nodes, and by how much the first is ahead."""
+
+    plugin: str
+    first: int
+    second: int
+    by: int
+
+
+@layout.shown
+def decision(request: HttpRequest, namespace: str, name: str, number: int) -> HttpResponse:
+    """Return a recorded decision: its outcome, the best nodes by plugin, and who rejected.
+
+    ``a`` and ``b`` name two of the best nodes to compare; ``again`` a profile under which the pod
+    is decided once more, in the cluster of now.
+    """
+    from scheduling.answers import questions
+
+    layout.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
+    if (began := since(request, namespace, name)) is not None:
+        questions.require_decided(number, since=began)
+    found = questions.decision(namespace, name, number, full=False)
+    top: list[dict[str, Any]] = found["top"]
+    plugins = list(top[0]["weighted"]) if top else []
+    first, second = _pair(request, top)
+    may_ask = layout.may(request, "create", "simulations", group="stowage.dev")
+    again = request.GET.get("again", "")
+    context = {
+        "namespace": namespace,
+        "name": name,
+        "one": found,
+        "plugins": plugins,
+        "top": [(best, [best["weighted"].get(plugin, 0) for plugin in plugins]) for best in top],
+        "first": first,
+        "second": second,
+        "compared": _compared(first, second, plugins) if first and second else [],
+        "profiles": [one.scheduler_name for one in questions.configuration().profiles]
+        if may_ask
+        else [],
+        "again": again,
+        "answer": _again(request, namespace, name, again) if again else None,
+    }
+    return layout.page(request, "decision.html", f"Decision about {namespace}/{name}", context)
+
+
+def _pair(
+    request: HttpRequest, top: list[dict[str, Any]]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the two nodes to compare: those that the address names, else the two best."""
+    by_name = {one["nodeName"]: one for one in top}
+    asked = [request.GET[key] for key in ("a", "b") if request.GET.get(key)]
+    if missing := [one for one in asked if one not in by_name]:
+        raise BadRequest(f"{missing[0]} is none of the nodes whose scores are recorded")
+    names = list(dict.fromkeys([*asked, *by_name]))[:2]
+    nodes = [by_name[one] for one in names]
+    return (nodes[0], nodes[1]) if len(nodes) == 2 else (None, None)
+
+
+def _compared(first: dict[str, Any], second: dict[str, Any], plugins: list[str]) -> list[Compared]:
+    """Return both nodes' scores, those first in which they differ most."""
+    found = []
+    for plugin in plugins:
+        one, other = first["weighted"].get(plugin, 0), second["weighted"].get(plugin, 0)
+        found.append(Compared(plugin, one, other, one - other))
+    found.sort(key=lambda each: (-abs(each.by), each.plugin))
+    return found
+
+
+def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Manifest:
+    """Return where the pod would go by a profile, if it were decided now: a simulation."""
+    layout.require(request, "create", "simulations", group="stowage.dev")
+    layout.require(request, "get", "pods", namespace=namespace, name=name)
+    try:
+        pod = get_manifest("Pod", namespace, name)
+    except NotFound:
+        return {"status": "unknown", "message": "the pod is gone, so it cannot be decided again"}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    metadata = {key: pod["metadata"][key] for key in _KEPT if key in pod["metadata"]}
+    asked = {
+        "base": "live",
+        "delete": [{"kind": "Pod", "namespace": namespace, "name": name}],
+        "pods": [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": {**spec, "schedulerName": profile},
+            }
+        ],
+        "admission": False,
+        "explain": "none",
+    }
+    try:
+        answer: Any = advisor.ask("simulation", {"spec": asked})
+    except StatusError as error:
+        return {"status": "unknown", "message": error.message}
+    results = answer["status"]["results"]
+    if not results:
+        return {"status": "unknown", "message": answer["status"].get("message", "")}
+    found: Manifest = results[0]
+    return found

@@ -1,0 +1,179 @@
+"""Devices: pools and what is in them, who has each, and why nobody gets what is free."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api.console.page import layout, time_travel
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.dra.holders import by_pool, holders, incomplete_pools
+from clusterstate.objects.dra.slicetracker import patched_slice
+from clusterstate.objects.rules.volume_matching import ephemeral_claim_name
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects.lists import list_page
+
+GROUP: Final = "resource.k8s.io"
+WANTS: Final = Attributes("list", GROUP, "resourceslices")
+_MOST: Final = 500
+_CLAIMS: Final = Attributes("list", GROUP, "resourceclaims")
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A device: its attributes, the claims that hold it, and why a free one is not allocated.
+
+    ``held``: namespace, claim and pod, where the person may see claims there; ``hidden``: how many
+    others.
+    """
+
+    name: str
+    about: str
+    held: list[tuple[str, str, str]]
+    hidden: int
+    why: str
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """A pool with the devices that are shown; ``missing``: of how many slices how many there are.
+
+    ``node``: the only one that has access to all of it, empty if others may.
+    """
+
+    driver: str
+    name: str
+    node: str
+    missing: str
+    count: int
+    taken: int
+    devices: list[Device]
+
+
+@layout.shown_then
+def page(request: HttpRequest) -> HttpResponse:
+    """Return the devices of the cluster by pool; ``q``: only those whose names have that."""
+    layout.require(request, WANTS.verb, WANTS.resource, group=WANTS.group)
+    layout.filters(request, "q")
+    query = request.GET.get("q", "").strip()
+    pools, left_out = _pools(request, query)
+    context = {"pools": pools, "query": query, "left_out": left_out}
+    if layout.is_part(request):
+        return layout.part(request, "devices_rows.html", context)
+    return layout.page(request, "devices.html", "Devices", context)
+
+
+def listed(request: HttpRequest, kind: str, namespace: str = "") -> list[Manifest]:
+    """Return the objects of a kind at the moment that the address asks for. Queries once."""
+    past = time_travel.of(request)
+    at = None if past is None else past.revision
+    return [decode_object(item) for item in list_page(kind, namespace, at=at).items]
+
+
+def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
+    sees_rules = layout.may(request, "list", "devicetaintrules", group=GROUP)
+    rules = listed(request, "DeviceTaintRule") if sees_rules else []
+    pools = by_pool(patched_slice(one, rules) for one in listed(request, "ResourceSlice"))
+    claims = listed(request, "ResourceClaim")
+    mine = set(layout.namespaces(request, _CLAIMS))
+    everywhere = layout.may(request, "list", "resourceclaims", group=GROUP)
+    held, missing = holders(claims), incomplete_pools(pools)
+    found, shown, left_out = [], 0, 0
+    for (driver, name), parts in sorted(pools.items()):
+        lacks = missing.get((driver, name), "")
+        devices, count, taken = [], 0, 0
+        for device in (one for part in parts for one in part["spec"].get("devices") or ()):
+            users = held.get((driver, name, device["name"]), [])
+            count += 1
+            taken += bool(users)
+            known = [one for one in users if everywhere or one[0] in mine]
+            words = (driver, name, device["name"], *(word for one in known for word in one))
+            if query and not any(query in word for word in words):
+                continue
+            if shown >= _MOST:
+                left_out += 1
+                continue
+            shown += 1
+            why = "" if users else _why_not(device, lacks)
+            hidden = len(users) - len(known)
+            devices.append(Device(device["name"], _about(device), known, hidden, why))
+        nodes = {part["spec"].get("nodeName", "") for part in parts}
+        node = nodes.pop() if len(nodes) == 1 else ""
+        if devices or not query:
+            found.append(Pool(driver, name, node, lacks, count, taken, devices))
+    return found, left_out
+
+
+def _why_not(device: Manifest, missing: str) -> str:
+    """Return what keeps claims from a device that is free; each claim may want others besides."""
+    if missing:
+        return f"the pool is incomplete: {missing}"
+    taints = [
+        f"{one['key']}{'=' + one['value'] if one.get('value') else ''}:{one['effect']}"
+        for one in device.get("taints") or ()
+        if one.get("effect") in ("NoSchedule", "NoExecute")
+    ]
+    return f"tainted: {', '.join(taints)}" if taints else ""
+
+
+def _about(device: Manifest) -> str:
+    """Return attributes and capacity in a line."""
+    return ", ".join((*_attributes(device), *_capacity(device)))
+
+
+def _attributes(device: Manifest) -> Iterable[str]:
+    for name, value in sorted((device.get("attributes") or {}).items()):
+        yield f"{name}={next(iter(value.values()), '')}"
+
+
+def _capacity(device: Manifest) -> Iterable[str]:
+    for name, value in sorted((device.get("capacity") or {}).items()):
+        yield f"{name} {value.get('value', '')}"
+
+
+def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
+    """Return the claims of a pod and what each has: devices, or a volume. Queries twice at most.
+
+    Only of kinds that the person may get in the namespace.
+    """
+    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
+    told = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {one["name"]: one.get("resourceClaimName", "") for one in told}
+    special = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    wanted = [
+        ("ResourceClaim", one["name"], one.get("resourceClaimName") or made.get(one["name"], ""))
+        for one in spec.get("resourceClaims") or ()
+    ]
+    if special:
+        wanted.append(("ResourceClaim", "extended resources", special["resourceClaimName"]))
+    for volume in spec.get("volumes") or ():
+        if source := volume.get("persistentVolumeClaim"):
+            wanted.append(("PersistentVolumeClaim", volume["name"], source["claimName"]))
+        elif volume.get("ephemeral"):
+            of = ephemeral_claim_name(pod["metadata"]["name"], volume["name"])
+            wanted.append(("PersistentVolumeClaim", volume["name"], of))
+    groups = {"ResourceClaim": (GROUP, "resourceclaims"), "PersistentVolumeClaim": ("", _VOLUMES)}
+    found = []
+    for kind in dict.fromkeys(one[0] for one in wanted):
+        group, resource = groups[kind]
+        if not layout.may(request, "list", resource, group=group, namespace=namespace):
+            continue
+        stored = {one["metadata"]["name"]: one for one in listed(request, kind, namespace)}
+        for _, entry, name in (one for one in wanted if one[0] == kind):
+            found.append(
+                {"kind": kind, "entry": entry, "name": name, "has": _has(stored.get(name))}
+            )
+    return found
+
+
+_VOLUMES: Final = "persistentvolumeclaims"
+
+
+def _has(claim: Manifest | None) -> str:
+    if claim is None:
+        return "not made yet"
+    if claim.get("kind") == "PersistentVolumeClaim" or "accessModes" in claim["spec"]:
+        phase = (claim.get("status") or {}).get("phase", "Pending")
+        return " ".join(filter(None, (phase, claim["spec"].get("volumeName", ""))))
+    given = holders([claim])
+    return ", ".join("/".join(one) for one in given) or "no devices yet"

@@ -1,0 +1,585 @@
+"""Which objects changed, told to open pages: server-sent events over the change log.
+
+::
+
+    change log --(thread: read by watermark)--> digests of the last minutes --(loop)--> pages
+
+One thread of the process reads the log while a page is open, without documents, and keeps what
+changed, four times a second at most. A page says what it shows (``live``: kinds, or objects), and
+is told of that alone, all that happened in between in one event::
+
+    id: 183412
+    event: change
+    data: {"revision": 183412, "pause": 1.0, "now": 1796000000.0, "changed": {"Pod": ["@node-1"]}}
+
+``pause`` says how many seconds a page waits between two looks at the same part (``looks.pause``).
+Where that is longer than it has to be, since many pages are open, a page is told of changes as
+seldom: before it would look again, it would do nothing with the news.
+
+The id is the revision, so that a browser that lost the connection goes on where it stopped
+(``Last-Event-ID``). A page that opens its stream begins at the revision of before it was read
+(``after``), so that nothing is missed in between. Where that is too long ago, the event ``resync``
+asks the page to read everything again. Names are left out (null) of a kind that the page shows all
+objects of, or of which more than ``MOST_NAMES`` changed. A page is told of the kinds that its
+person may list, and of no others; it ends within two seconds when the person is not signed in any
+more, and follows the person's rights as fast.
+"""
+
+import asyncio
+import re
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError, connection
+from django.http import HttpRequest
+
+from api import clock
+from api.console.live import fragment_cache
+from api.server import connections, health
+from api.server.scopes import Receive, Scope, Send
+from clusterstate import browser_sessions, middleware
+from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.browser_sessions import SessionStore
+from clusterstate.change_log import changes, wake
+from clusterstate.change_log.changes import Change
+from clusterstate.objects.registry.kinds import ALL_KINDS
+from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.numbers import natural
+from clusterstate.processes import memory
+
+logger = structlog.get_logger(__name__)
+
+PATH: Final = "/console/stream"
+EVERY_SECONDS: Final = 0.25
+MOST_NAMES: Final = 200
+_RIGHTS_SECONDS: Final = 0.7
+"""How old what is known of a session may be: with the policy's own second, a stream ends within two
+seconds when its session ends or the person loses a right."""
+_LOOKED_UP_SECONDS: Final = 10.0
+"""After so long a session is looked up once more, whatever its rows say: one ends by being idle."""
+_SIGN_SECONDS: Final = 5.0
+"""After so long without news a page is told that the stream is alive."""
+_KEPT: Final = 50_000
+_MOST_SHOWN: Final = 100
+_SHOWN: Final = re.compile(r"([^:@]*)([:@]?)(.*)")
+_READ: Final = 2000
+_READ_SECONDS: Final = 0.2
+"""Between two looks at the log: pages are told of less anyway."""
+_POLL_SECONDS: Final = 0.5
+MOST_OPEN: Final = 1000
+MOST_OF_ONE: Final = 100
+"""Pages that one person may have open: nobody takes the room of all others."""
+
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Digest(msgspec.Struct, frozen=True, gc=False):
+    """One change, as pages are told of it."""
+
+    revision: int
+    kind: str
+    names: tuple[str, ...]
+
+
+def digest_of(change: Change) -> Digest:
+    """Return kind and names that a change concerns: the object, and for a pod also its nodes."""
+    name = f"{change.namespace}/{change.name}" if change.namespace else change.name
+    places = {one for one in (change.node_name, change.previous_node_name) if one}
+    return Digest(change.revision, change.kind, (name, *(f"@{one}" for one in sorted(places))))
+
+
+class Tape:
+    """The last changes, in order of revision. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self.position = 0
+        self._revisions: list[int] = []
+        self._digests: list[Digest] = []
+
+    def begin(self, position: int) -> None:
+        """Start anew at a revision."""
+        self.floor = self.position = position
+        self._revisions, self._digests = [], []
+
+    def append(self, digests: list[Digest], position: int) -> None:
+        """Add what was read up to a revision."""
+        self._digests += digests
+        self._revisions += [one.revision for one in digests]
+        self.position = position
+        if len(self._digests) > 2 * _KEPT:
+            self.floor = self._revisions[_KEPT - 1]
+            del self._digests[:_KEPT], self._revisions[:_KEPT]
+
+    def after(self, cursor: int) -> list[Digest] | None:
+        """Return the changes after a revision, None where the tape does not reach back so far."""
+        if self.floor is None or cursor < self.floor:
+            return None
+        return self._digests[bisect_right(self._revisions, cursor) :]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """The objects that a page shows: all of ``kinds``, and some others by name.
+
+    ``@NODE`` among the names of pods: those of a node.
+    """
+
+    kinds: frozenset[str]
+    named: dict[str, frozenset[str]] = {}
+
+    def names(self, one: Digest) -> Iterable[str] | None:
+        """Return the names that concern the page, ``None`` where all objects of the kind do."""
+        if one.kind in self.kinds:
+            return None
+        known = self.named.get(one.kind)
+        return known.intersection(one.names) if known else ()
+
+    def of(self, allowed: frozenset[str]) -> "Shown":
+        """Return the part that concerns these kinds."""
+        named = {kind: names for kind, names in self.named.items() if kind in allowed}
+        return Shown(self.kinds & allowed, named)
+
+
+def shown_of(text: str) -> Shown:
+    """Return what a page shows, by what it says: ``Node Pod:default/web-1 Pod@node-1``."""
+    kinds, named = set(), dict[str, set[str]]()
+    for one in text.split()[:_MOST_SHOWN]:
+        kind, sign, name = _SHOWN.match(one).groups()  # type: ignore[union-attr]  # anything does
+        if sign:
+            named.setdefault(kind, set()).add(f"@{name}" if sign == "@" else name)
+        else:
+            kinds.add(kind)
+    return Shown(frozenset(kinds), {kind: frozenset(names) for kind, names in named.items()})
+
+
+def summary(digests: Iterable[Digest], shown: Shown) -> dict[str, list[str] | None]:
+    """Return the names that changed by kind, of what a page shows."""
+    found: dict[str, set[str] | None] = {}
+    for one in digests:
+        names = shown.names(one)
+        if names is None:
+            found[one.kind] = None
+        elif names:
+            known = found.setdefault(one.kind, set())
+            if known is not None:
+                known.update(names)
+    return {
+        kind: sorted(names) if names is not None and len(names) <= MOST_NAMES else None
+        for kind, names in found.items()
+    }
+
+
+class _Follower:
+    """The thread that reads the log while pages are open, and the pages' way to it."""
+
+    def __init__(self) -> None:
+        self.tape = Tape()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: asyncio.Event | None = None
+        self._open = 0
+        self.of_persons: Counter[str] = Counter()
+        self._thread: threading.Thread | None = None
+        self._counting = threading.Lock()
+        self._anew = threading.Event()
+
+    def about(self, cursor: int, person: str) -> dict[str, Any]:
+        """Return what each event says: up to where changes were told, the pause of pages, the time.
+
+        ``now``: seconds since 1970, for browsers whose clock is another. ``troubles``: the parts of
+        the service that do not work.
+        """
+        now = round(clock.now().timestamp(), 3)
+        pause = round(self.pause(person), 1)
+        return {"revision": cursor, "pause": pause, "now": now, "troubles": health.troubles()}
+
+    def pause(self, person: str) -> float:
+        """Return the seconds that a page of a person waits between two looks at a part."""
+        mine = self.of_persons[person]
+        return fragment_cache.pause(person, mine, self._open, len(self.of_persons))
+
+    def is_full(self, person: str) -> bool:
+        """Return whether no more pages may be open, at all or for this person."""
+        return self._open >= MOST_OPEN or self.of_persons[person] >= MOST_OF_ONE
+
+    def enter(self, person: str) -> None:
+        """Count one more page of a person."""
+        self.of_persons[person] += 1
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._news, self.tape = loop, asyncio.Event(), Tape()
+        with self._counting:
+            self._open += 1
+            if self._thread is None or not self._thread.is_alive():
+                self.tape = Tape()
+                self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
+                self._thread.start()
+
+    def leave(self, person: str) -> None:
+        """Count one page less; the last one ends the reading."""
+        self.of_persons[person] -= 1
+        self.of_persons += Counter()  # who has none is forgotten
+        with self._counting:
+            self._open -= 1
+
+    def _is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether the thread is to end; a page that opens from now on starts another."""
+        with self._counting:
+            if self._open and not loop.is_closed():
+                return False
+            if self._thread is threading.current_thread():
+                self._thread = None
+            return True
+
+    async def news(self, seconds: float) -> None:
+        """Wait until something is read, at most ``seconds``."""
+        assert self._news is not None
+        event = self._news
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def forget(self) -> None:
+        """Begin anew: the rows are another history's."""
+        self._anew.set()
+
+    def _began(self, tape: Tape, position: int) -> None:
+        tape.begin(position)
+        self._tell()
+
+    def _arrived(self, tape: Tape, digests: list[Digest], position: int) -> None:
+        tape.append(digests, position)
+        if digests:
+            self._tell()
+
+    def _tell(self) -> None:
+        assert self._news is not None
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _follow(self) -> None:
+        loop, tape = self._loop, self.tape
+        assert loop is not None
+        position: int | None = None
+        with wake.Subscription(wake.CHANGES) as commits:
+            while not self._is_over(loop):
+                try:
+                    connections.check()
+                    if position is None or self._anew.is_set():
+                        self._anew.clear()
+                        position = changes.watermark()
+                        loop.call_soon_threadsafe(self._began, tape, position)
+                    began = time.monotonic()
+                    read = changes.read_since(position, limit=_READ)
+                    is_news = read.cursor != position
+                    if is_news:
+                        digests = [digest_of(one) for one in read.items]
+                        position = read.cursor
+                        loop.call_soon_threadsafe(self._arrived, tape, digests, position)
+                    if read.more:
+                        continue
+                except Expired:
+                    position = None
+                    continue
+                except (DatabaseError, RuntimeError) as error:
+                    logger.warning("console_stream_waits", error=type(error).__name__)
+                    with suppress(DatabaseError):
+                        connection.close()
+                    time.sleep(0.2)
+                    continue
+                except Exception:  # the thread lives on: all open pages wait for it
+                    logger.exception("console_stream_failed")
+                    time.sleep(0.2)
+                    continue
+                if is_news:  # what comes together is read together
+                    time.sleep(max(0.0, began + _READ_SECONDS - time.monotonic()))
+                commits.wait(_POLL_SECONDS)
+        connection.close()
+
+
+_follower = _Follower()
+pause_of = _follower.pause
+memory.when_replaced(_follower.forget)
+
+
+class Person(msgspec.Struct, frozen=True):
+    """The user of an open page, and the kinds that they may list.
+
+    ``within``: of these of the kinds, what lies in some namespaces alone.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    within: dict[str, frozenset[str]] = {}
+
+    def hears(self, one: Digest) -> bool:
+        """Return whether a change lies where the person may see it."""
+        spaces = self.within.get(one.kind)
+        return spaces is None or one.names[0].partition("/")[0] in spaces
+
+
+def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
+    """Return who a browser's cookie stands for, None for nobody. Queries; runs on a thread."""
+    key = _session_key(headers, secure=secure)
+    if not key:
+        return None
+    request = HttpRequest()
+    request.session = SessionStore(key)
+    if middleware.is_idle(request.session):
+        return None
+    user = people.user_of(get_user(request))
+    if not user.name:
+        return None
+    policy = authorizer.current()
+    kinds, within = set(), {}
+    for kind in ALL_KINDS:
+        wants = Attributes("list", kind.group, kind.plural)
+        if authorizer.decide(user, wants, policy).allowed:
+            kinds.add(kind.name)
+        elif spaces := policy.namespaces(user.name, user.groups, wants):
+            within[kind.name] = frozenset(spaces)
+    return Person(user.name, frozenset(kinds | within.keys()), within)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The user of a session, or None, and the loop's time at which that was so.
+
+    ``looked_at``: when all of it was looked up; from then on ``stamp`` and ``policy``, which it
+    follows from, were the same.
+    """
+
+    person: Person | None
+    at: float
+    looked_at: float
+    stamp: object
+    policy: object
+
+
+_Headers = Sequence[tuple[bytes, bytes]]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A session that a page is open in: how to look it up, and when it was asked for."""
+
+    headers: _Headers
+    secure: bool
+    at: float
+
+
+class _Sessions:
+    """Whom the cookies of open pages stand for.
+
+    All sessions of a process are looked at together, in one statement: what a person may do
+    follows from rows that are compared, and is looked up once more when one of them changed.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._round: asyncio.Task[None] | None = None
+
+    async def seen(self, headers: _Headers, *, secure: bool) -> Seen:
+        """Return the user of a session and their rights, at most ``_RIGHTS_SECONDS`` old.
+
+        Raises:
+            DatabaseError: the database does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        key = _session_key(headers, secure=secure)
+        while True:
+            now = loop.time()
+            self._asked[key] = _Asked(headers, secure, now)
+            known = self._seen.get(key)
+            if known is not None and now - known.at < _RIGHTS_SECONDS:
+                return known
+            if self._round is None or self._round.done() or self._round.get_loop() is not loop:
+                self._round = asyncio.ensure_future(self._look_again(now))
+            await asyncio.shield(self._round)
+
+    async def _look_again(self, now: float) -> None:
+        """Look at all sessions that were asked for lately."""
+        self._asked = {
+            key: one for key, one in self._asked.items() if now - one.at < _LOOKED_UP_SECONDS
+        }
+        known = {key: one for key, one in self._seen.items() if key in self._asked}
+        loop = asyncio.get_running_loop()
+        self._seen = await loop.run_in_executor(_thread, _looked_up, dict(self._asked), known, now)
+
+
+_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
+
+
+@connections.used()
+def _looked_up(asked: dict[str, _Asked], known: dict[str, Seen], now: float) -> dict[str, Seen]:
+    """Return the user of each session. Queries once, and again for sessions that changed."""
+    names = {key: one.person.name for key, one in known.items() if one.person is not None}
+    stamps = browser_sessions.stamps(names)
+    policy = authorizer.current()
+    found: dict[str, Seen] = {}
+    for key, one in asked.items():
+        before, stamp = known.get(key), stamps.get(key)
+        if (
+            before is not None
+            and stamp is not None
+            and (before.stamp, before.policy) == (stamp, policy)
+            and now - before.looked_at < _LOOKED_UP_SECONDS
+        ):
+            found[key] = msgspec.structs.replace(before, at=now)
+        else:
+            person = person_of(one.headers, secure=one.secure)
+            found[key] = Seen(person, now, now, stamp, policy)
+    return found
+
+
+_sessions = _Sessions()
+
+
+async def _look(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
+    """Return who a browser's cookie stands for, found out on a thread."""
+
+    def look() -> Person | None:
+        try:
+            return person_of(headers, secure=secure)
+        finally:
+            connection.close()  # asked too rarely to keep one
+
+    return await asyncio.get_running_loop().run_in_executor(None, look)
+
+
+def _session_key(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> str:
+    name = (middleware.HOST_ONLY if secure else "") + settings.SESSION_COOKIE_NAME
+    for header, value in headers:
+        if header == b"cookie":
+            cookies: SimpleCookie = SimpleCookie()
+            with suppress(CookieError):
+                cookies.load(value.decode("latin-1"))
+            if name in cookies:
+                return cookies[name].value
+    return ""
+
+
+async def serve(scope: Scope, receive: Receive, send: Send) -> int:
+    """Tell a page what changes until it is closed; return the status that was answered."""
+    secure = scope.get("scheme") == "https"
+    headers = list(scope["headers"])
+    person = await _look(headers, secure=secure)
+    status = 401 if person is None else 503 if _follower.is_full(person.name) else 200
+    if person is None or status != 200:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return status
+    gone = asyncio.ensure_future(_gone(receive))
+    _follower.enter(person.name)
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await _tell(person, scope, secure=secure, send=send, gone=gone)
+        if not gone.done():
+            await send({"type": "http.response.body", "body": b""})
+    finally:
+        _follower.leave(person.name)
+        gone.cancel()
+    return status
+
+
+async def _tell(
+    person: Person, scope: Scope, *, secure: bool, send: Send, gone: "asyncio.Future[None]"
+) -> None:
+    loop = asyncio.get_running_loop()
+    headers = list(scope["headers"])
+    checked = asked = told = loop.time()
+    rests_until = 0.0
+    tape = _follower.tape
+    while tape.floor is None and not gone.done():
+        await _follower.news(1.0)
+    cursor = cursor_of(scope)
+    if cursor is None or cursor > tape.position:
+        cursor = tape.position
+    wanted = _wanted(scope)
+    shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
+    await _event(send, "hello", cursor, _follower.about(cursor, person.name))
+    while not gone.done():
+        now = loop.time()
+        if now - max(checked, asked) >= _RIGHTS_SECONDS:
+            asked = now
+            try:
+                seen = await _sessions.seen(headers, secure=secure)
+            except DatabaseError:
+                continue  # nothing is known; the stream has nothing to tell either
+            if seen.person is None:
+                await _event(send, "signed-out", cursor, {})
+                return
+            person, checked, asked = seen.person, seen.at, seen.at
+            shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
+        if now - told >= _SIGN_SECONDS:
+            await _event(send, "alive", cursor, _follower.about(cursor, person.name))
+            told = now
+            continue  # news may have come while this was sent
+        if now < rests_until:
+            until = min(rests_until, told + _SIGN_SECONDS, max(checked, asked) + _RIGHTS_SECONDS)
+            await asyncio.wait({gone}, timeout=max(0.0, until - now))
+            continue
+        found = tape.after(cursor) if _follower.tape is tape else None
+        if found is None:
+            tape = _follower.tape
+            cursor = tape.position
+            await _event(send, "resync", cursor, _follower.about(cursor, person.name))
+            told = now
+        elif found or tape.position > cursor:
+            cursor = tape.position
+            news = summary(filter(person.hears, found), shown)
+            if news:
+                about = _follower.about(cursor, person.name)
+                await _event(send, "change", cursor, {**about, "changed": news})
+                told = loop.time()
+                rests_until = told + rest_of(about["pause"])
+                continue
+        await _follower.news(_RIGHTS_SECONDS)
+
+
+def rest_of(pause: float) -> float:
+    """Return how long a page is told nothing after news, by how long it waits between two looks.
+
+    While few pages are open each hears at once of what it has not looked at yet.
+    """
+    return EVERY_SECONDS if pause <= fragment_cache.LEAST_PAUSE else pause
+
+
+def _wanted(scope: Scope) -> Shown | None:
+    """Return what a page says that it shows, ``None`` where it does not say."""
+    found = parse_qs(scope["query_string"], keep_blank_values=True).get(b"live")
+    return None if found is None else shown_of(found[0].decode("utf-8", "replace"))
+
+
+async def _event(send: Send, name: str, revision: int, data: dict[str, Any]) -> None:
+    body = b"id: %d\nevent: %s\ndata: %s\n\n" % (revision, name.encode(), msgspec.json.encode(data))
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the browser has closed the page."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def cursor_of(scope: Scope) -> int | None:
+    """Return the revision that a page has seen: of the last event, or of before it was read."""
+    asked = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
+    text = next((value for name, value in scope["headers"] if name == b"last-event-id"), asked)
+    return natural(text)

@@ -1,0 +1,227 @@
+"""Times, amounts and shares as people read them, for templates (``{% load console %}``)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from api import clock
+from api.console.page.outcomes import Fate
+from api.console.page.reasons_text import hindrances
+from api.forms.cells import human_duration, parse_time
+from clusterstate.objects.rules.resources import pod_request_ints
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod import Pod
+from clusterstate.queries.evictions.eviction_timers import Timer
+
+register = template.Library()
+NONE: Final = "-"
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BYTES: Final = ("memory", "ephemeral-storage")
+
+
+def amount(resource: str, number: int) -> str:
+    """Return an amount with its unit: milli-CPU as cores, bytes in the largest binary unit."""
+    if resource == "cpu":
+        return _short(number / 1000)
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        value = float(number)
+        for unit in _BINARY:
+            if abs(value) < 1024 or unit == _BINARY[-1]:
+                return f"{_short(value)} {unit}"
+            value /= 1024
+    return f"{number:,}"
+
+
+def requests_of(pod: Manifest) -> dict[str, int]:
+    """Return what the scheduler counts of a pod, its overhead included: milli-CPU, bytes, units."""
+    return pod_request_ints(msgspec.convert(pod, Pod))
+
+
+def _short(value: float) -> str:
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@register.filter
+def ago(moment: datetime | str | None) -> SafeString | str:
+    """Return how long ago, with the exact time on hover; for a time to come, in how long."""
+    if isinstance(moment, str):
+        moment = parse_time(moment)
+    if moment is None:
+        return NONE
+    seconds = (clock.now() - moment).total_seconds()
+    text = "now"
+    if seconds >= 1:
+        text = f"{human_duration(seconds)} ago"
+    elif seconds <= -1:
+        text = f"in {human_duration(-seconds)}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
+    )  # fmt: skip
+
+
+@register.filter
+def exact(moment: datetime) -> str:
+    """Return a time in full, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@register.simple_tag(takes_context=True)
+def time_query(context: template.Context, at: str) -> str:
+    """Return the parameters of this page at another moment; empty: now."""
+    query = context["request"].GET.copy()
+    for name in ("at", "start", "continue", "before"):
+        query.pop(name, None)
+    if at:
+        query["at"] = at
+    return str(query.urlencode())
+
+
+@register.filter
+def age(moment: datetime | str | None) -> SafeString | str:
+    """Return how old something is, with the exact time on hover."""
+    if isinstance(moment, str):
+        moment = parse_time(moment)
+    if moment is None:
+        return NONE
+    text = human_duration(max(0.0, (clock.now() - moment).total_seconds()))
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-form="age">{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
+    )  # fmt: skip
+
+
+@register.filter
+def many(number: int) -> str:
+    """Return a number of things with commas between thousands."""
+    return f"{number:,}"
+
+
+@register.filter
+def percent(share: float) -> str:
+    """Return a share as a whole percentage."""
+    return f"{round(100 * share)} %"
+
+
+@register.simple_tag
+def bar(share: float, title: str = "") -> SafeString:
+    """Return a bar that is as full as a share; from 80 % and 95 % on and above 100 % it says so."""
+    kind = "over" if share > 1 else "full" if share >= 0.95 else "high" if share >= 0.8 else "fine"
+    return _bar(share, title or percent(share), kind)
+
+
+@register.simple_tag
+def share_bar(part: int, whole: int) -> SafeString:
+    """Return a bar for a part of a whole, of which more is not worse."""
+    return _bar(part / whole if whole else 0.0, f"{part:,} of {whole:,}", "fine")
+
+
+def _bar(share: float, title: str, kind: str) -> SafeString:
+    return format_html(
+        '<svg class="bar {}" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><rect class="rail" width="100" height="8"/>'
+        '<rect class="fill" width="{}" height="8"/></svg>',
+        kind, title, f"{min(100.0, 100 * share):.1f}",
+    )  # fmt: skip
+
+
+register.filter("hindrances", hindrances)
+
+
+@register.simple_tag
+def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
+    """Return a bar of how many of all nodes a reason stands on; darker where it stands alone."""
+    wide, dark = (100 * min(one / every, 1.0) if every else 0.0 for one in (nodes, alone))
+    says = f"{nodes:,} of {every:,} nodes" + (f", only reason on {alone:,}" if alone else "")
+    return format_html(
+        '<svg class="bar nodes" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><rect class="rail" width="100" height="8"/><rect class="fill"'
+        ' width="{}" height="8"/><rect class="alone" width="{}" height="8"/></svg>',
+        says, f"{wide:.1f}", f"{dark:.1f}",
+    )  # fmt: skip
+
+
+@register.simple_tag
+def fates_bar(fates: Sequence[Fate]) -> SafeString:
+    """Return one bar of the fate of all pods that leave, a stretch for each fate."""
+    every = sum(one.pods for one in fates)
+    begin, parts = 0.0, []
+    for one in fates:
+        wide = 100 * one.pods / max(every, 1)
+        parts.append((one.kind, f"{begin:.2f}", f"{wide:.2f}", f"{one.pods:,} {one.text}"))
+        begin += wide
+    drawn = '<rect class="{}" x="{}" width="{}" height="8"><title>{}</title></rect>'
+    says = ", ".join(f"{one.pods:,} {one.text}" for one in fates)
+    return format_html(
+        '<svg class="bar fates" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}">{}</svg>',
+        says, format_html_join("", drawn, parts),
+    )  # fmt: skip
+
+
+_SPAN_LEAST: Final = 60.0
+_COLUMNS: Final = 120
+_ROWS: Final = 12
+
+
+@register.simple_tag
+def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
+    """Return a drawing of who leaves when: a square for each timer, from now to the last one.
+
+    Squares move to the left as time goes by (``console.js``). What something holds back is drawn
+    in another colour, and what is due stays at the left edge. Of more than ``_ROWS`` in one place
+    the rest is not drawn; the words count all.
+    """
+    now = clock.now()
+    dues = [((one.due_at - now).total_seconds(), bool(one.blocked_by)) for one, _ in timers]
+    span = max([_SPAN_LEAST, *(due for due, _ in dues)])
+    held = sum(is_held for _, is_held in dues)
+    heights: dict[int, int] = {}
+    marks = []
+    for due, is_held in dues:
+        column = max(0, min(_COLUMNS - 1, int(due / span * _COLUMNS)))
+        row = heights[column] = heights.get(column, 0) + 1
+        if row <= _ROWS:
+            kind = "held" if is_held else "due" if due <= 0 else "later"
+            marks.append((kind, 5 * column, 5 * (_ROWS - row)))
+    squares = format_html_join("", '<rect class="{}" x="{}" y="{}" width="4" height="4"/>', marks)
+    many = f"{len(dues)} pod{'' if len(dues) == 1 else 's'}"
+    text = f"{many} leave within {human_duration(span)}" + (f", {held} held back" * bool(held))
+    return format_html(
+        '<figure class="countdown"><svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><line x1="0" x2="{}" y1="{}" y2="{}"/><g data-drawn="{}" data-span="{}"'
+        ' data-width="{}">{}</g></svg><figcaption><span>now</span><span>in {}</span>'
+        "<span>in {}</span></figcaption></figure>",
+        5 * _COLUMNS, 5 * _ROWS + 1, text, 5 * _COLUMNS, 5 * _ROWS + 0.5, 5 * _ROWS + 0.5,
+        f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", f"{span:.1f}", 5 * _COLUMNS, squares,
+        human_duration(span / 2), human_duration(span),
+    )  # fmt: skip
+
+
+@register.filter
+def landing(text: str | None) -> str:
+    """Return where a pod would go, from the JSON of an eviction's landing."""
+    if not text:
+        return NONE
+    found = msgspec.json.decode(text)
+    return str(found.get("nodeName") or found.get("message") or found.get("status") or NONE)
+
+
+@register.filter
+def get(mapping: Any, key: str) -> Any:
+    """Return a member of a mapping, None where there is none."""
+    return None if mapping is None else mapping.get(key)
+
+
+@register.filter
+def taint(one: tuple[str, str, str]) -> str:
+    """Return a taint as kubectl writes it."""
+    key, value, effect = one
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"

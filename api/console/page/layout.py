@@ -1,0 +1,463 @@
+"""Shared by all pages: sign-in and rights, errors as pages, the policy, navigation."""
+
+import difflib
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Final, ParamSpec
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from api import clock
+from api.access import reach
+from api.access.auth import require as require_right
+from api.console.live import fragment_cache, stream
+from api.console.page import time_travel
+from api.forms import errors, failures
+from api.server import health
+from clusterstate import middleware
+from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.change_log import changes
+from clusterstate.objects.values.actor import current
+from clusterstate.objects.values.errors import BadRequest, Expired, Forbidden, NotFound, StatusError
+from scheduling.answers import advisor
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_AS_OF: Final = "stowage.as-of"
+"""Where a request's META holds the revision of before its page was read."""
+_MINE: Final = "stowage.mine"
+"""Where a request's META holds the namespaces that a person may choose from (``scope``)."""
+_HAS_PAST: Final = "stowage.has-past"
+"""Where a request's META holds whether its page can show how it was."""
+Parameters = ParamSpec("Parameters")
+View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes.
+
+    ``others``: rights of which one does as well.
+    """
+
+    title: str
+    view: str
+    key: str
+    wants: Attributes
+    others: tuple[Attributes, ...] = ()
+
+
+_NEVER: Final = 1 << 62
+_NODES: Final = Attributes("list", resource="nodes")
+_PODS: Final = Attributes("list", resource="pods")
+FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
+"""The rights to have a plan made, as the API asks for them: it names every node and pod."""
+PLACES: Final = (
+    Place("Fleet", "fleet", "f", _NODES),
+    Place("Nodes", "nodes", "n", _NODES),
+    Place("Pods", "pods", "p", _PODS),
+    Place("Waiting", "waiting", "w", _PODS),
+    Place(
+        "Decisions", "decisions", "d", Attributes("get", resource="pods", subresource="decisions")
+    ),
+    Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
+    Place("What if", "what-if", "i", FORETELLING[0]),
+    Place("Policies", "policies", "o", Attributes("list", resource="namespaces"), (_PODS,)),
+    Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
+)
+
+
+_TICKS: Final = ("now", "", "", "", "10m", "", "", "", "", "1h", "", "", "", "1d", "", "", "1w")
+"""What stands below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
+_ALIKE: Final[dict[View[...], float]] = {}
+
+
+def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
+    """Mark a view whose parts tell of the cluster alone: who may do the same is shown the same.
+
+    ``lasts``: for this many seconds an answer serves whatever has changed.
+    """
+
+    def mark(view: View[Parameters]) -> View[Parameters]:
+        _ALIKE[view] = lasts
+        return view
+
+    return mark
+
+
+def shown(view: View[Parameters]) -> View[Parameters]:
+    """Make a function a page: for people who are signed in, with its failures as pages."""
+    return _shown(view, has_past=False)
+
+
+def shown_then(view: View[Parameters]) -> View[Parameters]:
+    """Make a function a page that can also show how it was (``then.of``)."""
+    return _shown(view, has_past=True)
+
+
+def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
+    @functools.wraps(view)
+    def answer(
+        request: HttpRequest, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _to_sign_in(request)
+        advisor.asking(request.user.get_username())
+        try:
+            if "at" in request.GET and not has_past:
+                raise BadRequest("at: this page shows the present only")
+            if moved := time_travel.settled(request):
+                return guarded(moved)
+            request.META[_HAS_PAST] = has_past
+            make = functools.partial(view, request, *args, **kwargs)
+            if is_part(request):
+                response = _part_of(request, make, lasts=_ALIKE.get(view))
+            else:
+                request.META[_AS_OF] = str(changes.watermark())
+                response = make()
+        except Exception as error:  # noqa: BLE001  # every failure becomes a page
+            response = failure(request, error)
+        return guarded(response)
+
+    return answer
+
+
+def _part_of(
+    request: HttpRequest, make: Callable[[], HttpResponse], *, lasts: float | None
+) -> HttpResponse:
+    """Return a part of a page, which may have been made for another page (``looks``)."""
+    look = fragment_cache.of(request, is_alike=lasts is not None, lasts=lasts or 0.0)
+    if look is None:
+        return make()
+    return fragment_cache.given(request, look, make, stream.pause_of(look.person))
+
+
+def guarded(response: HttpResponse) -> HttpResponse:
+    """Return a response with the pages' content security policy, which no cache may keep."""
+    response.headers.setdefault("Content-Security-Policy", POLICY)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("Vary", "HX-Request, Cookie")
+    return response
+
+
+def _page_of(request: HttpRequest) -> str:
+    """Return the path of the page that a request came from, its own if it reads a page."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    try:
+        page = urlsplit(request.headers.get("Referer", ""))
+    except ValueError:  # whatever a client writes there
+        return reverse("console:fleet")
+    if page.netloc != request.get_host():
+        return reverse("console:fleet")
+    return f"{page.path}?{page.query}" if page.query else page.path
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    """Redirect somebody who is not signed in to the sign-in; answer 401 to a part of a page.
+
+    After the sign-in they return to the page that was open, since the address of a form is often
+    no page. On a 401 the script of the page goes to the sign-in, or stays if something is typed
+    on the page (``forms.js``).
+    """
+    here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
+    target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
+    if is_part(request):
+        return guarded(HttpResponse(status=401))
+    return guarded(HttpResponseRedirect(target))
+
+
+def is_part(request: HttpRequest) -> bool:
+    """Return whether a page asks for a part of itself."""
+    return "HX-Request" in request.headers
+
+
+def user_of(request: HttpRequest) -> User:
+    """Return who is signed in, as access and admission see them."""
+    return msgspec.structs.replace(people.user_of(request.user), request=current().cause)
+
+
+def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
+    """Return whether the person may do that; ``about``: group, subresource, namespace, name.
+
+    On a page of the past only what reads may be done.
+    """
+    if time_travel.forbids(request, verb):
+        return False
+    user = people.user_of(request.user)
+    return authorizer.decide(user, Attributes(verb, resource=resource, **about)).allowed
+
+
+def require(request: HttpRequest, verb: str, resource: str, **about: str) -> None:
+    """Raise AccessDenied unless the person may do that, as the API would.
+
+    The first change that a form asks about in this way is what the audit log says of the form.
+    """
+    wants = Attributes(verb, resource=resource, **about)
+    if request.method == "POST" and verb not in time_travel.READS:
+        request.META.setdefault(middleware.DID, wants)
+    require_all(request, [wants])
+
+
+def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
+    """Raise AccessDenied unless the person may do all of that; Expired where not of that past."""
+    user = people.user_of(request.user)
+    try:
+        for one in wants:
+            require_right(user, one)
+            if one.namespace and (past := time_travel.of(request)) is not None:
+                reach.require(user, one, past.revision)
+    except Forbidden:
+        request.META[fragment_cache.PERSONAL] = True  # the sentence names the person
+        raise
+
+
+def namespaces(request: HttpRequest, wants: Attributes) -> list[str]:
+    """Return the namespaces in which the person may do that, where not everywhere; sorted."""
+    user = people.user_of(request.user)
+    return authorizer.current().namespaces(user.name, user.groups, wants) if user.name else []
+
+
+def sees(request: HttpRequest, wants: Attributes) -> bool:
+    """Return whether the person may do that everywhere or in some namespace."""
+    user = people.user_of(request.user)
+    if not user.name:
+        return False
+    return authorizer.decide(user, wants).allowed or bool(namespaces(request, wants))
+
+
+def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
+    """Return the namespace that a list is about, empty for all.
+
+    It is the one that the address asks for. Where it asks for none, a person who may not see all
+    is shown the first of their own; ``mine`` of the page names the others.
+
+    Raises:
+        AccessDenied: the person may not see the one that is asked for, or has none.
+    """
+    asked = request.GET.get("namespace", "").strip()
+    if not asked and not may(request, verb, resource, **about):
+        mine = namespaces(request, Attributes(verb, resource=resource, **about))
+        request.META[_MINE] = mine
+        asked = mine[0] if mine else ""
+    require(request, verb, resource, namespace=asked, **about)
+    return asked
+
+
+def since(request: HttpRequest, resource: str, **about: str) -> int:
+    """Return the revision from which on the person's right to get something tells of its past.
+
+    0: all of it; beyond all: nothing, as of a Secret. May query.
+    """
+    wants = Attributes("get", resource=resource, **about)
+    try:
+        began = reach.beginning(people.user_of(request.user), wants)
+    except (Expired, Forbidden):
+        return _NEVER
+    return 0 if began is None else began.revision
+
+
+_ANYWHERE: Final = frozenset({"at", "start", "before", "continue", "since", "sort", "columns"})
+"""Parameters of every list: the moment, the page of the list, its order and its columns."""
+_MEANT: Final = {
+    "ns": "namespace",
+    "l": "labelSelector",
+    "selector": "labelSelector",
+}
+
+
+def filters(request: HttpRequest, *known: str) -> None:
+    """Check that an address has only filters that its page knows: one that is ignored misleads.
+
+    Raises:
+        BadRequest: it has another one; the sentence says which is meant.
+    """
+    for name in request.GET:
+        if name not in known and name not in _ANYWHERE:
+            near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+            meant = _MEANT.get(name, "") or next((k for k in known if k.lower() in near), "")
+            hint = f' Did you mean "{meant}"?' if meant in known else ""
+            raise BadRequest(f'unknown filter "{name}".{hint} This page knows {", ".join(known)}.')
+
+
+def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
+    """Return the sentence of the first of these rights that the person lacks, empty for none."""
+    try:
+        require_all(request, wants)
+    except Forbidden as error:
+        return error.message
+    return ""
+
+
+def places(request: HttpRequest) -> list[Place]:
+    """Return the entries of the navigation that the person may open."""
+    return [
+        one for one in PLACES if any(sees(request, wants) for wants in (one.wants, *one.others))
+    ]
+
+
+def page(
+    request: HttpRequest, template: str, title: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """Return a page; ``template`` is below ``templates/console``."""
+    user = people.user_of(request.user)
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    whole = {
+        "title": title,
+        "places": places(request),
+        "here": here,
+        "mine": request.META.get(_MINE, ()),
+        "person": user.name,
+        "then": time_travel.known(request),
+        "has_past": request.META.get(_HAS_PAST, False),
+        "ticks": _TICKS,
+        "stream": bool(user.name) and time_travel.known(request) is None,
+        "as_of": request.META.get(_AS_OF, ""),
+        "troubles": health.troubles() if user.name else [],
+        "now": int(clock.now().timestamp() * 1000),
+        **context,
+    }
+    return HttpResponse(_rendered(request, template, whole), status=status)
+
+
+def part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Return a part of a page."""
+    return HttpResponse(
+        _rendered(request, template, {"then": time_travel.known(request), **context})
+    )
+
+
+def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> str:
+    html = render_to_string(f"console/{template}", context, request)
+    found = time_travel.known(request)
+    return html if found is None else time_travel.lead_on(html, found)
+
+
+def failure(
+    request: HttpRequest, error: Exception, hint: str | None = None, instead: str = ""
+) -> HttpResponse:
+    """Return any failure as a page, or as a few words for a part of one.
+
+    ``hint``: what to do next; ``None``: what its code suggests. ``instead``: the address of a page
+    that has a part of the answer.
+    """
+    known = errors.translate(error)
+    if hint is None:
+        hint = _TOO_FAR if known.code == 410 and "at" in request.GET else _hint(known)
+    context = {"failure": known, "hint": hint, "instead": instead}
+    if is_part(request):
+        found = part(request, "failure_part.html", context)
+        found.status_code = known.code
+        return found
+    title = _TITLES.get(known.code, "Error")
+    return page(request, "failure.html", title, context, status=known.code)
+
+
+_TITLES: Final = {
+    400: "Not understood",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    409: "Changed meanwhile",
+    410: "No longer kept",
+    413: "Too large",
+    422: "Not valid",
+    429: "Too many requests",
+    503: "Not available right now",
+}
+_TOO_FAR: Final = "Choose a moment closer to now."
+
+
+def _hint(error: StatusError) -> str:
+    """Return what to do next about a failure."""
+    if error.code == 403:
+        return "Ask an administrator for a role that allows it; roles are on the page Policies."
+    if error.code == 404:
+        return "It may have been deleted, or its name is spelled differently. Search with Ctrl+K."
+    if error.code in (409, 410):
+        return "The cluster has changed since this page was made. Open the page again."
+    if error.code in (429, 503):
+        return "The service is busy or a part of it is down. Try again in a moment."
+    return ""
+
+
+def first_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Lead a browser that opens ``/`` to the console, and answer programs by the view."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if middleware.is_browser(request):
+            return HttpResponseRedirect(reverse("console:fleet"))
+        return view(request, *args, **kwargs)
+
+    return answer
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 400 where Django refuses a browser's request before any view (``handler400``)."""
+    sentence = "This request cannot be read."
+    if isinstance(exception, DisallowedHost):
+        sentence = (
+            "This service does not go by the name in the address. Open it by a name of its host, or"
+            " add this one to STOWAGE_ALLOWED_HOSTS and start it again."
+        )
+    return HttpResponse(f"{sentence}\n", content_type="text/plain; charset=utf-8", status=400)
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 403 as a page where Django refuses (``handler403``)."""
+    sentence = str(exception or "") or "You may not do that."
+    return guarded(failure(request, Forbidden(sentence)))
+
+
+def no_csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form that does not come from a page of ours, or from one that is too old."""
+    sentence = "This form is too old, or came from another place. Nothing was done."
+    hint = "Go back: what you typed is there again. Open the page anew, and send it once more."
+    return guarded(failure(request, Forbidden(sentence), hint))
+
+
+def unknown(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 404: a page for browsers, a Status for programs (``handler404``)."""
+    if request.path_info.startswith(settings.BROWSER_PATHS) and hasattr(request, "user"):
+        return guarded(failure(request, NotFound("There is no such page.")))
+    return failures.unknown_path(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer what failed outside of a view, such as reading the session (``handler500``).
+
+    For browsers a page that needs no database: to say who is signed in would fail again.
+    """
+    error = sys.exc_info()[1]
+    if not isinstance(error, Exception) or not request.path_info.startswith(settings.BROWSER_PATHS):
+        return failures.server_error(request)
+    known = errors.translate(error)
+    context = {"title": _TITLES.get(known.code, "Error"), "failure": known}
+    page = render_to_string("console/away.html", context)
+    return guarded(HttpResponse(page, status=known.code))
+
+
+def locked_out(
+    request: HttpRequest, response: HttpResponse | None = None, credentials: Any = None
+) -> HttpResponse:
+    """Answer a sign-in after too many wrong passwords, and say until when (axes' callable)."""
+    minutes = round(60 * settings.AXES_COOLOFF_TIME)
+    sentence = (
+        f"Too many wrong passwords for this name from this address. Try again in {minutes} minutes,"
+        " or ask an administrator to delete the entry under Failed log-ins."
+    )
+    error = StatusError(sentence)
+    context = {"failure": error, "hint": "", "heading": "Locked out"}
+    return guarded(page(request, "failure.html", "Locked out", context, status=429))

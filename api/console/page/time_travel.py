@@ -1,0 +1,169 @@
+"""The past of pages: which moment an address asks for, and how a page of that time leads on.
+
+An address with ``at`` shows objects as they were then: written as RFC 3339, or as how long ago
+(``10m``), which is led to the time itself, so that an address always shows the same. What a page of
+the past links to is of the past, too, as far as the target has one; nothing can be changed there.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from django.http import HttpRequest, HttpResponseRedirect
+
+from api import clock
+from api.console.live import node_cache
+from api.forms import options
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.errors import BadRequest
+from clusterstate.queries.nodes.fleet import FleetNode
+from clusterstate.queries.nodes.fleet_past import PastFleet, fleet_at
+from clusterstate.queries.past import revision_at, trail
+from clusterstate.queries.past.trail import Step
+
+_META: Final = "stowage.then"
+_KEPT_FLEETS: Final = 3
+_LOOK_BACK: Final = 500
+_STEP: Final = timedelta(minutes=1)
+READS: Final = frozenset({"get", "list", "watch"})
+
+
+class Then(msgspec.Struct, frozen=True):
+    """A moment of the past, and the revision whose state is the state of that time."""
+
+    at: datetime
+    revision: int
+
+    @property
+    def text(self) -> str:
+        """Return the moment as an address has it."""
+        return format_time(self.at)
+
+    @property
+    def fleet(self) -> PastFleet:
+        """Return the fleet of that time. Queries, unless it was asked for lately."""
+        return _fleet(self.revision)
+
+    @property
+    def earlier(self) -> str:
+        """Return the moment a minute before, as an address has it."""
+        return format_time(self.at - _STEP)
+
+    @property
+    def later(self) -> str:
+        """Return the moment a minute after, as an address has it."""
+        return format_time(self.at + _STEP)
+
+
+@lru_cache(maxsize=_KEPT_FLEETS)
+def _fleet(revision: int) -> PastFleet:
+    # A revision's state never changes.
+    return fleet_at(revision)
+
+
+def asked(request: HttpRequest) -> bool:
+    """Return whether the address asks for the past."""
+    return bool(request.GET.get("at"))
+
+
+def of(request: HttpRequest) -> Then | None:
+    """Return the moment that a page is about; ``None``: now. Queries the first time.
+
+    Raises:
+        BadRequest: the moment cannot be read, or is in the future.
+        Expired: it is no longer known.
+    """
+    if not asked(request):
+        return None
+    known = request.META.get(_META)
+    if isinstance(known, Then):
+        return known
+    now = clock.now()
+    moment = options.moment({"at": request.GET["at"]}, now=now)
+    assert moment is not None
+    moment = moment.astimezone(UTC).replace(microsecond=0)
+    found = Then(moment, revision_at(moment, now=now))
+    request.META[_META] = found
+    return found
+
+
+def settled(request: HttpRequest) -> HttpResponseRedirect | None:
+    """Return where a page is that says how long ago, or from before now: the time itself, or now.
+
+    Raises:
+        BadRequest: something would be changed, or the moment cannot be read.
+    """
+    if "at" not in request.GET:
+        return None
+    if request.method != "GET":
+        raise BadRequest("at: nothing can be changed in the past; go back to now first")
+    query = request.GET.copy()
+    found = of(request)
+    if found is None or found.at >= clock.now().replace(microsecond=0):
+        del query["at"]
+    elif query["at"] != found.text:
+        query["at"] = found.text
+    else:
+        return None
+    return HttpResponseRedirect(f"{request.path}?{query.urlencode()}".rstrip("?"))
+
+
+def known(request: HttpRequest) -> Then | None:
+    """Return the moment that was found for a request, ``None`` for now. Never queries."""
+    found = request.META.get(_META)
+    return found if isinstance(found, Then) else None
+
+
+def nodes(request: HttpRequest) -> list[FleetNode]:
+    """Return the nodes of the moment that a page is about, by name."""
+    found = of(request)
+    return node_cache.nodes().items if found is None else found.fleet.items
+
+
+def steps(
+    kind: Kind, namespace: str, name: str, past: Then | None, *, limit: int, since: int = 0
+) -> list[Step]:
+    """Return the latest changes of an object from a revision on, in the past those until then.
+
+    Of an object that has changed since, those of its last ``_LOOK_BACK`` changes are looked at.
+    """
+    if past is None:
+        found = trail.trail_of(kind, namespace, name, limit=limit)
+        return trail.from_revision(found, since).steps
+    found = trail.trail_of(kind, namespace, name, limit=_LOOK_BACK)
+    return [one for one in found.steps if since <= one.revision <= past.revision][:limit]
+
+
+def forbids(request: HttpRequest, verb: str) -> bool:
+    """Return whether an action is none of this page's: in the past nothing is changed."""
+    return asked(request) and verb not in READS
+
+
+_LINK: Final = re.compile(r'(?<!data-now )((?:href|data-from)=")((?:/console/|\?)[^"]*)"')
+_HAS: Final = re.compile(r"(?:\?|&|&amp;)at=")
+_FORM: Final = re.compile(r'<form(?![^>]*method="(?:post|dialog)")[^>]*>')
+_PRESENT: Final = re.compile(
+    r"/console/(?:sign-|account|stream|change|plans|what-if|find|evictions|policies/[a-z]"
+    r"|pods/[^/?]+/[^/?]+/(?:why|decisions)|objects/[^/?]+/[^/?]+/[^/?]+/changes)"
+)
+"""Paths that are about the present, or about a record of the past that stays as it is."""
+
+
+def lead_on(html: str, then: Then) -> str:
+    """Return a page whose links and searches stay at that moment, where the target has a past."""
+    at = urlencode({"at": then.text})
+
+    def link(found: re.Match[str]) -> str:
+        path, mark, fragment = found[2].partition("#")
+        if _PRESENT.match(path) or _HAS.search(path):
+            return found[0]
+        return f'{found[1]}{path}{"&amp;" if "?" in path else "?"}{at}{mark}{fragment}"'
+
+    def form(found: re.Match[str]) -> str:
+        return f'{found[0]}<input type="hidden" name="at" value="{then.text}">'
+
+    return _FORM.sub(form, _LINK.sub(link, html))

@@ -1,0 +1,27 @@
+"""YAML that a person typed, as an object, and the errors that validation found in it."""
+
+from typing import Any
+
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import strip_nulls
+from clusterstate.objects.wire import reading
+
+
+def problems_of(error: StatusError) -> list[tuple[str, str]]:
+    """Return what is wrong: the field's path, empty for the whole, and words, each."""
+    causes = error.details.get("causes") or ()
+    return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
+
+
+def read_yaml(text: str) -> Any:
+    """Return the object in a text.
+
+    Raises:
+        BadRequest: it is no YAML, or no object, or gives a field twice; the sentence says where.
+    """
+    raw = text.encode()
+    found = reading.read_yaml(raw)
+    if not isinstance(found, dict):
+        raise BadRequest("this is no object: it must begin with apiVersion, kind and metadata")
+    reading.refuse_repeated_keys(raw)
+    return strip_nulls(found)

@@ -1,0 +1,101 @@
+"""One's own account: whom the cluster sees in one, and one-time codes as a second factor."""
+
+from typing import Any, Final
+
+import msgspec
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import get_token
+from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
+
+from api import clock
+from api.console.page import layout
+from api.console.people import signing
+from clusterstate.access import people
+from clusterstate.actions.people import codes
+from clusterstate.objects.values.errors import BadRequest
+
+_UNCONFIRMED: Final = "stowage.unconfirmed-codes"
+"""Where a session holds a secret that no code has confirmed yet, sealed."""
+
+
+@layout.shown
+def page(request: HttpRequest) -> HttpResponse:
+    """Show one's account; set codes up (``POST``, ``what``: begin, confirm, cancel) or remove."""
+    person = request.user
+    assert isinstance(person, User)
+    if request.method != "POST":
+        return _show(request, person)
+    what = request.POST.get("what", "")
+    given = request.POST.get("code", "")
+    if what == "begin":
+        return _begin(request, person)
+    if what == "confirm":
+        return _confirm(request, person, given)
+    if what == "cancel":
+        request.session.pop(_UNCONFIRMED, None)
+    elif what == "remove":
+        if problem := signing.tried(request, person, given):
+            return _show(request, person, problem=problem)
+        codes.remove(person)
+    else:
+        raise BadRequest("what: must be begin, confirm, cancel or remove")
+    return HttpResponseRedirect(reverse("console:account"))
+
+
+@layout.shown
+def here(request: HttpRequest) -> HttpResponse:
+    """Return who is signed in, and the token that the person's forms have to bear, as JSON.
+
+    An open page asks for it before it sends a form, and after somebody signed in in another tab.
+    """
+    found = {"person": people.user_of(request.user).name, "token": get_token(request)}
+    return HttpResponse(msgspec.json.encode(found), content_type="application/json")
+
+
+def _begin(request: HttpRequest, person: User) -> HttpResponse:
+    """Make a secret for somebody who gives the password once more: a session may be left open."""
+    password = request.POST.get("password", "")
+    if authenticate(request, username=person.get_username(), password=password) != person:
+        return _show(request, person, problem="The password is wrong.")
+    request.session[_UNCONFIRMED] = codes.sealed(codes.new_secret())
+    return HttpResponseRedirect(reverse("console:account"))
+
+
+def _confirm(request: HttpRequest, person: User, given: str) -> HttpResponse:
+    secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
+    if not secret:
+        raise BadRequest("there is no secret to confirm: begin again")
+    recovery = codes.begin(person, secret, given[:40], now=clock.now())
+    if not recovery:
+        return _show(request, person, problem=signing.WRONG)
+    del request.session[_UNCONFIRMED]
+    return _show(request, person, recovery=recovery)
+
+
+def _show(request: HttpRequest, person: User, **more: Any) -> HttpResponse:
+    secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
+    since = codes.since(person)
+    context = {
+        "user": people.user_of(person),
+        "has_password": person.has_usable_password(),
+        "since": since,
+        "left": codes.recovery_left(person) if since else 0,
+        "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
+        "picture": _picture(codes.address_of(secret, person.get_username())) if secret else "",
+        **more,
+    }
+    status = 403 if "problem" in more else 200
+    return layout.page(request, "account.html", "Your account", context, status=status)
+
+
+def _picture(text: str) -> SafeString:
+    """Return a text as a QR code: SVG, dark on light also in the dark, as cameras want it."""
+    import segno  # by few, and once
+
+    found = segno.make(text, error="m").svg_inline(
+        scale=5, border=4, dark="#000", light="#fff", title="QR code for an app", omitsize=True
+    )
+    return mark_safe(found)  # noqa: S308  # made of modules alone; the text is not in it

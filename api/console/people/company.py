@@ -1,0 +1,340 @@
+"""Signing in with an account of the company: OpenID Connect, the code flow with PKCE.
+
+::
+
+    sign-in page --link--> begin --> the provider --> back?code&state --> token --> signed in
+
+Off unless ``STOWAGE_OIDC_ISSUER`` is set. What keeps it safe: ``state`` and the verifier of PKCE
+lie in a signed cookie of the browser that began (a stranger makes no row), which is taken away at
+the return, and the provider takes a code once; the token comes from the provider over its own
+connection, and its signature, issuer, audience, nonce and times are checked (PyJWT). Names and
+groups get ``STOWAGE_OIDC_PREFIX`` in front, so that nobody at the provider can be called like
+somebody here. Rights come from roles that are bound to these names and groups; each sign-in brings
+the groups up to date. The provider sees to passwords and second factors.
+"""
+
+import base64
+import hashlib
+import json
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from typing import IO, Any, Final
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+import jwt
+from django.conf import settings
+from django.contrib.auth import login
+from django.core import signing
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from api.console.page import layout
+from clusterstate.actions import people
+from clusterstate.middleware import SIGN_IN
+from clusterstate.objects.values.errors import Forbidden, NotFound, StatusError
+
+_COOKIE: Final = "stowage-company"
+_SALT: Final = "api.console.people.company"
+_LONGEST_NEXT: Final = 1500
+"""Characters of an address to go on to: browsers keep no cookie of more than 4096."""
+_ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""Signatures by a key of the provider alone: none by a shared secret, and not ``none``."""
+_MOST_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 16
+_SECONDS: Final = 5.0
+_LEEWAY: Final = 30
+_KEPT_SECONDS: Final = 600.0
+_AWAY_SECONDS: Final = 2.0
+"""So long a provider that did not answer is not asked again: each question may hold a thread."""
+_PATIENCE: Final = 600
+"""How many seconds somebody may take at the provider."""
+_BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
+_METADATA: Final = "/.well-known/openid-configuration"
+
+
+class Refused(Forbidden):
+    """The provider did not say who this is, or said so in a way that cannot be trusted."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Signing in with {settings.OIDC_TITLE} did not work: {why}.")
+
+
+class Away(StatusError):
+    """The provider cannot be reached, or does not answer as one."""
+
+    code = 503
+    reason = "ServiceUnavailable"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{settings.OIDC_TITLE} does not answer: {why}.")
+        self.why = why
+
+
+def is_on() -> bool:
+    """Return whether people may sign in with an account of the company."""
+    return bool(settings.OIDC_ISSUER)
+
+
+# The provider ----------------------------------------------------------------------------------
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: what is asked of the provider is answered by it, or not at all."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
+        headers: HTTPMessage, newurl: str,
+    ) -> None:  # fmt: skip
+        """Return None: the redirect becomes an error."""
+
+
+_opener = urllib.request.build_opener(_Stays)
+_kept: dict[str, tuple[float, Mapping[str, Any] | str]] = {}
+"""What the provider published, by address, or why it did not; until when, in monotonic seconds."""
+
+
+def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) -> Mapping[str, Any]:
+    """Return the JSON object at an address of the provider.
+
+    Raises:
+        Away: there is none.
+    """
+    data = None if form is None else urlencode(form).encode()
+    given = {"Accept": "application/json", **headers}
+    request = urllib.request.Request(address, data, given)  # noqa: S310  # checked: _is_safe
+    try:
+        with _opener.open(request, timeout=_SECONDS) as answer:
+            found = json.loads(_whole(answer))
+    except urllib.error.HTTPError as error:
+        raise Away(f"it answered {error.code}") from None
+    except (OSError, HTTPException, ValueError):
+        raise Away("there is no answer that can be read") from None
+    if not isinstance(found, dict):
+        raise Away("its answer is no object")
+    return found
+
+
+def _whole(answer: HTTPResponse) -> bytes:
+    """Return the body of an answer.
+
+    Each single wait has a time limit, so a server that sends a byte now and then would hold the
+    thread for hours: anybody may begin a sign-in.
+
+    Raises:
+        ValueError: it is too long, or takes too long.
+    """
+    until = time.monotonic() + _SECONDS
+    body = bytearray()
+    while piece := answer.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            raise ValueError("an answer without an end")
+    return bytes(body)
+
+
+def _is_safe(address: str) -> bool:
+    """Return whether an address may be asked: https, or a server on this machine."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    )
+
+
+def _published(address: str, *, anew: bool = False) -> Mapping[str, Any]:
+    now = time.monotonic()
+    until, found = _kept.get(address, (0.0, {}))
+    if now >= until or (anew and not isinstance(found, str)):
+        try:
+            found = _ask(address)
+        except Away as error:
+            _kept[address] = time.monotonic() + _AWAY_SECONDS, error.why
+            raise
+        _kept[address] = now + _KEPT_SECONDS, found
+    if isinstance(found, str):
+        raise Away(found)
+    return found
+
+
+def _provider() -> Mapping[str, Any]:
+    """Return what the provider says of itself.
+
+    Raises:
+        Away: it does not answer, is another one, or is to be asked in clear text.
+    """
+    issuer = settings.OIDC_ISSUER
+    found = _published(issuer.rstrip("/") + _METADATA)
+    if found.get("issuer") != issuer:
+        raise Away("its metadata is of another issuer")
+    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+        if not _is_safe(str(found.get(name, ""))):
+            raise Away(f"its metadata has no {name} by https")
+    return found
+
+
+def _key(address: str, token: str) -> jwt.PyJWK:
+    """Return the key that a token names; keys that are not known yet are asked for once."""
+    try:
+        wanted = jwt.get_unverified_header(token).get("kid")
+        for anew in (False, True):
+            keys = jwt.PyJWKSet.from_dict(dict(_published(address, anew=anew))).keys
+            found = [
+                one
+                for one in keys
+                if one.public_key_use in (None, "sig") and wanted in (None, one.key_id)
+            ]
+            if len(found) == 1:
+                return found[0]
+    except jwt.PyJWTError:
+        pass
+    raise Refused("the token is not signed by a key of the provider")
+
+
+# The sign-in -----------------------------------------------------------------------------------
+
+
+def begin(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider."""
+    return _as_page(request, _begin)
+
+
+def back(request: HttpRequest) -> HttpResponse:
+    """Sign in whom the provider sent back."""
+    response = _as_page(request, _back)
+    response.delete_cookie(_COOKIE, samesite="Lax")
+    return response
+
+
+def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
+    try:
+        if not is_on():
+            raise NotFound("There is no such page.")
+        response: HttpResponse = view(request)
+    except (StatusError, people.NotAPerson) as error:
+        request.META[SIGN_IN] = "failed", request.META.get(SIGN_IN, ("", ""))[1]
+        known = error if isinstance(error, StatusError) else Refused(str(error))
+        response = layout.failure(request, known)
+    return layout.guarded(response)
+
+
+def _begin(request: HttpRequest) -> HttpResponse:
+    provider = _provider()
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    begun = {
+        "state": state,
+        "nonce": nonce,
+        "verifier": verifier,
+        "next": _onward(request, request.GET.get("next", "")),
+    }
+    digest = hashlib.sha256(verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": settings.OIDC_CLIENT_ID,
+        "redirect_uri": _here(request),
+        "scope": " ".join(settings.OIDC_SCOPES),
+        "state": state,
+        "nonce": nonce,
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+    }
+    address = provider["authorization_endpoint"]
+    response = HttpResponseRedirect(f"{address}{'&' if '?' in address else '?'}{urlencode(query)}")
+    held = signing.dumps(begun, salt=_SALT)
+    response.set_cookie(_COOKIE, held, max_age=_PATIENCE, httponly=True, samesite="Lax")
+    return response
+
+
+def _here(request: HttpRequest) -> str:
+    return request.build_absolute_uri(reverse("console:company-back"))
+
+
+def _back(request: HttpRequest) -> HttpResponse:
+    given = request.GET.get("state", "")
+    try:
+        begun = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_PATIENCE)
+    except signing.SignatureExpired:
+        raise Refused("it took too long; begin again") from None
+    except signing.BadSignature:
+        begun = {"state": ""}
+    if not given or not secrets.compare_digest(begun["state"].encode(), given.encode()):
+        raise Refused("the sign-in was not started in this browser; start it again")
+    if problem := request.GET.get("error", ""):
+        raise Refused(f"the provider says {problem[:100]!r}")
+    provider = _provider()
+    if request.GET.get("iss", provider["issuer"]) != provider["issuer"]:
+        raise Refused("another provider answered")
+    claims = _claims(provider, _token(request, provider, begun["verifier"]), begun["nonce"])
+    person = people.from_provider(*_identity(request, claims))
+    login(request, person, backend=_BACKEND)
+    return HttpResponseRedirect(_onward(request, begun["next"]))
+
+
+def _token(request: HttpRequest, provider: Mapping[str, Any], verifier: str) -> str:
+    """Return the identity token that the provider gives for the code."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": request.GET.get("code", ""),
+        "redirect_uri": _here(request),
+        "code_verifier": verifier,
+        "client_id": settings.OIDC_CLIENT_ID,
+    }
+    headers = {}
+    if secret := settings.OIDC_CLIENT_SECRET:
+        methods = provider.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        if "client_secret_basic" in methods:
+            pair = f"{quote_plus(settings.OIDC_CLIENT_ID)}:{quote_plus(secret)}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
+            form["client_secret"] = secret
+    found = _ask(provider["token_endpoint"], form, **headers).get("id_token")
+    if not isinstance(found, str):
+        raise Refused("the provider gave no identity token")
+    return found
+
+
+def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str, Any]:
+    """Return what a token says, once it is known to be for us, from the provider and of now."""
+    audience = settings.OIDC_CLIENT_ID
+    key = _key(provider["jwks_uri"], token)
+    try:
+        claims: Mapping[str, Any] = jwt.decode(
+            token, key, algorithms=list(_ALGORITHMS), audience=audience,
+            issuer=provider["issuer"], leeway=_LEEWAY,
+            options={"require": ["exp", "iat", "sub", "aud", "iss"]},
+        )  # fmt: skip
+    except (jwt.PyJWTError, TypeError) as error:
+        raise Refused(f"the token is not valid: {error}") from None
+    if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+        raise Refused("the token is of another sign-in")
+    if claims.get("azp", audience) != audience:
+        raise Refused("the token was issued for another client (audience)")
+    return claims
+
+
+def _identity(request: HttpRequest, claims: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the name and the groups of a person, each with the prefix."""
+    name = claims.get(settings.OIDC_NAME_CLAIM)
+    if not isinstance(name, str) or not name:
+        raise Refused(f"the token has no claim {settings.OIDC_NAME_CLAIM}")
+    prefix = settings.OIDC_PREFIX
+    request.META[SIGN_IN] = "failed", f"{prefix}{name}"[:150]
+    if settings.OIDC_NAME_CLAIM == "email" and claims.get("email_verified", True) is not True:
+        raise Refused("the provider has not verified the address")
+    groups = claims.get(settings.OIDC_GROUPS_CLAIM, [])
+    many = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+    return f"{prefix}{name}", [f"{prefix}{one}" for one in many if isinstance(one, str) and one]
+
+
+def _onward(request: HttpRequest, following: str) -> str:
+    """Return where the person wanted to go, if that is a page of this server."""
+    fits = following.isascii() and len(following) <= _LONGEST_NEXT
+    is_ours = fits and url_has_allowed_host_and_scheme(
+        following, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return following if is_ours else reverse("console:fleet")

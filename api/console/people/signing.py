@@ -1,0 +1,126 @@
+"""Signing in and out: the same people, sessions and lock-out as the admin's.
+
+Who has set up one-time codes goes on to a second page after the password, and is signed in by the
+code. Wrong codes count as wrong passwords do, and lock out.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from axes.handlers.proxy import AxesProxyHandler
+from django.conf import settings
+from django.contrib.auth import login, logout
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.http import require_POST
+
+from api import clock
+from api.console.page import layout
+from api.console.people import company
+from clusterstate.actions.people import codes
+
+_WAITS: Final = "stowage.waits-for-code"
+"""Where a session holds who gave the right password, and until when a code is taken.
+
+With a hash of the password: with another one since then, a code is not enough.
+"""
+_PATIENCE: Final = 300
+WRONG: Final = "This is not the code of now, or it was used before."
+
+
+class SignIn(LoginView):
+    """The sign-in; who is signed in already goes on at once."""
+
+    template_name = "console/sign_in.html"
+    redirect_authenticated_user = True
+    extra_context = {"title": "Sign in"}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return what the page shows, with the way to the company's accounts if there is one."""
+        more = {"company": settings.OIDC_TITLE if company.is_on() else ""}
+        return super().get_context_data(**kwargs) | more
+
+    def get_default_redirect_url(self) -> str:
+        """Return where one goes who asked for no page."""
+        return reverse("console:fleet")
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Sign in whose password is right; who has codes is asked for one first."""
+        person = form.get_user()
+        if codes.since(person) is None:
+            return super().form_valid(form)
+        self.request.session[_WAITS] = {
+            "person": person.pk,
+            "password": person.get_session_auth_hash(),
+            "backend": person.backend,
+            "until": time.time() + _PATIENCE,
+            "next": self.get_success_url(),
+        }
+        return HttpResponseRedirect(reverse("console:sign-in-code"))
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer, with the policy of all pages."""
+        response = super().dispatch(request, *args, **kwargs)
+        render = getattr(response, "render", None)
+        if render is not None:
+            response = render()
+        assert isinstance(response, HttpResponse)
+        return layout.guarded(response)
+
+
+def code(request: HttpRequest) -> HttpResponse:
+    """Ask for the code of somebody whose password was right, and sign in by it."""
+    waits = request.session.get(_WAITS) or {}
+    person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
+    if person is None or time.time() > waits["until"] or not _is_password_of(person, waits):
+        request.session.pop(_WAITS, None)
+        return layout.guarded(HttpResponseRedirect(reverse("console:sign-in")))
+    problem = ""
+    if request.method == "POST":
+        problem = tried(request, person, request.POST.get("code", ""))
+        if not problem:
+            following = request.session.pop(_WAITS)["next"]
+            login(request, person, backend=waits["backend"])
+            return layout.guarded(HttpResponseRedirect(following))
+    context = {"problem": problem, "name": person.get_username()}
+    status = 403 if problem else 200
+    page = layout.page(request, "sign_in_code.html", "Sign in", context, status=status)
+    return layout.guarded(page)
+
+
+def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
+    return constant_time_compare(waits.get("password", ""), person.get_session_auth_hash())
+
+
+def tried(request: HttpRequest, person: User, given: str) -> str:
+    """Return the errors in a code, nothing if it is right and now used up.
+
+    A wrong one counts as a wrong password: after too many, the lock-out answers in place of the
+    page.
+    """
+    credentials = {"username": person.get_username()}
+    if not AxesProxyHandler.is_allowed(request, credentials):
+        request.axes_locked_out = True  # type: ignore[attr-defined]  # AxesMiddleware answers
+        return WRONG
+    try:
+        if codes.check(person, given[:40], now=clock.now()):
+            return ""
+    except codes.TooManyTries as error:
+        seconds = max(1, round((error.until - clock.now()).total_seconds()))
+        return f"Too many wrong codes. The next one is looked at in {seconds} s."
+    user_login_failed.send(sender=__name__, credentials=credentials, request=request)
+    return WRONG
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """End the session."""
+    logout(request)
+    return layout.guarded(HttpResponseRedirect(reverse("console:sign-in")))

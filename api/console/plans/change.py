@@ -1,0 +1,138 @@
+"""The preview of a change: one component for every change of nodes and pods.
+
+``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, and shows it; what
+is asked stands in the address, so that a preview can be sent to a colleague. Confirming carries out
+just that plan (``plans.act``), which is why what was shown is kept: as a *preview*, that no list
+shows and for which only older previews of the user go, so whoever makes somebody's browser open
+pages changes nothing that anybody asked for. ``POST`` makes a plan of a text: nodes, pods, a
+configuration, plans.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from api import clock
+from api.console.page import layout
+from api.console.plans import direct_eviction, plan_forms, plan_pages
+from api.stowage import plans as api_plans
+from clusterstate.actions import objects
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.errors import (
+    BadRequest,
+    Forbidden,
+    StatusError,
+    TooLarge,
+)
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import get_manifest
+
+_SHORTER_SECONDS: Final = 600
+"""How far ahead it may be looked where a day takes too long to be foretold."""
+
+
+@layout.shown
+def page(request: HttpRequest) -> HttpResponse:
+    """Show what a change will do."""
+    if request.GET.get("q"):  # what a query finds must not be told by a refusal either
+        layout.require(request, "list", "nodes")
+    changes = plan_forms.changes_of(request.GET) if request.GET.get("do") else []
+    confirms = request.method == "POST" and "seen" in request.POST
+    if (
+        changes
+        and direct_eviction.concerns(changes)
+        and (confirms or layout.missing(request, layout.FORETELLING))
+    ):
+        return direct_eviction.page(request, changes)
+    if request.method == "POST" and request.POST.get("plain"):
+        return _plain(request, changes)
+    if (missing := layout.missing(request, layout.FORETELLING)) and _may_do_plain(request, changes):
+        return _no_preview(request, changes, Forbidden(missing))
+    layout.require_all(request, layout.FORETELLING)
+    user = layout.user_of(request)
+    if request.method == "POST":
+        changes = plan_forms.read(request.POST.get("text", "").replace("\r\n", "\n"))
+        plan = api_plans.made(plan_forms.document_of(changes), by=user)
+        return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
+    if not changes:
+        if not request.GET.get("do"):
+            return HttpResponseRedirect(reverse("console:what-if"))
+        return layout.page(request, "plan_nothing.html", "Nothing is to be changed", {})
+    horizon = plan_forms.horizon_of(request.GET)
+    try:
+        document = plan_forms.document_of(changes, horizon=horizon)
+        plan = api_plans.made(document, by=user, is_preview=True)
+    except StatusError as error:
+        if error.code < 500 and not isinstance(error, TooLarge):
+            raise
+        if direct_eviction.concerns(changes):
+            return direct_eviction.page(request, changes, no_preview=error.message)
+        return _no_preview(request, changes, error)
+    return plan_pages.show(request, plan, overtaken=_overtaken(request))
+
+
+def _no_preview(
+    request: HttpRequest, changes: Sequence[Manifest], error: StatusError
+) -> HttpResponse:
+    """Say why there is no preview, and offer what can be done without one."""
+    shorter, horizon = "", plan_forms.horizon_of(request.GET)
+    if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):
+        query = request.GET.copy()
+        query["horizon"] = str(_SHORTER_SECONDS)
+        shorter = f"?{query.urlencode()}"
+    context = {
+        "failure": error,
+        "kubectl": plan_forms.kubectl(changes),
+        "shorter": shorter,
+        "is_busy": error.code != 403,
+        "plain": plan_forms.plain(changes) if _may_do_plain(request, changes) else "",
+    }
+    title, status = plan_forms.in_words(changes), 200 if error.code == 403 else error.code
+    return layout.page(request, "plan_unknown.html", title, context, status=status)
+
+
+def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:
+    """Return whether a change can be made without a preview, by this person."""
+    verbs = {"delete" if plan_forms.DELETE in change else "patch" for change in changes}
+    return bool(plan_forms.plain(changes)) and all(
+        layout.may(request, verb, "nodes") for verb in verbs
+    )
+
+
+def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
+    """Change nodes without a preview, where none can be had (``POST``, ``plain``).
+
+    Of a drain that is the cordon: no new pods come, and the evictions follow by a preview later.
+    """
+    if not plan_forms.plain(changes):
+        raise BadRequest("plain: this change needs a preview")
+    names: dict[str, None] = {}
+    for change in changes:
+        for what, entry in change.items():
+            for name in entry["nodes"]:
+                names[name] = None
+                user, now = layout.user_of(request), clock.now()
+                if what == plan_forms.DELETE:
+                    layout.require(request, "delete", "nodes", name=name)
+                    objects.delete("Node", "", name, now=now, user=user)
+                    continue
+                layout.require(request, "patch", "nodes", name=name)
+                edit = functools.partial(plan_forms.edited, what, entry)
+                objects.update("Node", "", name, edit, now=now, user=user)
+    if len(names) == 1 and plan_forms.DELETE not in changes[0]:
+        return HttpResponseRedirect(reverse("console:node", args=tuple(names)))
+    return HttpResponseRedirect(reverse("console:nodes"))
+
+
+def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:
+    """Return what others changed of a node since its form was shown, where the form writes over it.
+
+    Queries once where a form of a node was sent.
+    """
+    names = request.GET.getlist("node")
+    if request.GET["do"] not in (plan_forms.EDIT, plan_forms.RESIZE) or len(names) != 1:
+        return []
+    return plan_forms.overtaken(request.GET, get_manifest(KINDS["Node"], "", names[0]))

@@ -1,0 +1,187 @@
+"""What if: a basket of changes that any page adds to, compared with the present.
+
+The basket is kept in the person's session. Looking at it asks an advisor for a plan that nobody
+keeps; ``share`` keeps one, whose address can be sent to a colleague and from whose page it can be
+carried out.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
+
+from api.access import outgoing
+from api.console.page import layout, yaml_input
+from api.console.plans import plan_forms, plan_pages, plan_preview
+from api.console.scheduler import comparisons
+from api.forms import pages
+from api.kinds import own
+from api.stowage import plans as api_plans
+from clusterstate.objects.rules.matching import EFFECTS
+from clusterstate.objects.values.errors import BadRequest, StatusError
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.scheduler import overview
+from clusterstate.queries.scheduler.plans import PLURAL, find_plan
+from scheduling.answers import advisor
+
+_KEPT: Final = "what-if"
+MOST_CHANGES: Final = 50
+_MOST_BYTES: Final = 256 << 10
+_SHOWN: Final = 100
+_LIKE: Final = ("namespace", "labels", "annotations")
+_LONGEST: Final = 240
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Something today and with the changes; ``worse``: there is less room or more trouble."""
+
+    what: str
+    today: str
+    then: str
+    worse: bool
+
+
+@layout.shown
+def page(request: HttpRequest) -> HttpResponse:
+    """Show the basket, and what it would do."""
+    layout.require_all(request, layout.FORETELLING)
+    return _show(request)
+
+
+def _basket(request: HttpRequest) -> list[Manifest]:
+    found = request.session.get(_KEPT)
+    return found if isinstance(found, list) else []
+
+
+def _show(
+    request: HttpRequest, *, text: str = "", wrong: StatusError | None = None
+) -> HttpResponse:
+    changes = _basket(request)
+    context: dict[str, Any] = {
+        "items": [(at, plan_forms.in_words([one])) for at, one in enumerate(changes)],
+        "kubectl": plan_forms.kubectl(changes),
+        "text": text,
+        "wrong": yaml_input.problems_of(wrong) if wrong else [],
+        "effects": EFFECTS,
+        "query": request.GET,
+        "policies": comparisons.POLICIES,
+        "configuration": _configuration(changes),
+    }
+    if changes:
+        try:
+            status = advisor.ask("plan", plan_forms.document_of(changes))["status"]
+        except StatusError as error:
+            context["problem"] = yaml_input.problems_of(error)
+        else:
+            context |= {
+                "status": status,
+                "compared": _compared(status),
+                "leaving": (status.get("leaving") or [])[:_SHOWN],
+                "placed": (status.get("placed") or [])[:_SHOWN],
+                "stuck": (status.get("stuck") or [])[:_SHOWN],
+            }
+    code = wrong.code if wrong else 200
+    return layout.page(request, "what_if.html", "What if", context, status=code)
+
+
+def _configuration(changes: list[Manifest]) -> str:
+    """Return the YAML of the configuration that the basket would put in force, or nothing."""
+    found = [one["configuration"] for one in changes if "configuration" in one]
+    return pages.as_yaml(found[-1]) if found else ""
+
+
+def _compared(status: Manifest) -> list[Compared]:
+    summary: dict[str, int] = status.get("summary") or {}
+    rows = [
+        Compared(one.name, one.before, one.after, one.less) for one in plan_preview.room(status)
+    ]
+    waiting = overview.pending()
+    then = summary.get("waiting", 0) + summary.get("stuck", 0)
+    rows.insert(0, Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting))
+    for what, key in (("pods that leave", "leaving"), ("find no place", "stuck")):
+        count = summary.get(key, 0)
+        rows.insert(0, Compared(what, "-", f"{count:,}", key == "stuck" and count > 0))
+    return rows
+
+
+@layout.shown
+def add(request: HttpRequest) -> HttpResponse:
+    """Put changes into the basket: a plan's, a form's, a text's, or one more pod like another."""
+    layout.require_all(request, layout.FORETELLING)
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    try:
+        wanted = [*_basket(request), *_given(request, text)]
+        if len(wanted) > MOST_CHANGES:
+            raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
+        if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
+            raise BadRequest("the changes are too long to be kept together")
+        document = plan_forms.document_of(wanted)
+        outgoing.require_extenders(layout.user_of(request), document)
+        advisor.ask("plan", document)  # what is wrong is told before it is kept
+    except BadRequest as error:
+        return _show(request, text=text, wrong=error)
+    except StatusError as error:
+        if error.code != 422:
+            raise
+        return _show(request, text=text, wrong=error)
+    request.session[_KEPT] = wanted
+    return HttpResponseRedirect(reverse("console:what-if"))
+
+
+def _given(request: HttpRequest, text: str) -> list[Manifest]:
+    given: QueryDict = request.POST
+    if name := given.get("plan", ""):
+        layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
+        return plan_pages.whole_changes_of(request, find_plan(name))
+    if like := given.get("like", ""):
+        return [{"pods": {"objects": [_one_more(request, like, len(_basket(request)))]}}]
+    if given.get("do"):
+        if given.get("q"):
+            layout.require(request, "list", "nodes")
+        return plan_forms.changes_of(given)
+    return plan_forms.read(text)
+
+
+def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
+    """Return a pod like one that is there, by another name and on no node yet."""
+    namespace, _, name = title.partition("/")
+    layout.require(request, "get", "pods", namespace=namespace, name=name)
+    pod = get_manifest("Pod", namespace, name)
+    metadata = {key: pod["metadata"][key] for key in _LIKE if key in pod["metadata"]}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    metadata["name"] = f"{name[:_LONGEST]}-more-{number + 1}"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@layout.shown
+def remove(request: HttpRequest) -> HttpResponse:
+    """Take a change out of the basket, or all of them (``POST``, ``at``)."""
+    at = request.POST.get("at", "")
+    changes = _basket(request)
+    if at == "all":
+        request.session.pop(_KEPT, None)
+    elif (wanted := natural(at)) is not None and wanted < len(changes):
+        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != wanted]
+    else:
+        raise BadRequest("at: must be the number of a change in the basket, or all")
+    return HttpResponseRedirect(reverse("console:what-if"))
+
+
+@layout.shown
+def share(request: HttpRequest) -> HttpResponse:
+    """Keep the basket as a plan, and lead to its page (``POST``)."""
+    layout.require_all(request, layout.FORETELLING)
+    changes = _basket(request)
+    if request.method != "POST" or not changes:
+        raise BadRequest("there is nothing in the basket")
+    plan = api_plans.made(plan_forms.document_of(changes), by=layout.user_of(request))
+    return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
+
+
+@layout.shown
+def as_yaml(request: HttpRequest) -> HttpResponse:
+    """Return the basket as the YAML of a ``Plan``."""
+    return plan_pages.yaml_file(_basket(request), "what-if.yaml")

@@ -1,0 +1,96 @@
+"""The list of pods, by a part of the name, namespace, node, phase, or those that wait."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+
+from api import clock
+from api.console.page import formatting, layout, time_travel
+from api.console.page.time_travel import Then
+from api.forms import tables
+from clusterstate.objects.registry.fields import FieldRequirement
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.objects import decode_object, finding
+from clusterstate.queries.objects.lists import list_page
+
+PER_PAGE: Final = 100
+
+
+@layout.shown_then
+@layout.alike()
+def page(request: HttpRequest) -> HttpResponse:
+    """Return the list: by part of the name, namespace, node, phase, or those that wait."""
+    layout.filters(request, "q", "namespace", "node", "phase", "waiting")
+    namespace = layout.scope(request, "list", "pods")
+    start = natural(request.GET.get("start", ""), digits=8) or 0
+    chosen = finding.PodSearch(
+        part=request.GET.get("q", "").strip(),
+        namespace=namespace,
+        node_name=request.GET.get("node", ""),
+        phase=request.GET.get("phase", ""),
+        waiting=request.GET.get("waiting") == "yes",
+    )
+    past = time_travel.of(request)
+    if past is None:
+        now, found = clock.now(), finding.pods(chosen, start=start, limit=PER_PAGE + 1)
+    else:
+        now, found = past.at, _pods_at(past, chosen, start=start, limit=PER_PAGE + 1)
+    rows = [_row(one, now) for one in found[:PER_PAGE]]
+    given = {key: value for key, value in request.GET.dict().items() if key != "start" and value}
+    context = {
+        "rows": rows,
+        "search": chosen,
+        "first": start + 1,
+        "last": start + len(rows),
+        "after": "?" + urlencode({**given, "start": start + PER_PAGE})
+        if len(found) > PER_PAGE
+        else "",
+        "before": "?" + urlencode({**given, "start": max(0, start - PER_PAGE)}) if start else "",
+        "may_create": layout.may(request, "create", "pods", namespace=namespace or "default"),
+        "phases": ("Pending", "Running", "Succeeded", "Failed"),
+    }
+    if layout.is_part(request):
+        return layout.part(request, "pods_rows.html", context)
+    return layout.page(request, "pods.html", "Pods", context)
+
+
+def _pods_at(past: Then, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
+    """Return pods as they were, those that are shown decoded."""
+    chosen = [
+        FieldRequirement(path, value)
+        for path, value in (("spec.nodeName", search.node_name), ("status.phase", search.phase))
+        if value
+    ]
+    if search.waiting:
+        chosen.append(FieldRequirement("spec.nodeName", ""))
+    page = list_page(
+        "Pod", search.namespace, field_selector=chosen, limit=start + limit, at=past.revision,
+        part=search.part,
+    )  # fmt: skip
+    return [decode_object(text) for text in page.items[start:]]
+
+
+def _row(pod: Any, now: Any) -> dict[str, Any]:
+    asked = formatting.requests_of(pod)
+    cells = tables.printer(KINDS["Pod"]).cells(pod, now)
+    return {
+        "namespace": pod["metadata"]["namespace"],
+        "name": pod["metadata"]["name"],
+        "status": cells[2],
+        "node": pod["spec"].get("nodeName", ""),
+        "cpu": formatting.amount("cpu", asked.get("cpu", 0)),
+        "memory": formatting.amount("memory", asked.get("memory", 0)),
+        "priority": pod["spec"].get("priority", 0),
+        "why": why_of(pod),
+        "created": pod["metadata"].get("creationTimestamp"),
+    }
+
+
+def why_of(pod: Any) -> str:
+    """Return the scheduler's words about a pod that has no node, or nothing."""
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or one.get("reason") or "")
+    return ""
