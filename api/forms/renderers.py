@@ -9,7 +9,7 @@ from typing import Any, Final
 from rest_framework.renderers import BaseRenderer
 
 from api.forms import negotiation, pages, protobuf, replies, wire
-from api.forms.replies import Content
+from api.forms.replies import Content, StoredList
 from clusterstate.objects.wire import protobuf as encoding
 from clusterstate.objects.wire import protobuf_values
 
@@ -110,6 +110,11 @@ class ProtobufRenderer(Renderer):
             NotAcceptable: a kind without a protobuf message.
         """
         try:
+            if isinstance(data, StoredList):
+                kind = data.kind
+                return encoding.encode_list(
+                    kind.api_version, kind.list_kind, data.metadata, data.items
+                )
             if isinstance(data, Content | bytes):
                 return encoding.encode_text(replies.text_of(data))
             return encoding.encode(data)

@@ -246,10 +246,12 @@ def join_list(kind: Kind, items: Sequence[bytes], metadata: dict[str, Any]) -> b
     # Kubernetes' items do not say what the list says, and its clients do not ask them.
     said = b'{"apiVersion":"%s","kind":"%s",' % (kind.api_version.encode(), kind.name.encode())
     length = len(said)
-    return b"%s%s]}" % (
-        head,
-        b",".join([b"{" + one[length:] if one.startswith(said) else one for one in items]),
-    )
+    parts = [b"{" + one[length:] if one.startswith(said) else one for one in items]
+    if not parts:
+        return head + b"]}"
+    parts[0] = head + parts[0]  # instead of a copy of the whole
+    parts[-1] += b"]}"
+    return b",".join(parts)
 
 
 class _HasMetadata(msgspec.Struct):

@@ -19,6 +19,7 @@ from django.conf import settings
 from api.server.lanes import Lane
 from clusterstate.health import heartbeats
 from clusterstate.processes import collector
+from clusterstate.queries.objects import kept_lists
 
 logger = structlog.get_logger(__name__)
 
@@ -51,7 +52,7 @@ def start(lanes: Sequence[Lane[Any, Any]]) -> None:
         if (
             idle
             and now - tidied_at >= _TIDY_SECONDS
-            and any(lane.moved_at > tidied_at for lane in lanes)
+            and (kept_lists.drop_unused() or any(lane.moved_at > tidied_at for lane in lanes))
         ):
             tidied_at = now
             threading.Thread(target=collector.give_back, name="tidy", daemon=True).start()

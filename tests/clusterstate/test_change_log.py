@@ -279,6 +279,8 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write(
             pages.append(list_page("Pod", limit=7, continue_token=pages[-1].continue_token))
         assert len({page.revision for page in pages}) == 1
         lists.append(Page([i for page in pages for i in page.items], pages[0].revision))
+        kept = list_page("Pod", acknowledged=True)  # brought up to date from the log
+        assert kept.items == list_page("Pod", exact=kept.revision).items
     stop.set()
     for worker in workers:
         worker.result(30)

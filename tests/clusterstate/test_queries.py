@@ -4,25 +4,31 @@ import datetime as dt
 import hashlib
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from clusterstate.actions import objects
+from clusterstate.actions import evictions, objects
+from clusterstate.actions.past import history
 from clusterstate.actions.people import tokens
 from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.database import sql
 from clusterstate.objects.registry import fields
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.labels import parse_selector
+from clusterstate.queries.evictions.eviction_timers import TAINT, due_taints
 from clusterstate.queries.loops.loading import consistent_read, load_classes
 from clusterstate.queries.objects import lists
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.people.tokens import TokenUser, token_user
 from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.pods.stays import Place
 from tests.clusterstate.support import (
+    LATER,
     NOW,
     Worker,
     bind,
@@ -181,6 +187,57 @@ def test_pages_show_the_state_of_the_first_one() -> None:
         "p55",
         "p6",
     ]
+
+
+def test_a_list_that_is_kept_is_what_the_rows_say() -> None:
+    create_node("n")
+    for number in range(6):
+        create_pod(pod(f"p{number}", namespace="kube-system" if number % 2 else "default"), now=NOW)
+    ids = {name: found for name in ("p0", "p2") if (found := find_pod_id("default", name))}
+
+    def evict() -> None:
+        (row,) = sql.fetch("SELECT id, class_id FROM pod WHERE id = %s", (ids["p0"],))
+        departure = evictions.Departure(
+            pod_id=row[0], place=Place("n", row[1]), started_at=NOW, due_at=NOW
+        )
+        evictions.restate(TAINT, [departure], node_names=["n"])
+        with transaction.atomic():
+            due = due_taints(NOW, limit=9)
+            assert evictions.fire_taints(due, now=NOW, judge=lambda _: [departure]).evicted
+
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: bind(ids["p0"], "n"),
+        evict,
+        lambda: set_unschedulable([Unschedulable(pod_id=ids["p2"], message="full")], now=NOW),
+        lambda: objects.delete("Pod", "default", "p4", now=NOW),
+        lambda: create_pod(pod("p4", cpu="7m"), now=NOW),
+        lambda: [create_pod(pod(name), now=NOW) for name in ("a", "p", "z")],
+        lambda: objects.delete("Pod", "kube-system", "p1", now=NOW),
+        lambda: create_pod(pod("b", namespace="kube-node-lease"), now=NOW),
+        lambda: create_node("m"),
+        lambda: fail_pods([(ids["p2"], "Lost", "its node is gone")], now=NOW),
+        lambda: objects.delete("Pod", "default", "p0", now=NOW),
+    ]
+    for kind, namespace in (("Pod", ""), ("Pod", "default"), ("Node", "")):
+        assert list_page(kind, namespace, acknowledged=True).items
+    for step in steps:
+        step()
+        for kind, namespace in (("Pod", ""), ("Pod", "default"), ("Node", "")):
+            found = [list_page(kind, namespace, acknowledged=True) for _ in range(3)]
+            assert found == [list_page(kind, namespace)] * 3
+            assert found[1].items is found[2].items, "the rows were read again"
+            for limit in (1, 3, 100):
+                first = list_page(kind, namespace, limit=limit, acknowledged=True)
+                assert first == list_page(kind, namespace, limit=limit)
+    create_pod(pod("late"), now=NOW)
+    history.trim(now=LATER, keep_seconds=0)
+    assert list_page("Pod", acknowledged=True) == list_page("Pod")
+    with transaction.atomic():  # whose end is not known
+        create_pod(pod("never"), now=NOW)
+        assert "never" in names(list_page("Pod", acknowledged=True))
+        transaction.set_rollback(True)
+    assert list_page("Pod", acknowledged=True) == list_page("Pod")
 
 
 def bind_nowhere_changes_nothing() -> bool:

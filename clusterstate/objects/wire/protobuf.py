@@ -16,7 +16,7 @@ Reading is bounded: ``decode`` takes the most values that a body may hold, since
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -407,6 +407,20 @@ def encode_text(text: bytes) -> bytes:
     return envelope(api_version, kind, _write_members(message, members, 2 if of_list else 1))
 
 
+def encode_list(api_version: str, kind: str, metadata: Manifest, items: Sequence[bytes]) -> bytes:
+    """Return a list of objects whose JSON texts are given, as a body: as ``encode_text`` does.
+
+    Raises:
+        UnknownKind, Malformed: as ``encode``.
+    """
+    message = message_of(api_version, kind)
+    if message is None:
+        raise UnknownKind(f"{api_version}, Kind={kind}")
+    parts = [_write(message, {"metadata": metadata})]
+    parts += _listed(_by_name(message)[0]["items"], items)
+    return envelope(api_version, kind, b"".join(parts))
+
+
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -425,13 +439,13 @@ def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int
         if field.is_text and text.startswith(b'"') and b"\\" not in text:
             parts += (field.tag, number_bytes(len(text) - 2), text[1:-1])
         elif levels and field.writer is None and not field.is_number and field.shape != _MAP:
+            if levels == 2 and name == "items" and text.startswith(b"["):
+                parts += _listed(field, [bytes(one) for one in _items(text)])
+                continue
             below = [raw] if text.startswith(b"{") else _items(text) if text[:1] == b"[" else []
-            largest = _LARGEST_PART if len(below) <= _MOST_ITEMS else 0
             for one in below:
                 if levels == 1 and name != "metadata" and len(one_text := bytes(one)) <= _LARGEST:
                     data = _object(field.kind, one_text)
-                elif levels == 2 and name == "items" and len(one_text := bytes(one)) <= largest:
-                    data = _known_item(field.kind, one_text)
                 else:
                     data = _write_members(field.kind, _members(one), levels - 1)
                 parts += (field.tag, number_bytes(len(data)), data)
@@ -440,6 +454,19 @@ def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int
         else:
             parts.append(_part(message, name, text))
     return b"".join(parts)
+
+
+def _listed(field: _Written, items: Sequence[bytes]) -> list[bytes]:
+    """Return the items of a list, whose texts are given, as parts of its message."""
+    largest = _LARGEST_PART if len(items) <= _MOST_ITEMS else 0
+    parts: list[bytes] = []
+    for one in items:
+        if len(one) <= largest:
+            data = _known_item(field.kind, one)
+        else:
+            data = _write_members(field.kind, _members(one), 1)
+        parts += (field.tag, number_bytes(len(data)), data)
+    return parts
 
 
 def _object(message: str, text: bytes) -> bytes:

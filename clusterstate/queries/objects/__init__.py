@@ -3,6 +3,7 @@
 ::
 
     lists         lists, exact as of a revision, with selectors and pages
+    kept_lists    whole lists that were read before, and what has changed since
     finding       objects by a part of their name
     events        Events, composed from columns or documents
     beginnings    when a namespace that is there was created

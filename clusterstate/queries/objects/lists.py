@@ -31,7 +31,7 @@ from clusterstate.objects.values.labels import (
     parse_selector,
 )
 from clusterstate.queries import past
-from clusterstate.queries.objects import _decoder, kind_of
+from clusterstate.queries.objects import _decoder, kept_lists, kind_of
 from clusterstate.queries.objects.events import EVENT_COLUMNS, EVENT_FROM, compose_event
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
@@ -218,8 +218,11 @@ def list_page(
     if labels.nothing:
         return Page([], revision)
     listing = _Listing(kind, namespace, labels, chosen, revision, limit, after, part)
+    keeps = acknowledged and listing.is_whole and exact is at is None and kept_lists.is_kept(kind)
+    if keeps and (kept := kept_lists.current(kind, namespace, revision)) is not None:
+        return _of_kept(listing, kept)
     try:
-        return _list_events(listing) if kind.is_composed else _list_objects(listing)
+        return _list_events(listing) if kind.is_composed else _list_objects(listing, keeps=keeps)
     except Expired as error:
         if exact is not None:
             raise Expired(_EXPIRED_EXACT) from None
@@ -353,6 +356,11 @@ class _Listing(msgspec.Struct, frozen=True):
         return bool(self.labels.requirements or self.chosen or self.part)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all objects of the kind and namespace are meant, from the first one on."""
+        return not self.selects and self.after.key is None
+
+    @property
     def node_name(self) -> str | None:
         """The node whose pods are asked for: empty for those of none, ``None`` for those of any."""
         for one in self.chosen:
@@ -376,7 +384,16 @@ class _Listing(msgspec.Struct, frozen=True):
         return Page(items, self.revision, token, remaining)
 
 
-def _list_objects(listing: _Listing) -> Page:
+def _of_kept(listing: _Listing, kept: kept_lists.Kept) -> Page:
+    """Return the first page of a list that is kept."""
+    items, limit = kept.items, listing.limit
+    if not limit or len(items) <= limit:
+        return Page(items, kept.revision)
+    at = msgspec.structs.replace(listing, revision=kept.revision)
+    return at.page(items[:limit], kept.keys[limit - 1], lambda: len(items) - limit)
+
+
+def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
     kind, namespace, labels, chosen = (
         listing.kind, listing.namespace, listing.labels, listing.chosen
     )  # fmt: skip
@@ -471,6 +488,8 @@ def _list_objects(listing: _Listing) -> Page:
 
         items = [item for _, _, item in found[:limit]]
         return listing.page(items, last, behind if counts else None)
+    if keeps:
+        kept_lists.keep(kind, namespace, revision, found)
     return Page([item for _, _, item in found], revision)
 
 

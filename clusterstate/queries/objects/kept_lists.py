@@ -1,0 +1,148 @@
+"""Whole lists as they were read last, brought up to date from the change log.
+
+A list of 5,000 pods reads as many rows and composes as many texts, and nearly all of them are those
+of the list before. A list that is asked for again costs as much as what has changed since::
+
+    read whole --> keep --(next LIST: the changes since)--> current --> keep
+
+A kept list is never changed: a newer one takes its place, so that threads share it without a lock.
+It holds composed objects up to `MOST_BYTES` in a process; what nobody has asked for in a minute is
+dropped when the process tidies up. `lists` reads rows whenever nothing here can answer.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from django.db import connection
+
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values import document
+from clusterstate.objects.values.errors import Expired
+from clusterstate.processes import memory
+from clusterstate.queries.pods import pod_overlay
+
+MOST_BYTES: Final = 16 << 20
+_UNUSED_SECONDS: Final = 60.0
+_MOST_REVISIONS: Final = 4
+"""So many revisions for each object are looked through at most; more cost as much as the rows."""
+
+Entry = tuple[str, str, bytes]
+"""Namespace, name, and the object as JSON."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Objects of a kind (and namespace) at ``revision``, in the order of ``keys``."""
+
+    revision: int
+    keys: list[tuple[str, str]]
+    items: list[bytes]
+    size: int
+    asked_at: float
+
+
+_kept: dict[tuple[str, str], Kept] = {}
+memory.when_replaced(_kept.clear)
+
+
+def is_kept(kind: Kind) -> bool:
+    """Return whether lists of the kind are kept: those that the log tells all about.
+
+    Not inside a transaction, which may be undone.
+    """
+    logged = not (kind.is_composed or kind.has_unlogged_updates)
+    return logged and not connection.in_atomic_block
+
+
+def keep(kind: Kind, namespace: str, revision: int, found: Sequence[Entry]) -> None:
+    """Keep a whole list that was read, unless a newer one is there or it is too large."""
+    items = [item for _, _, item in found]
+    _put(kind, namespace, revision, [key[:2] for key in found], items, sum(map(len, items)))
+
+
+def current(kind: Kind, namespace: str, mark: int) -> Kept | None:
+    """Return the list at ``mark``, a watermark, or later; ``None``: rows have to be read.
+
+    Queries once if the list that is kept is older.
+    """
+    kept = _kept.get((kind.name, namespace))
+    if kept is None or mark - kept.revision > _MOST_REVISIONS * len(kept.items):
+        return None
+    keys, items, size = kept.keys, kept.items, kept.size
+    if mark > kept.revision:
+        try:
+            news = changes.read_since(
+                kept.revision,
+                mark=mark,
+                kinds=(kind.name,),
+                documents=(kind.name,),
+                limit=len(items),
+            )
+        except Expired:
+            return None
+        if news.more:
+            return None
+        latest = {(one.namespace, one.name): one for one in news.items}
+        if namespace:
+            latest = {key: one for key, one in latest.items() if key[0] == namespace}
+        if latest:
+            keys, items = keys[:], items[:]
+        for key, change in latest.items():
+            at = bisect_left(keys, key)
+            there = at < len(keys) and keys[at] == key
+            if there:
+                size -= len(items[at])
+            if change.verb == changes.DELETED:
+                if there:
+                    del keys[at], items[at]
+                continue
+            if change.text is None:
+                return None  # trimmed while it was read
+            slots = pod_overlay(
+                change.node_name, change.scheduled_at, change.unschedulable, change.eviction
+            )
+            item = document.compose(change.text, change.revision, slots)
+            size += len(item)
+            if there:
+                items[at] = item
+            else:
+                keys.insert(at, key)
+                items.insert(at, item)
+    return _put(kind, namespace, max(mark, kept.revision), keys, items, size)
+
+
+def _put(
+    kind: Kind,
+    namespace: str,
+    revision: int,
+    keys: list[tuple[str, str]],
+    items: list[bytes],
+    size: int,
+) -> Kept:
+    """Return a list, kept if there is room; others go, the longest unused first."""
+    new = Kept(revision, keys, items, size, time.monotonic())
+    place = kind.name, namespace
+    before = _kept.pop(place, None)
+    if before is not None and before.revision > revision:
+        _kept[place] = before
+    elif size <= MOST_BYTES:
+        _kept[place] = new
+        used = sum(one.size for one in list(_kept.values()))
+        for other, one in list(_kept.items())[:-1]:
+            if used <= MOST_BYTES:
+                break
+            if _kept.pop(other, None) is not None:
+                used -= one.size
+    return new
+
+
+def drop_unused() -> bool:
+    """Forget lists that nobody has asked for in a minute; return whether there were any."""
+    oldest = time.monotonic() - _UNUSED_SECONDS
+    unused = [place for place, one in list(_kept.items()) if one.asked_at < oldest]
+    for place in unused:
+        _kept.pop(place, None)
+    return bool(unused)
