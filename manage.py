@@ -13,6 +13,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"Stowage {__version__}\n")
         return
+    if sys.argv[1:2] != ["up"]:  # the answer of a command is its output, not how it came about
+        os.environ.setdefault("STOWAGE_LOG_LEVEL", "WARNING")
     collector.seldom()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
     from django.core.management import execute_from_command_line

@@ -291,6 +291,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "api.server.health.in_pages",
             ],
             "libraries": {"console": "api.console.page.formatting"},
         },
@@ -526,6 +527,7 @@ REST_FRAMEWORK: dict[str, object] = {  # how the API uses each of them: see the 
 
 # --- Logging: event plus fields, to standard error ------------------------------------------------
 
+# Commands set WARNING, where nobody asks for another level (`manage.py`).
 LOG_LEVEL = environment.choice("STOWAGE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
 LOG_FORMAT = environment.choice("STOWAGE_LOG_FORMAT", "text", ("text", "json"))
 _shared_processors: list[structlog.typing.Processor] = [

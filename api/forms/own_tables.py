@@ -175,8 +175,8 @@ def _waiting_group(item: Manifest, now: datetime) -> Cells:
     told = []
     for one in status["blockers"]:
         reasons = ", ".join(one["reasons"])
-        if one["taints"]:
-            reasons += f": {', '.join(one['taints'])}"
+        if about := [*one["taints"], *one["terms"]]:
+            reasons += f": {', '.join(about)}"
         told.append(f"{reasons} ({one['most']})" if one["most"] else reasons)
     return [
         status["pods"],

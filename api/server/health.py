@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import redis
 import structlog
@@ -114,11 +114,6 @@ def _work() -> Iterator[Part]:
             yield Part(loop, "its session of the database has ended, another one begins")
         else:
             yield Part(loop)
-    for loop in sorted(set(progress.schedulers()).difference(progress.LOOPS, found.ended)):
-        # One that holds its session keeps its pods, and without a report it does not decide them.
-        silent = found.silent_seconds.get(loop, 0.0)
-        slow = silent > found.patience.get(loop, progress.SILENT_SECONDS)
-        yield Part(loop, f"has not worked for {silent:.0f} s" if slow else "")
     held = found.log_held_seconds
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
     if settings.SERVES:  # a test has another time of day than the database
@@ -409,6 +404,11 @@ def troubles() -> list[health_texts.Trouble]:
     A process that does not serve (a command, a test) looks after nobody: it has none.
     """
     return health_texts.troubles(latest()) if settings.SERVES else []
+
+
+def in_pages(request: HttpRequest) -> dict[str, Any]:
+    """Return what every template knows of the service's health (``context_processors``)."""
+    return {"service_troubles": troubles}
 
 
 def problems() -> list[Part]:

@@ -29,7 +29,7 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.pod import Toleration
 from clusterstate.processes import steady_clock
 from clusterstate.queries import past
-from clusterstate.queries.objects import decode_object, get_manifest, not_found
+from clusterstate.queries.objects import decode_object, find_object, get_manifest, not_found
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, find_pods
 from clusterstate.queries.scheduler import decision_checks, decisions
@@ -253,7 +253,7 @@ _CONFIGURATION_NAME = "default"
 def stored_configuration(at: datetime | None = None) -> Manifest:
     """Return the ``KubeSchedulerConfiguration`` in force, or that was in force at a moment.
 
-    Revision 0 is the default one.
+    Revision 0 is the default one, in force since the cluster began: since ``kube-system`` is there.
 
     Raises:
         Expired: that one is not kept any more.
@@ -261,6 +261,8 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
     stored = decisions.configuration() if at is None else decisions.configuration_at(at)
     metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}
     if stored is None:
+        if (first := find_object("Namespace", "", "kube-system")) is not None:
+            metadata["creationTimestamp"] = decode_object(first)["metadata"]["creationTimestamp"]
         return _as_configuration(default_configuration().document, metadata)
     metadata["resourceVersion"] = str(stored.revision)
     metadata["creationTimestamp"] = format_time(stored.at)

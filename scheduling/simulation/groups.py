@@ -1,8 +1,10 @@
 """Waiting pods by what stands in their way: thousands of pods are few groups.
 
 Pods whose filters reject nodes for the same reasons are one group, whatever the numbers of nodes
-are; so are pods that the same gates keep out. Every class of pods is judged once; classes that are
-alike in what a filter looks at share its answer (``verdicts.judge``).
+are; so are pods that the same gates keep out. Where a reason is about what the pod states, such as
+its node selector, or about taints, those are part of it: what helps one pod helps the whole group.
+Every class of pods is judged once; classes that are alike in what a filter looks at share its
+answer (``verdicts.judge``).
 """
 
 import hashlib
@@ -13,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.objects.rules.stated_terms import stated
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
@@ -29,15 +32,20 @@ NO_PROFILE = "NoProfile"
 MOST_CLASSES: Final = 2_000
 """Classes that are judged for one answer, those of the most pods first."""
 
-Signature = tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]
-"""State, profile, and the plugins with their reasons."""
+Cause = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""A plugin, its reasons, and the terms or taints that they are about."""
+Signature = tuple[str, str, tuple[Cause, ...]]
+"""State, profile, and what stands in the way."""
+_Counted = tuple[Status, int, int]
+"""A reason, the nodes that it rejects, and those that it alone rejects."""
 
 
 class Blocker(msgspec.Struct, frozen=True):
     """A reason and its nodes: for the class that it closes the fewest and the most for.
 
-    ``taints``: where taints are the reason, those that the largest class does not tolerate, each
-    with its number of nodes.
+    ``taints``: where taints are the reason, those that no pod of the group tolerates, each with its
+    number of nodes. ``terms``: the part of the pods' specification that the reason is about, such
+    as ``disktype=ssd``.
     """
 
     plugin: str
@@ -47,6 +55,7 @@ class Blocker(msgspec.Struct, frozen=True):
     most: int
     alone: int
     taints: dict[str, int] = {}
+    terms: tuple[str, ...] = ()
 
 
 class Members(msgspec.Struct):
@@ -102,7 +111,7 @@ def grouped(
             found = classes[pod.info.index] = Members(pod.info, [])
         found.pods.append(number)
     ordered = sorted(classes.values(), key=lambda one: (-len(one.pods), one.pods[0]))
-    by_signature: dict[Signature, list[tuple[Members, list[tuple[Status, int, int]]]]] = {}
+    by_signature: dict[Signature, list[tuple[Members, list[_Counted]]]] = {}
     shared: dict[str, Shared] = {}
     left_out = 0
     for number, members in enumerate(ordered):
@@ -122,8 +131,9 @@ def grouped(
         if (lacks := lacking.get(members.info.index)) and state in (FITS, BLOCKED):
             status = Status(Code.UNSCHEDULABLE, (lacks,), GANG_SCHEDULING)
             state, counts = (GATED if state == FITS else state), [*counts, (status, 0, 0)]
-        reasons = sorted({(status.plugin, status.reasons) for status, _, _ in counts})
-        signature: Signature = (state, name, tuple(reasons))
+        taints = _taints(snapshot, members)
+        causes = {_cause(members.info, status, taints) for status, _, _ in counts}
+        signature: Signature = (state, name, tuple(sorted(causes)))
         by_signature.setdefault(signature, []).append((members, counts))
     groups = [_group(snapshot, signature, found) for signature, found in by_signature.items()]
     groups.sort(key=lambda one: (-one.count, one.name))
@@ -132,7 +142,7 @@ def grouped(
 
 def _judged(
     snapshot: Snapshot, framework: Framework, members: Members, pod: PodToPlace, shared: Shared
-) -> tuple[str, list[tuple[Status, int, int]]]:
+) -> tuple[str, list[_Counted]]:
     """Return the state of a class, and what rejects how many nodes, how many of them alone."""
     try:
         gate = framework.pre_enqueue(members.info)
@@ -147,15 +157,27 @@ def _judged(
     return BLOCKED, list(verdicts.counts())
 
 
+def _taints(snapshot: Snapshot, members: Members) -> dict[str, int]:
+    """Return the taints that keep a class from nodes, with their numbers of nodes."""
+    verdicts = members.verdicts
+    return {} if verdicts is None else taints_in_the_way(snapshot, members.info, verdicts)
+
+
+def _cause(info: PodInfo, status: Status, taints: Mapping[str, int]) -> Cause:
+    if status.plugin == taint_toleration.NAME:
+        return status.plugin, status.reasons, tuple(sorted(taints))
+    terms = {term for reason in status.reasons for term in stated(info.pod.spec, reason)}
+    return status.plugin, status.reasons, tuple(sorted(terms))
+
+
 def _group(
-    snapshot: Snapshot,
-    signature: Signature,
-    found: Sequence[tuple[Members, list[tuple[Status, int, int]]]],
+    snapshot: Snapshot, signature: Signature, found: Sequence[tuple[Members, list[_Counted]]]
 ) -> Group:
-    state, name, _ = signature
+    state, name, causes = signature
     members = [one for one, _ in found]
     first = members[0].verdicts
-    taints = {} if first is None else taints_in_the_way(snapshot, members[0].info, first)
+    taints = _taints(snapshot, members[0])
+    terms = {(plugin, reasons): about for plugin, reasons, about in causes}
     counts: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, int]]] = {}
     for _, told in found:
         for status, nodes, alone in told:
@@ -170,6 +192,7 @@ def _group(
             most=max(nodes for nodes, _ in numbers),
             alone=max(alone for _, alone in numbers),
             taints=taints if plugin == taint_toleration.NAME else {},
+            terms=() if plugin == taint_toleration.NAME else terms[plugin, reasons],
         )
         for (plugin, code, reasons), numbers in counts.items()
     ]

@@ -1,13 +1,17 @@
 """What holds for each list of the admin, whichever model it is of."""
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.contrib import admin
 from django.test import Client
 
+from api.server import health
 from clusterstate.actions import objects
 from tests.admin.conftest import person
+from tests.admin.pages import node_page
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
 
@@ -39,6 +43,25 @@ def test_its_words_are_spelled_and_what_cannot_be_undone_is_the_last_action(
     listed = page.partition('name="action"')[2].partition("</select>")[0]
     actions = re.findall(r'<option value="(\w+)"', listed)
     assert "delete_selected" not in actions[:-1]
+
+
+@pytest.fixture
+def without_a_scheduler(settings: Any) -> Iterator[None]:
+    """A process that serves, where no scheduler works."""
+    settings.SERVES = True
+    health.problems()
+    yield
+    health.end()
+
+
+@pytest.mark.usefixtures("without_a_scheduler")
+def test_every_page_tells_of_the_parts_that_do_not_work(administrator: Client) -> None:
+    for page in ("/admin/", LISTS["node"], f"{LISTS['priorityclass']}add/", node_page("n1")):
+        shown = administrator.get(page).content.decode()
+        assert re.search(
+            r'<li class="bad" data-part="scheduler"><b>scheduler</b> .+: no pod', shown
+        )
+    assert "data-part" not in Client().get("/admin/login/").content.decode()
 
 
 @pytest.mark.parametrize("name", LISTS)

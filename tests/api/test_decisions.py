@@ -158,6 +158,7 @@ def test_the_configuration_is_stored_checked_and_in_force_at_once(api, runner):
     default = api.get(CONFIGURATION).ok()
     assert default["kind"] == "KubeSchedulerConfiguration"
     assert default["metadata"]["resourceVersion"] == "0"
+    assert default["metadata"]["creationTimestamp"], "it is as old as the cluster"
     packing = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -280,6 +280,62 @@ def test_waiting_pods_are_few_groups_with_what_blocks_them(crowd):
     assert [one["status"]["pods"] for one in groups(crowd)] == [5, 2, 1]
 
 
+def _affine(name, number):
+    zones = [{"key": "zone", "operator": "In", "values": [f"z{number}"]}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": zones}]}
+    node = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return make_pod(name).with_("spec", "affinity", value=node)
+
+
+def _beside(name, number, which="podAffinity"):
+    term = {"labelSelector": {"matchLabels": {"app": f"a{number}"}}, "topologyKey": "zone"}
+    other = {which: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return make_pod(name).with_("spec", "affinity", value=other)
+
+
+def _spread(name, number):
+    constraint = {
+        "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": f"rack{number}",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }  # fmt: skip
+    return make_pod(name).with_("spec", "topologySpreadConstraints", value=[constraint])
+
+
+STATED = {
+    "selector": lambda name, number: make_pod(name).selects(disktype=f"d{number}"),
+    "affinity": _affine,
+    "pod-affinity": _beside,
+    "spread": _spread,
+    "tolerations": lambda name, number: (
+        make_pod(name).asks(cpu="32").tolerates(("gpu", "old")[number])
+    ),
+}
+"""Pods of one reason that want different things, by a number 0 or 1."""
+
+
+@pytest.mark.parametrize("what", STATED)
+def test_what_helps_one_pod_of_a_group_helps_all(closed, runner, what):
+    """Pods that a reason is about different terms of are two groups, each with its own remedy."""
+    make = STATED[what]
+    add(closed, make_node("old").tainted("old"))
+    two = [(f"{letter}-{number}", number) for number in (0, 1) for letter in "xy"]
+    add(
+        closed,
+        *(make(name, number).asks(memory=f"{1 + (name[0] == 'y')}Mi") for name, number in two),
+    )
+    runner.turn()
+    found = [one["status"] for one in groups(closed, remedies="true")]
+    mine = [one for one in found if one["pods"] == 2]
+    assert sorted(sorted(one["examples"]) for one in mine) == [
+        ["ns/x-0", "ns/y-0"], ["ns/x-1", "ns/y-1"]
+    ]  # fmt: skip
+    told = [
+        {term for blocker in one["blockers"] for term in (*blocker["terms"], *blocker["taints"])}
+        for one in mine
+    ]
+    assert told[0] != told[1]
+
+
 def test_a_group_tells_its_pods_and_what_frees_them(crowd):
     (ssd,) = [one for one in groups(crowd) if one["status"]["pods"] == 2]
     one = crowd.get(f"{BASE}/waitinggroups/{ssd['metadata']['name']}").ok()
@@ -298,7 +354,7 @@ def test_groups_are_printed_by_kubectl(crowd):
     cells = table["rows"][1]["cells"]
     assert cells[1:3] == [2, "Blocked"]
     assert cells[3].split("; ") == [
-        "node(s) didn't match Pod's node affinity/selector (4)",
+        "node(s) didn't match Pod's node affinity/selector: disktype=ssd (4)",
         "node(s) had untolerated taint(s): gpu:NoSchedule (3)",
         "node(s) were unschedulable (1)",
     ]

@@ -119,3 +119,6 @@ def test_a_pod_s_page_has_its_claims(operator: Client, devices: None) -> None:
     get = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     hidden = text(allow("rita", [get]).get("/console/pods/default/trains/"))
     assert "gpu-0" not in hidden
+    claim = {"apiGroups": [RESOURCE], "resources": ["resourceclaims"], "verbs": ["get"]}
+    own = allow("olga", [get, {**claim, "resourceNames": ["mine"]}])
+    assert "gpu-0" in text(own.get("/console/pods/default/trains/")), "no other claim is read"

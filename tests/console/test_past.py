@@ -42,6 +42,20 @@ def story(operator: Client) -> Client:
     return operator
 
 
+def test_ages_on_a_page_of_the_past_count_from_that_moment(story: Client) -> None:
+    """All was made 30 minutes before now; the page is about 20 minutes before now."""
+    for path in ("nodes/", "nodes/n1/", "pods/", "pods/default/web-1/"):
+        page = text(story.get(f"/console/{path}?at={THEN}"))
+        banner, _, rest = page.partition("Nothing can be changed here.")
+        assert re.findall(r">(\S+ ago)</time>", banner) == ["20m ago"]
+        assert "data-past" in banner
+        told = re.findall(r'data-form="(?:ago|age)">(.*?)</time>', rest)
+        assert set(told) & {"10m", "10m ago"}, path
+        assert not [one for one in told if one.startswith(("20m", "30m"))], path
+    rows = text(story.get(f"/console/nodes/csv?columns=age&at={THEN}")).splitlines()
+    assert [row.split(",")[1] for row in rows[1:]] == ["10m", "10m"]
+
+
 def test_pages_show_how_it_was(story: Client) -> None:
     now = text(story.get("/console/nodes/"))
     assert "node-n2" not in now

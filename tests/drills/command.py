@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from tests.drills import drills, everyday, questions, tour
+from tests.drills import drills, everyday, questions, tour, weather
 from tests.perf.service import ServiceError
 
 _SIZES = (
@@ -24,6 +24,9 @@ _SIZES = (
     "replicas",
     "completions",
     "minutes",
+    "waiting",
+    "into",
+    "only",
 )
 
 
@@ -65,6 +68,14 @@ def _parser() -> ArgumentParser:
     )
     one.add_argument("--nodes", type=int, default=1000)
     one.add_argument("--pods", type=int, default=4000)
+    one = chosen.add_parser(
+        "weather", help="every page of the console in good weather and in bad, looked at by axe"
+    )
+    one.add_argument("--nodes", type=int, default=1000)
+    one.add_argument("--pods", type=int, default=300)
+    one.add_argument("--waiting", type=int, default=12_000, help="pods that wait for five reasons")
+    one.add_argument("--into", default="", help="a folder for a picture of each page in each look")
+    one.add_argument("--only", nargs="*", default=(), help="good waiting busy stopped lost away")
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)
     one.add_argument("--seed", default="")
@@ -85,6 +96,7 @@ def main(arguments: Sequence[str]) -> None:
         "everyday": everyday.everyday,
         "questions": questions.questions,
         "tour": tour.tour,
+        "weather": weather.weather,
     }
     drill = own.get(options.drill) or getattr(drills, options.drill)
     sizes = {name: value for name, value in vars(options).items() if name in _SIZES}

@@ -230,16 +230,19 @@ def result(rows: list[Counted]) -> Result:
 
 
 @contextmanager
-def browsing(scratch: Scratch) -> Iterator[Browser]:
-    """A browser at the service; its complaints, and requests to other hosts, are errors."""
+def browsing(scratch: Scratch, *, complaints: bool = True) -> Iterator[Browser]:
+    """A browser at the service; requests to other hosts are errors, and so are its complaints.
+
+    ``complaints``: not where pages fail on purpose, which the browser notes.
+    """
     folder = Path(tempfile.mkdtemp(prefix="stowage-tour-"))
     try:
         with driven(folder, browser="ALL", performance="ALL") as driver:
             browser = Browser(driver, scratch.url)
             emulate(browser)
             yield browser
-            if complaints := browser.complaints():
-                raise ServiceError(f"the browser complains: {complaints[:3]}")
+            if complaints and (told := browser.complaints()):
+                raise ServiceError(f"the browser complains: {told[:3]}")
             if elsewhere := asked_elsewhere(browser):
                 raise ServiceError(f"asked of another host: {elsewhere[:3]}")
     finally:

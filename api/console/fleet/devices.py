@@ -10,10 +10,12 @@ from api.console.page import layout, time_travel
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.dra.holders import by_pool, holders, incomplete_pools
 from clusterstate.objects.dra.slicetracker import patched_slice
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.volume_matching import ephemeral_claim_name
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.past import find_at
 
 GROUP: Final = "resource.k8s.io"
 WANTS: Final = Attributes("list", GROUP, "resourceslices")
@@ -63,11 +65,11 @@ def page(request: HttpRequest) -> HttpResponse:
     return layout.page(request, "devices.html", "Devices", context)
 
 
-def listed(request: HttpRequest, kind: str, namespace: str = "") -> list[Manifest]:
+def listed(request: HttpRequest, kind: str) -> list[Manifest]:
     """Return the objects of a kind at the moment that the address asks for. Queries once."""
     past = time_travel.of(request)
     at = None if past is None else past.revision
-    return [decode_object(item) for item in list_page(kind, namespace, at=at).items]
+    return [decode_object(item) for item in list_page(kind, at=at).items]
 
 
 def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
@@ -132,9 +134,9 @@ def _capacity(device: Manifest) -> Iterable[str]:
 
 
 def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
-    """Return the claims of a pod and what each has: devices, or a volume. Queries twice at most.
+    """Return the claims of a pod and what each has: devices, or a volume. Queries once for each.
 
-    Only of kinds that the person may get in the namespace.
+    Only those that the person may get.
     """
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
     told = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -152,21 +154,30 @@ def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
         elif volume.get("ephemeral"):
             of = ephemeral_claim_name(pod["metadata"]["name"], volume["name"])
             wanted.append(("PersistentVolumeClaim", volume["name"], of))
-    groups = {"ResourceClaim": (GROUP, "resourceclaims"), "PersistentVolumeClaim": ("", _VOLUMES)}
     found = []
-    for kind in dict.fromkeys(one[0] for one in wanted):
-        group, resource = groups[kind]
-        if not layout.may(request, "list", resource, group=group, namespace=namespace):
-            continue
-        stored = {one["metadata"]["name"]: one for one in listed(request, kind, namespace)}
-        for _, entry, name in (one for one in wanted if one[0] == kind):
-            found.append(
-                {"kind": kind, "entry": entry, "name": name, "has": _has(stored.get(name))}
-            )
+    for kind, entry, name in wanted:
+        group, resource = _RESOURCES[kind]
+        about = {"group": group, "namespace": namespace, "name": name}
+        if layout.may(request, "get", resource, **about):
+            claim = _claim(request, kind, namespace, name) if name else None
+            found.append({"kind": kind, "entry": entry, "name": name, "has": _has(claim)})
     return found
 
 
-_VOLUMES: Final = "persistentvolumeclaims"
+_RESOURCES: Final = {
+    "ResourceClaim": (GROUP, "resourceclaims"),
+    "PersistentVolumeClaim": ("", "persistentvolumeclaims"),
+}
+
+
+def _claim(request: HttpRequest, kind: str, namespace: str, name: str) -> Manifest | None:
+    past = time_travel.of(request)
+    text = (
+        find_object(kind, namespace, name)
+        if past is None
+        else find_at(KINDS[kind], namespace, name, past.revision)
+    )
+    return None if text is None else decode_object(text)
 
 
 def _has(claim: Manifest | None) -> str:

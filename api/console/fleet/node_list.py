@@ -1,6 +1,7 @@
 """The list of nodes: searched by the query language, sorted, in columns of choice."""
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -122,7 +123,9 @@ def as_csv(request: HttpRequest) -> HttpResponse:
         found = language.matching(time_travel.nodes(request), request.GET.get("q", ""))
     except language.QueryError:
         found = []
-    rows = ((one.name, *_csv_cells(one, chosen)) for one in ordered(found, order))
+    past = time_travel.of(request)
+    now = clock.now() if past is None else past.at
+    rows = ((one.name, *_csv_cells(one, chosen, now)) for one in ordered(found, order))
     return downloads.as_csv("nodes", ["name", *_csv_titles(chosen)], rows)
 
 
@@ -135,11 +138,13 @@ def _csv_titles(chosen: Sequence[Column]) -> Iterable[str]:
             yield column.name
 
 
-def _csv_cells(node: FleetNode, chosen: Sequence[Column]) -> Iterable[Any]:
+def _csv_cells(node: FleetNode, chosen: Sequence[Column], now: datetime) -> Iterable[Any]:
     for column in chosen:
         if column.bar and column.name != "fullness":
             yield node.asked.get(column.name, 0)
             yield node.offered.get(column.name, 0)
+        elif column.name == "age":
+            yield human_duration(max(0.0, (now - node.created_at).total_seconds()))
         else:
             cell = _cell(node, column)
             yield cell.text or " ".join(cell.many)
@@ -181,8 +186,7 @@ def _cell(node: FleetNode, column: Column) -> Cell:
     if name == "leaving":
         return Cell("text", str(node.leaving or ""))
     if name == "age":
-        seconds = (clock.now() - node.created_at).total_seconds()
-        return Cell("age", human_duration(max(0.0, seconds)), moment=node.created_at)
+        return Cell("age", "", moment=node.created_at)
     if name.startswith("label:"):
         return Cell("text", language.label_of(node, name.removeprefix("label:")) or "")
     if name == "fullness":

@@ -1,6 +1,8 @@
 """Times, amounts and shares as people read them, for templates (``{% load console %}``)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final
 
@@ -48,22 +50,55 @@ def _short(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+_as_of: ContextVar[datetime | None] = ContextVar("as_of", default=None)
+"""The moment that the page being rendered is about; ``None``: now."""
+
+
+@contextmanager
+def counted_from(moment: datetime | None) -> Iterator[None]:
+    """Within the block, ages count from a moment of the past, or from now."""
+    token = _as_of.set(moment)
+    try:
+        yield
+    finally:
+        _as_of.reset(token)
+
+
+def _seconds_since(moment: datetime) -> float:
+    return ((_as_of.get() or clock.now()) - moment).total_seconds()
+
+
 @register.filter
 def ago(moment: datetime | str | None) -> SafeString | str:
-    """Return how long ago, with the exact time on hover; for a time to come, in how long."""
+    """Return how long ago, with the exact time on hover; for a time to come, in how long.
+
+    On a page of the past it counts from the moment that the page is about, as all ages there.
+    """
     if isinstance(moment, str):
         moment = parse_time(moment)
-    if moment is None:
-        return NONE
-    seconds = (clock.now() - moment).total_seconds()
+    return NONE if moment is None else _ago(moment, _seconds_since(moment))
+
+
+@register.filter
+def before_now(moment: datetime) -> SafeString:
+    """Return how long ago a moment of the past is now, also on its own page."""
+    return _ago(moment, (clock.now() - moment).total_seconds(), "from-now")
+
+
+def _ago(moment: datetime, seconds: float, form: str = "ago") -> SafeString:
     text = "now"
     if seconds >= 1:
         text = f"{human_duration(seconds)} ago"
     elif seconds <= -1:
         text = f"in {human_duration(-seconds)}"
+    return _time(moment, form, text)
+
+
+def _time(moment: datetime, form: str, text: str) -> SafeString:
+    """Return a time; ``console.js`` keeps its text true while the page is open."""
     return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
+        '<time datetime="{}" title="{} UTC" data-form="{}">{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", form, text,
     )  # fmt: skip
 
 
@@ -86,16 +121,12 @@ def time_query(context: template.Context, at: str) -> str:
 
 @register.filter
 def age(moment: datetime | str | None) -> SafeString | str:
-    """Return how old something is, with the exact time on hover."""
+    """Return how old something is, or was then, with the exact time on hover."""
     if isinstance(moment, str):
         moment = parse_time(moment)
     if moment is None:
         return NONE
-    text = human_duration(max(0.0, (clock.now() - moment).total_seconds()))
-    return format_html(
-        '<time datetime="{}" title="{} UTC" data-form="age">{}</time>',
-        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
-    )  # fmt: skip
+    return _time(moment, "age", human_duration(max(0.0, _seconds_since(moment))))
 
 
 @register.filter

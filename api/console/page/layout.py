@@ -19,7 +19,7 @@ from api import clock
 from api.access import reach
 from api.access.auth import require as require_right
 from api.console.live import fragment_cache, stream
-from api.console.page import time_travel
+from api.console.page import formatting, time_travel
 from api.forms import errors, failures
 from api.server import health
 from clusterstate import middleware
@@ -339,8 +339,9 @@ def part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpRe
 
 
 def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> str:
-    html = render_to_string(f"console/{template}", context, request)
     found = time_travel.known(request)
+    with formatting.counted_from(None if found is None else found.at):
+        html = render_to_string(f"console/{template}", context, request)
     return html if found is None else time_travel.lead_on(html, found)
 
 

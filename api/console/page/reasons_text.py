@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.rules.matching import HARD_EFFECTS, find_untolerated
+from clusterstate.objects.rules.stated_terms import stated
 from clusterstate.objects.values.node import Taint
 from clusterstate.objects.values.pod import Toleration
 from clusterstate.queries.nodes.fleet import FleetNode
@@ -22,7 +23,7 @@ _TRIED: Final = re.compile(
 """What PostFilter made of it follows: words of ``dynamicresources`` and ``defaultpreemption``."""
 _PART: Final = re.compile(r"(\d+) (.+)", re.DOTALL)
 _CORDON: Final = "node.kubernetes.io/unschedulable"
-_MOST_TAINTS: Final = 4
+_MOST_TERMS: Final = 4
 _BETWEEN: Final = re.compile(r", (?=\d+ )")
 
 
@@ -70,36 +71,41 @@ class Cause(msgspec.Struct):
 def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list[Cause]:
     """Return groups of waiting pods by their reasons, those of the most pods first.
 
-    Whatever the numbers of nodes are, classes with the same reasons are one cause. Of taints the
-    reason says which are not tolerated: ``nodes`` are looked through for them.
+    Whatever the numbers of nodes are, classes with the same reasons are one cause, where these are
+    about the same taints and terms. ``nodes`` are looked through for taints that are not tolerated:
+    which they are now; the sentence counted nodes when the pod was tried.
     """
-    found: dict[tuple[str, ...], Cause] = {}
-    tolerated: dict[tuple[str, ...], list[Toleration]] = {}
-    for one in groups:
-        reasons = hindrances(one.message)
-        key = tuple(sorted(each.text for each in reasons)) or (one.message,)
-        known = found.get(key)
-        if known is None:
-            found[key] = Cause(one.pods, one.namespace, one.name, one.since, one.message, reasons)
-            tolerated[key] = one.tolerations
-            continue
-        known.pods += one.pods
-        if one.since is not None:
-            known.since = min(known.since or one.since, one.since)
+    found: dict[tuple[tuple[str, ...], ...], Cause] = {}
     sets = Counter(node.taints for node in nodes)
-    for key, cause in found.items():
-        for place, reason in enumerate(cause.reasons):
+    known: dict[tuple[Toleration, ...], tuple[str, ...]] = {}
+    for one in groups:
+        reasons = []
+        key: list[tuple[str, ...]] = []
+        for reason in hindrances(one.message):
             if "untolerated taint" in reason.text:
-                # Which they are now; the sentence counted nodes when the pod was tried.
-                text = with_taints(reason.text, dict.fromkeys(_untolerated(sets, tolerated[key])))
-                cause.reasons[place] = msgspec.structs.replace(reason, text=text)
+                tolerations = one.spec.tolerations
+                if tolerations not in known:
+                    known[tolerations] = tuple(_untolerated(sets, tolerations))
+                about = known[tolerations]
+            else:
+                about = stated(one.spec, reason.text)
+            text = with_terms(reason.text, dict.fromkeys(about))
+            reasons.append(msgspec.structs.replace(reason, text=text))
+            key.append((reason.text, *sorted(about)))
+        cause = found.setdefault(
+            tuple(sorted(key)) or ((one.message,),),
+            Cause(0, one.namespace, one.name, one.since, one.message, reasons),
+        )
+        cause.pods += one.pods
+        if one.since is not None:
+            cause.since = min(cause.since or one.since, one.since)
     return sorted(found.values(), key=lambda one: -one.pods)
 
 
 def _untolerated(
     sets: Mapping[tuple[tuple[str, str, str], ...], int], tolerations: Sequence[Toleration]
-) -> dict[str, int]:
-    """Return the hard taints that nothing tolerates with their numbers of nodes, the most first."""
+) -> list[str]:
+    """Return the hard taints that nothing tolerates, those of the most nodes first."""
     found: Counter[str] = Counter()
     for taints, nodes in sets.items():
         for key, value, effect in taints:
@@ -108,16 +114,16 @@ def _untolerated(
                 continue
             if find_untolerated([taint], tolerations, HARD_EFFECTS) is not None:
                 found[f"{key}={value}:{effect}" if value else f"{key}:{effect}"] += nodes
-    return dict(found.most_common())
+    return [name for name, _ in found.most_common()]
 
 
-def with_taints(text: str, taints: Mapping[str, int | None]) -> str:
-    """Return a reason with the taints that it is about, and their numbers of nodes if known."""
-    if not taints:
+def with_terms(text: str, terms: Mapping[str, int | None]) -> str:
+    """Return a reason with the taints or terms that it is about, with numbers of nodes if known."""
+    if not terms:
         return text
     told = [
         name if nodes is None else f"{name} on {nodes:,}"
-        for name, nodes in islice(taints.items(), _MOST_TAINTS)
+        for name, nodes in islice(terms.items(), _MOST_TERMS)
     ]
-    more = [f"{len(taints) - _MOST_TAINTS} more"] if len(taints) > _MOST_TAINTS else []
+    more = [f"{len(terms) - _MOST_TERMS} more"] if len(terms) > _MOST_TERMS else []
     return f"{text}: {', '.join([*told, *more])}"

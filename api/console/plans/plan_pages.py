@@ -232,9 +232,7 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
         "progress": plan_preview.progress(plan),
         "moving": plan.state in (RUNNING, PAUSED),
         "applied": plan.applied_at is not None,
-        "troubles": [
-            one for one in plan_preview.steps(plan) if one.state in ("held back", "failed")
-        ],
+        "stuck": [one for one in plan_preview.steps(plan) if one.state in ("held back", "failed")],
     }
 
 

@@ -119,7 +119,8 @@ def _blockers(found: Sequence[Manifest]) -> list[Manifest]:
 def _blocker(one: Manifest) -> Manifest:
     fewest, most = one["fewest"], one["most"]
     nodes = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    text = reasons_text.with_taints("; ".join(one["reasons"]) or one["plugin"], one["taints"])
+    about = one["taints"] or dict.fromkeys(one["terms"])
+    text = reasons_text.with_terms("; ".join(one["reasons"]) or one["plugin"], about)
     return {"nodes": nodes, "text": text, **one}
 
 

@@ -205,7 +205,9 @@ function spell(seconds) {
   return h < 192 && h % 24 ? `${d}d${h % 24}h` : `${d}d`;
 }
 export function times() {
-  document.querySelectorAll("time[datetime]").forEach((time) => {
+  // What a page of the past tells counts from its moment, which stands still.
+  const wanted = "past" in body.dataset ? "time[data-form=from-now]" : "time[datetime]";
+  document.querySelectorAll(wanted).forEach((time) => {
     const seconds = (now() - Date.parse(time.dateTime)) / 1000;
     const text = time.dataset.form === "age" ? spell(Math.max(0, seconds)) : Math.abs(seconds) < 1 ? "now" : seconds >= 0 ? `${spell(seconds)} ago` : `in ${spell(seconds)}`;
     if (time.textContent !== text) time.textContent = text;

@@ -5,6 +5,7 @@
     matching, selections          taints and tolerations, node selectors; what selectors select
     resources, resizing, usage    what a pod asks for; resizes in place; what a quota counts
     scheduling_class, footprint   what of a pod decides where it goes; what a bind relies on
+    stated_terms                  what of a pod a reason of the scheduler is about
     glances                       a summary of one pod version, for the fleet's past
     eviction, disruption          when a pod must leave a node; what a disruption budget is charged
     node_taints, node_edits       taints for a node's state; cordon, taint, label, resize

@@ -9,7 +9,7 @@ import msgspec
 from clusterstate.database import sql
 from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod import Toleration
+from clusterstate.objects.values.pod import PodSpec
 from clusterstate.objects.values.quantity import milli_value, value
 from clusterstate.queries.objects.events import EVENT_COLUMNS, EVENT_FROM, compose_event
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
@@ -18,8 +18,8 @@ from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 class WaitingGroup(msgspec.Struct, frozen=True):
     """Waiting pods of one scheduling class: how many, one of them, since when, why.
 
-    ``message``: the scheduler's sentence, empty before a pod was tried. ``tolerations``: of the
-    class, where taints are among the reasons.
+    ``message``: the scheduler's sentence, empty before a pod was tried. ``spec``: of the class,
+    where the sentence is about more than amounts.
     """
 
     pods: int
@@ -27,7 +27,7 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     name: str
     since: datetime | None
     message: str
-    tolerations: list[Toleration] = []
+    spec: PodSpec = PodSpec()
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -58,8 +58,7 @@ class Decided(msgspec.Struct, frozen=True):
 _WAITING: Final = """
 SELECT g.pods, p.namespace, p.name, g.since,
        coalesce(nullif(q.message, ''), p.unschedulable::json ->> 'message', ''),
-       CASE WHEN strpos(q.message, 'taint') > 0
-            THEN (c.spec::jsonb #> '{spec,tolerations}')::text END
+       CASE WHEN strpos(q.message, 'node(s)') > 0 THEN (c.spec::jsonb -> 'spec')::text END
 FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, min(q.since) AS since
       FROM pending_pod q JOIN pod p ON p.id = q.pod_id WHERE %s = '' OR p.namespace = %s
       GROUP BY p.class_id, q.message = '') g
@@ -77,8 +76,8 @@ def waiting(namespace: str = "", *, limit: int = 2_000) -> list[WaitingGroup]:
     found = []
     for row in sql.fetch(_WAITING, (namespace, namespace, limit)):
         pods, namespace, name, since, message, text = row
-        tolerations = [] if text is None else msgspec.json.decode(text, type=list[Toleration])
-        found.append(WaitingGroup(pods, namespace, name, since, message, tolerations))
+        spec = PodSpec() if text is None else msgspec.json.decode(text, type=PodSpec)
+        found.append(WaitingGroup(pods, namespace, name, since, message, spec))
     return found
 
 

@@ -1,0 +1,112 @@
+"""What of a pod a reason of the scheduler is about, as kubectl writes it.
+
+"node(s) didn't match Pod's node affinity/selector" says nothing of which selector: pods of one
+reason may want different labels, and what helps one of them does not help another. The reasons are
+those of nodeaffinity, interpodaffinity, podtopologyspread and nodeports (pkg/scheduler/framework/
+plugins, v1.36). Of a taint the reason says nothing either, but that is found on the nodes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from clusterstate.objects.values.pod import (
+    LabelSelector,
+    NodeSelector,
+    PodAffinityTerm,
+    PodSpec,
+    SelectorRequirement,
+)
+
+_HARD: Final = "DoNotSchedule"
+_SIGNS: Final = {"Gt": ">", "Lt": "<"}
+
+
+def stated(spec: PodSpec, reason: str) -> tuple[str, ...]:
+    """Return the terms of a pod that a reason is about, sorted; empty where the reason says all."""
+    find = _ABOUT.get(reason)
+    return () if find is None else tuple(sorted(set(find(spec))))
+
+
+def _of_nodes(spec: PodSpec) -> Iterator[str]:
+    for key, text in spec.node_selector.items():
+        yield f"{key}={text}"
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is not None:
+        yield from _any_of(affinity.required_during_scheduling_ignored_during_execution)
+        yield from _any_of(affinity.required_during_scheduling_required_during_execution)
+
+
+def _any_of(selector: NodeSelector | None) -> Iterator[str]:
+    """Yield the terms of a node selector, which are ORed, as one text.
+
+    Each pod of a DaemonSet names its own node: the name is left out, so that they stay together.
+    """
+    if selector is None:
+        return
+    terms = []
+    for term in selector.node_selector_terms:
+        asked = [*map(_requirement, term.match_expressions)]
+        asked += ["one node by its name"] if term.match_fields else []
+        terms.append(" and ".join(sorted(asked)))
+    yield " or ".join(dict.fromkeys(terms))
+
+
+def _requirement(one: SelectorRequirement) -> str:
+    if one.operator == "Exists":
+        return one.key
+    if one.operator == "DoesNotExist":
+        return f"!{one.key}"
+    values = ",".join(sorted(one.values))
+    if one.operator in _SIGNS:
+        return f"{one.key}{_SIGNS[one.operator]}{values}"
+    if one.operator == "In" and len(one.values) == 1:
+        return f"{one.key}={values}"
+    return f"{one.key} {one.operator.lower()} ({values})"
+
+
+def _selected(selector: LabelSelector | None) -> str:
+    if selector is None:
+        return "no pods"
+    told = [f"{key}={text}" for key, text in selector.match_labels.items()]
+    told += map(_requirement, selector.match_expressions)
+    return ",".join(sorted(told)) or "all pods"
+
+
+def _of_pods(terms: Iterable[PodAffinityTerm]) -> Iterator[str]:
+    for one in terms:
+        spaces = f" in {','.join(sorted(one.namespaces))}" if one.namespaces else ""
+        yield f"{_selected(one.label_selector)}{spaces} by {one.topology_key}"
+
+
+def _affinity(spec: PodSpec) -> Iterator[str]:
+    given = spec.affinity.pod_affinity if spec.affinity else None
+    yield from _of_pods(given.required_during_scheduling_ignored_during_execution if given else ())
+
+
+def _anti_affinity(spec: PodSpec) -> Iterator[str]:
+    given = spec.affinity.pod_anti_affinity if spec.affinity else None
+    yield from _of_pods(given.required_during_scheduling_ignored_during_execution if given else ())
+
+
+def _spread(spec: PodSpec) -> Iterator[str]:
+    for one in spec.topology_spread_constraints:
+        if one.when_unsatisfiable == _HARD:
+            chosen = _selected(one.label_selector)
+            yield f"{chosen} by {one.topology_key}, at most {one.max_skew} apart"
+
+
+def _host_ports(spec: PodSpec) -> Iterator[str]:
+    for container in (*spec.init_containers, *spec.containers):
+        for port in container.ports:
+            if port.host_port:
+                yield f"{port.host_port}/{port.protocol}"
+
+
+_ABOUT: Final[dict[str, Callable[[PodSpec], Iterator[str]]]] = {
+    "node(s) didn't match Pod's node affinity/selector": _of_nodes,
+    "node(s) didn't match pod affinity rules": _affinity,
+    "node(s) didn't match pod anti-affinity rules": _anti_affinity,
+    "node(s) didn't match pod topology spread constraints": _spread,
+    "node(s) didn't match pod topology spread constraints (missing required label)": _spread,
+    "node(s) didn't have free ports for the requested pod ports": _host_ports,
+}

@@ -1,0 +1,398 @@
+"""Every page of console and admin in good weather and in bad: seen, looked at by axe, pictured.
+
+On a service of its own with hollow nodes: all is well; then thousands of pods wait for five causes,
+the advisors are busy, the scheduler stands still, nearly all nodes are lost, the database is away.
+Pages are found by their links, so that a new one is among them. A serious finding of axe, a page of
+the past that failed, or an error where the weather excuses none is a ``ServiceError``.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from django.urls import resolve
+from django.urls.exceptions import Resolver404
+
+from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser
+from tests.browser.looks import LOOKS, emulate, load_axe, serious
+from tests.console import served
+from tests.drills.drills import Result, Say, fleet
+from tests.drills.tour import browsing
+from tests.perf.scratch import Scratch, running, until
+from tests.perf.service import ServiceError
+
+_CORE: Final = "/api/v1"
+_OWN: Final = "/apis/stowage.dev/v1"
+_MERGE: Final = "application/merge-patch+json"
+_ENVIRONMENT: Final = {
+    "STOWAGE_SCHEDULERS": "1",
+    "STOWAGE_LOG_LEVEL": "WARNING",
+    "STOWAGE_NODE_MONITOR_GRACE": "20",
+    "STOWAGE_NODE_MONITOR_PERIOD": "1",
+    "STOWAGE_NODE_EVICTION_RATE": "1000",
+    "STOWAGE_BRAKE_NAMESPACE": "40",
+    "STOWAGE_BRAKE_LEAST": "3",
+}
+_ASKED: Final = "return [...document.querySelectorAll('a[href]')].map((one) => one.href)"
+_QUIET: Final = """
+return !document.querySelector(".htmx-request, [data-asking]") && document.readyState === "complete"
+"""
+_SLOW_SECONDS: Final = 5
+_NOT_REACHED: Final = frozenset({"sign-in", "sign-in-code", "here"})
+"""Pages that a person who is signed in is not led to."""
+_ADMIN: Final = {
+    "admin": "/admin/",
+    "admin-nodes": "/admin/clusterstate/node/",
+    "admin-pods": "/admin/clusterstate/pod/",
+    "admin-audit": "/admin/clusterstate/auditline/",
+}
+_TAINT: Final = {"key": "reserved", "value": "batch", "effect": "NoSchedule"}
+_PACKING: Final = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "pluginConfig": [
+                {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
+            ]
+        }
+    ],
+}
+_ZONE: Final = "topology.kubernetes.io/zone"
+_SPREAD: Final = {
+    "maxSkew": 1,
+    "topologyKey": "rack",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "spread"}},
+}
+_CAUSES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "large": ("64", {}),
+    "ssd": ("100m", {"nodeSelector": {"disktype": "ssd"}}),
+    "gpu": ("100m", {"nodeSelector": {"accelerator": "gpu"}}),
+    "batch": ("30", {"nodeSelector": {"pool": "batch"}}),
+    "spread": ("100m", {"topologySpreadConstraints": [_SPREAD]}),
+}
+"""What pods ask for that no node gives them; nodes of the pool ``batch`` have a taint."""
+
+
+def weather(
+    *, nodes: int, pods: int, waiting: int, into: str = "", only: Sequence[str] = (), say: Say
+) -> Result:
+    """Look at every page in every weather, or in those of ``only``; return the pages.
+
+    ``waiting`` pods wait in bad weather. ``into``: a folder for pictures of all pages.
+    """
+    if not CHROMIUM or not DRIVER:
+        raise ServiceError(NONE_HERE)
+    folder = Path(into) if into else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        running(_ENVIRONMENT, say) as scratch,
+        fleet(scratch, nodes, say, period=5) as agents,
+        browsing(scratch, complaints=False) as browser,
+    ):
+        cluster = _Cluster(scratch, nodes)
+        cluster.fill(pods)
+        look = _Look(scratch, browser, folder, say)
+        look.strangers()
+        look.sign_in()
+        look.find_pages(cluster.pages())
+
+        def see(name: str) -> None:
+            if not only or name in only:
+                say(f"weather: {name}")
+                look.every(name)
+
+        see("good")
+        cluster.crowd(waiting)
+        see("waiting")
+        with cluster.busy_advisors():
+            see("busy")
+        pid = scratch.signal("scheduler", signal.SIGSTOP)
+        try:
+            look.troubled("scheduler")
+            see("stopped")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        agents.lose(nodes - max(1, nodes // 100))
+        cluster.wait_for_losses(nodes)
+        see("lost")
+        look.away(see)
+    if look.found:
+        raise ServiceError(f"axe finds {len(look.found)}: {look.found[:3]}")
+    return {"nodes": nodes, "pods": pods, "waiting": waiting, "pages": sorted(look.pages)}
+
+
+class _Cluster:
+    def __init__(self, scratch: Scratch, nodes: int) -> None:
+        self._scratch, self._client, self._nodes = scratch, scratch.client(), nodes
+
+    def fill(self, pods: int) -> None:
+        """Create what the pages of good weather show."""
+        for name in ("shop", "crowd", "bank"):
+            self._client.call("POST", f"{_CORE}/namespaces", {"metadata": {"name": name}})
+        for number in range(max(1, self._nodes // 20)):
+            spec = {"metadata": {"labels": {"pool": "batch"}}, "spec": {"taints": [_TAINT]}}
+            self._change(f"hollow-{number:05}", spec)
+        self._client.call("PUT", f"{_OWN}/schedulerconfiguration", _PACKING)
+        hard = {"hard": {"pods": "5000"}}
+        quota = {"metadata": {"name": "shop"}, "spec": hard}
+        self._client.call("POST", f"{_CORE}/namespaces/shop/resourcequotas", quota)
+        labels = {"app": "web"}
+        deployment = {
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": _set("web", pods, "200m", {})["spec"],
+        }
+        self._client.call("POST", "/apis/apps/v1/namespaces/shop/deployments", deployment)
+        budget = {
+            "metadata": {"name": "web"},
+            "spec": {"minAvailable": "50%", "selector": {"matchLabels": labels}},
+        }
+        path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
+        self._client.call("POST", path, budget)
+        devices = {
+            "metadata": {"name": "gpus"},
+            "spec": {
+                "driver": "gpu.example.com",
+                "nodeName": "hollow-00001",
+                "pool": {"name": "hollow-00001", "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+            },
+        }
+        self._client.call("POST", "/apis/resource.k8s.io/v1/resourceslices", devices)
+        canary = {"metadata": {"name": "packing"}, "spec": {"configuration": _PACKING}}
+        self._client.call("POST", f"{_OWN}/canaries", canary)
+        until(
+            lambda: self._placed("shop") >= pods,
+            seconds=300,
+            what=f"{pods} pods with a node",
+            every=1,
+        )
+        self._replicas("large", 3)
+
+    def pages(self) -> dict[str, str]:
+        """Return pages that no link of a quiet cluster leads to; makes a plan."""
+        plan = {"spec": {"changes": [{"drain": {"nodes": [f"hollow-{self._nodes - 1:05}"]}}]}}
+        made = self._client.call("POST", f"{_OWN}/plans", plan)["metadata"]["name"]
+        emptied = f"hollow-{self._nodes - 3:05}"
+        of_bank = _set("ledger", 12, "100m", {"nodeSelector": {"kubernetes.io/hostname": emptied}})
+        self._client.call("POST", "/apis/apps/v1/namespaces/bank/replicasets", of_bank)
+        until(lambda: self._placed("bank") >= 12, seconds=120, what="pods of the bank")
+        self._change(emptied, {"spec": {"taints": [{"key": "recalled", "effect": "NoExecute"}]}})
+
+        def brakes() -> Any:
+            return self._client.call("GET", f"{_OWN}/brakes")["items"]
+
+        (brake, *_) = until(brakes, seconds=120, what="a brake")
+        namespace, name = self._scratch.query(
+            "SELECT p.namespace, p.name FROM pending_pod q JOIN pod p ON p.id = q.pod_id LIMIT 1"
+        )[0]
+        return {
+            "plan": f"/console/plans/{made}/",
+            "brake": f"/console/evictions/brakes/{brake['metadata']['name']}/",
+            "why": f"/console/pods/{namespace}/{name}/why",
+            "change": f"/console/change?do=drain&node=hollow-{self._nodes - 2:05}",
+            "what-if": "/console/what-if/",
+            "create": "/console/new?kind=ResourceQuota",
+            "comparisons": "/console/policies/comparisons?hours=1&policy=packing&policy=least",
+        }
+
+    def crowd(self, waiting: int) -> None:
+        """Let pods wait for five reasons, in many classes, and wait until all were tried."""
+        sets = max(1, waiting // len(_CAUSES) // 50)
+        for cause in _CAUSES:
+            for number in range(sets):
+                self._replicas(cause, waiting // len(_CAUSES) // sets, number)
+        tried = "SELECT count(*) FROM pending_pod WHERE message <> ''"
+        wanted = waiting // len(_CAUSES) // sets * sets * len(_CAUSES)
+        until(
+            lambda: self._scratch.query(tried)[0][0] >= 0.95 * wanted,
+            seconds=600, what=f"{wanted} pods that were tried", every=1,
+        )  # fmt: skip
+
+    @contextmanager
+    def busy_advisors(self) -> Iterator[None]:
+        """Ask more than the advisors can answer until the block ends."""
+        ends = threading.Event()
+        world = [_pod(f"imagined-{number}", f"{100 + number}m") for number in range(3000)]
+        questions = [
+            ("POST", f"{_OWN}/simulations", {"spec": {"base": "live", "pods": world}}),
+            ("GET", f"{_OWN}/waitinggroups?remedies=true", None),
+            ("GET", f"{_OWN}/waitinggroups", None),
+        ]
+
+        def ask(number: int) -> None:
+            client = self._scratch.client()
+            while not ends.is_set():
+                try:
+                    client.call(*questions[number % len(questions)])
+                except (ServiceError, OSError, HTTPException):
+                    client = self._scratch.client()
+                    ends.wait(0.2)
+
+        threads = [threading.Thread(target=ask, args=(at,), daemon=True) for at in range(12)]
+        for one in threads:
+            one.start()
+        try:
+            ends.wait(10)
+            yield
+        finally:
+            ends.set()
+            for one in threads:
+                one.join(60)
+
+    def wait_for_losses(self, nodes: int) -> None:
+        lost = (
+            "SELECT count(DISTINCT node_id) FROM taint"
+            " WHERE key = 'node.kubernetes.io/unreachable' AND effect = 'NoExecute'"
+        )
+        until(
+            lambda: self._scratch.query(lost)[0][0] >= nodes // 2,
+            seconds=300, what="lost nodes", every=1,
+        )  # fmt: skip
+
+    def _placed(self, namespace: str) -> int:
+        where = "SELECT count(*) FROM pod WHERE namespace = %s AND node_name <> ''"
+        return int(self._scratch.query(where, (namespace,))[0][0])
+
+    def _change(self, node: str, patch: Result) -> None:
+        self._client.call("PATCH", f"{_CORE}/nodes/{node}", patch, content_type=_MERGE)
+
+    def _replicas(self, cause: str, count: int, number: int | None = None) -> None:
+        cpu, more = _CAUSES[cause]
+        name = cause if number is None else f"{cause}-{number}"
+        made = _set(name, count, cpu, more)
+        made["spec"]["template"]["metadata"]["labels"]["app"] = cause
+        made["spec"]["template"]["metadata"]["labels"]["set"] = name
+        made["spec"]["selector"]["matchLabels"] = {"set": name}
+        self._client.call("POST", "/apis/apps/v1/namespaces/crowd/replicasets", made)
+
+
+def _pod(name: str, cpu: str) -> Result:
+    requests = {"cpu": cpu, "memory": "64Mi"}
+    main = {"name": "main", "image": "nginx:1", "resources": {"requests": requests}}
+    return {"metadata": {"name": name}, "spec": {"containers": [main]}}
+
+
+def _set(name: str, count: int, cpu: str, more: Mapping[str, Any]) -> Result:
+    labels = {"app": name}
+    spec = {**_pod(name, cpu)["spec"], "terminationGracePeriodSeconds": 1, **more}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"replicas": count, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+class _Look:
+    """A service, and a browser that goes through its pages."""
+
+    def __init__(self, scratch: Scratch, browser: Browser, into: Path | None, say: Say) -> None:
+        self._scratch, self._browser, self._into, self._say = scratch, browser, into, say
+        self.pages: dict[str, str] = {}
+        """Paths by the names of their URLs."""
+        self.found: list[Any] = []
+
+    def sign_in(self) -> None:
+        password = (self._scratch.state / "admin-password").read_text().strip()
+        self._browser.open("/console/")
+        self._browser.fill("#id_username", "admin")
+        self._browser.fill("#id_password", password)
+        self._browser.click(".sign-in button.primary")
+        self._browser.find("#live[data-state=live]")
+
+    def strangers(self) -> None:
+        """Look at the page that who is not signed in sees."""
+        self.pages = {"sign-in": "/console/sign-in"}
+        self.every("stranger", admin=False)
+
+    def find_pages(self, more: Mapping[str, str]) -> None:
+        """Follow links from the first page until no page of another name is found."""
+        self.pages = dict(more)
+        left = ["/console/", *more.values()]
+        seen: set[str] = set()
+        while left:
+            path = left.pop(0)
+            name = _name_of(path)
+            if path in seen or not name or (name in self.pages and self.pages[name] != path):
+                continue
+            seen.add(path)
+            self.pages.setdefault(name, path)
+            self._open(path)
+            for address in self._browser.driver.execute_script(_ASKED):
+                parts = urlsplit(urljoin(self._scratch.url + path, address))
+                if self._scratch.url.endswith(parts.netloc) and "/csv" not in parts.path:
+                    left.append(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        lacking = served.looked_at() - _NOT_REACHED - set(self.pages)
+        if lacking:
+            raise ServiceError(f"no link leads to {sorted(lacking)}")
+
+    def _open(self, path: str) -> None:
+        self._browser.open(path)
+        self._browser.find("main, #content")
+        self._browser._until(lambda driver: driver.execute_script(_QUIET), 40)
+
+    def every(self, weather: str, *, admin: bool = True) -> None:
+        """Open every page in each look; axe looks at each."""
+        for name, path in {**self.pages, **(_ADMIN if admin else {})}.items():
+            emulate(self._browser)
+            began = time.monotonic()
+            self._open(path)
+            seconds = time.monotonic() - began
+            if seconds > _SLOW_SECONDS:
+                self._say(f"{weather}: {name} took {seconds:.0f} s")
+            if weather == "good" and "failure" in self._browser.driver.page_source:
+                self._say(f"{weather}: {name} may show an error")
+            self._see(f"{weather}-{name}")
+
+    def _see(self, name: str) -> None:
+        load_axe(self._browser)
+        for look in LOOKS:
+            emulate(self._browser, look)
+            if found := serious(self._browser, look):
+                self.found.append([f"{name}{look}", found])
+                self._say(f"axe: {name}{look}: {found}")
+            if self._into is not None:
+                self._browser.driver.execute_script("scrollTo(0, 0)")
+                self._browser.driver.save_screenshot(f"{self._into}/{name}{look}.png")
+        emulate(self._browser)
+
+    def troubled(self, part: str) -> None:
+        """Wait until an open page tells of a part that does not work."""
+        self._browser.open("/console/")
+        self._browser.find(f"#troubles [data-part={part}]", 120)
+
+    def away(self, see: Callable[[str], None]) -> None:
+        """Stop the database under an open page, then look at pages without it."""
+        self._browser.open("/console/nodes/")
+        self._browser.find("#live[data-state=live]")
+        stopped = [pid for part, pid in self._scratch.processes() if part.startswith("postgres")]
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            self._browser.find("#live:not([data-state=live])", 120)
+            self._see("away-open-page")
+            see("away")
+        finally:
+            for pid in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+def _name_of(path: str) -> str:
+    try:
+        found = resolve(urlsplit(path).path)
+    except Resolver404:
+        return ""
+    if "console" not in found.namespaces or found.url_name in served.OF_PROGRAMS | served.ACTS:
+        return ""
+    return found.url_name or ""
