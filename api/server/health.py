@@ -114,6 +114,11 @@ def _work() -> Iterator[Part]:
             yield Part(loop, "its session of the database has ended, another one begins")
         else:
             yield Part(loop)
+    for loop in sorted(set(progress.schedulers()).difference(progress.LOOPS, found.ended)):
+        # One that holds its session keeps its pods, and without a report it does not decide them.
+        silent = found.silent_seconds.get(loop, 0.0)
+        slow = silent > found.patience.get(loop, progress.SILENT_SECONDS)
+        yield Part(loop, f"has not worked for {silent:.0f} s" if slow else "")
     held = found.log_held_seconds
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
     if settings.SERVES:  # a test has another time of day than the database

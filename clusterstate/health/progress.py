@@ -15,7 +15,10 @@ from clusterstate.database import locks, sql
 from clusterstate.processes import shards
 
 LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
-"""The loops that the service cannot do without, by the names under which they report."""
+"""The loops that the service cannot do without, by the names under which they report.
+
+Schedulers with other numbers are not in it: when one ends, the others decide its pods.
+"""
 SILENT_SECONDS: Final = 5.0
 """A loop that reported longer ago does not work now: it reports every second."""
 _MOST_PATIENCE: Final = 6
@@ -43,6 +46,11 @@ class Standing(msgspec.Struct, frozen=True):
     log_held_seconds: float
     only_reads: bool
     at: float
+
+
+def schedulers() -> tuple[str, ...]:
+    """Return the names under which the schedulers report that work at a time."""
+    return tuple(shards.loop(number) for number in range(settings.ACTIVE_SCHEDULERS))
 
 
 _HELD = f"""

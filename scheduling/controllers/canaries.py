@@ -13,7 +13,6 @@ import structlog
 
 from clusterstate.actions.scheduler import canaries
 from clusterstate.health import progress
-from clusterstate.processes import shards
 
 logger = structlog.get_logger(__name__)
 
@@ -34,9 +33,9 @@ def follow(now: datetime) -> int:
     if (now - canary.switched_at).total_seconds() < SILENT_SECONDS:
         return 0
     standing = progress.standing(patience=_PATIENCE)
-    loop = shards.loop(shards.FIRST)
-    silent = standing.silent_seconds.get(loop, 0.0)
-    if silent < SILENT_SECONDS or loop in standing.ended:
+    at_work = set(progress.schedulers()) - standing.ended
+    silent = max((standing.silent_seconds.get(loop, 0.0) for loop in at_work), default=0.0)
+    if silent < SILENT_SECONDS:
         return 0
     why = f"the scheduler has been silent for {silent:.0f} s: a plugin does not return"
     canaries.give_back(canary.name, why=why, now=now)

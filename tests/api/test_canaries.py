@@ -174,16 +174,20 @@ def test_a_restarted_scheduler_goes_on_guarding(api, runner, service):
     again.scheduler.binder.close()
 
 
-def test_a_scheduler_that_hangs_in_a_plugin_is_seen_from_outside(api, runner, monkeypatch):
+@pytest.mark.parametrize("hangs", [shards.FIRST, 1], ids=["alone", "one of several"])
+def test_a_scheduler_that_hangs_in_a_plugin_is_seen_from_outside(
+    api, runner, monkeypatch, settings, hangs
+):
     """Its process lives and its session too, and it has not reported for half a minute."""
+    settings.ACTIVE_SCHEDULERS = hangs + 1
     make(api, guardSeconds=600).ok(201)
     act(api, "switch").ok(201)
     later = find_canary("try").switched_at + timedelta(seconds=60)
-    loop = shards.loop(shards.FIRST)
+    loop = shards.loop(hangs)
 
     def standing(silent, ended=()):
         found = progress.Standing(
-            {loop: silent}, {loop: 5.0}, frozenset(ended), 0, 0.0, only_reads=False, at=0.0
+            {"timers": 100.0, loop: silent}, {}, frozenset(ended), 0, 0.0, only_reads=False, at=0.0
         )
         monkeypatch.setattr(progress, "standing", lambda patience: found)
 

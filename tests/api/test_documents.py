@@ -324,6 +324,23 @@ def test_readiness_names_the_part_that_fails(api):
     assert "[-] timers: its session of the database has ended" in text
 
 
+def test_readiness_names_one_of_several_schedulers_that_keeps_its_pods_and_does_nothing(
+    api, settings
+):
+    settings.ACTIVE_SCHEDULERS = 3
+
+    def last_line():
+        return health.ready(HttpRequest(), health.look).content.decode().splitlines()[-1]
+
+    for loop in (*progress.LOOPS, "scheduler-1"):  # the third one is not there, or has ended
+        Reporter(loop).note()
+    assert last_line() == "ready"
+    sql.run("UPDATE loop_progress SET at = at - interval '9 s' WHERE name = 'scheduler-1'")
+    assert last_line() == "not ready: scheduler-1"
+    sql.run("UPDATE loop_progress SET backend_start = now() WHERE name = 'scheduler-1'")
+    assert last_line() == "ready"  # its session has ended, so the others decide its pods
+
+
 def test_readiness_is_asked_without_a_token(api):
     answer = api.get("/readyz", token="")
     assert answer.status == 503
