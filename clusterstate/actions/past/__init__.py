@@ -328,17 +328,11 @@ def moments() -> list[datetime]:
 
 
 def make_partitions(moments: Iterable[datetime]) -> None:
-    """Make the partitions for blocks of these moments where there are none. Queries once."""
-    begins = {_name(begin): begin for begin in sorted({_partition(one) for one in moments})}
-    rows = sql.fetch(
-        "SELECT name FROM unnest(%s) AS name WHERE to_regclass(name) IS NULL",
-        (sql.Texts(list(begins)),),
-    )
-    for (name,) in rows:
-        begin = begins[name]
+    """Make the partitions for blocks of these moments that are not there. Queries once for each."""
+    for begin in sorted({_partition(one) for one in moments}):
         partitions.make(
             parent="past_block",
-            name=name,
+            name=_name(begin),
             first=begin.isoformat(),
             end=(begin + PARTITION).isoformat(),
             lock=locks.PAST_PARTITIONS,
