@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from django.db import transaction
 from clusterstate.actions import objects
 from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.actions.pods.delete import delete_pod, finish_deletions
+from clusterstate.actions.pods.delete import (
+    _delete_judged,
+    delete_pod,
+    delete_pods_each,
+    finish_deletions,
+)
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.queue import (
     QueueMove,
@@ -19,6 +25,8 @@ from clusterstate.actions.pods.queue import (
     set_unschedulable,
 )
 from clusterstate.actions.pods.status import fail_pods, nominate
+from clusterstate.actions.pods.versions import lock_pods
+from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.actions.writing.stored import Stored
 from clusterstate.actions.writing.transactions import rehearsal
 from clusterstate.change_log import changes
@@ -41,6 +49,7 @@ from clusterstate.queries.pods.terminating import finishable
 from tests.clock import after, moment
 from tests.clusterstate.support import (
     NOW,
+    Worker,
     bind,
     create_node,
     everything_since,
@@ -784,3 +793,72 @@ def test_a_status_that_names_no_generation_keeps_the_one_that_was_observed() -> 
     told = report(observedGeneration=2, conditions=[{**ready, "observedGeneration": 2}])
     assert told["observedGeneration"] == 2
     assert told["conditions"][0]["observedGeneration"] == 2
+
+
+def test_pods_that_go_at_once_leave_what_judged_ones_leave() -> None:
+    """The one statement, beside the transaction that locks and judges each pod."""
+    create_node("n")
+    spaces = ("default", "kube-system")
+    for space in spaces:
+        ids = {
+            name: new_pod(name, namespace=space)
+            for name in ("bound", "fresh", "full", "failed", "going")
+        }
+        bind(ids["bound"], "n")
+        bind(ids["going"], "n")
+        set_unschedulable([Unschedulable(pod_id=ids["full"], message="full")], now=NOW)
+        fail_pods([(ids["failed"], "Lost", "its node is gone")], now=NOW)
+        create_pod(pod("kept", namespace=space, finalizers=["a.b/c"]), now=NOW)
+        told = {"note": '"finalizers":['}
+        create_pod(pod("told", namespace=space, annotations=told), now=NOW)
+        delete_pod(space, "going", now=NOW)
+        new_pod("held", namespace=space)
+    names = ("bound", "fresh", "full", "failed", "kept", "told", "going", "held", "absent", "fresh")
+    start = changes.watermark()
+    found = []
+    for space, delete in zip(spaces, (delete_pods_each, _delete_judged), strict=True):
+        wanted = [Deletion(namespace=space, name=name, grace_seconds=0) for name in names]
+        holds, held = threading.Event(), threading.Event()
+
+        def hold(space: str = space, holds: Any = holds, held: Any = held) -> None:
+            with transaction.atomic():
+                lock_pods([(space, "held")])
+                held.set()
+                holds.wait(10)
+
+        holder = Worker(hold)
+        assert held.wait(10)
+        deleting = Worker(lambda wanted=wanted, delete=delete: delete(wanted, now=NOW))
+        holds.set()
+        holder.result()
+        results = deleting.result()
+        log = [one for one in everything_since(start, "Pod") if one.namespace == space]
+        plain = []
+        for name, one in zip(names, results, strict=True):
+            if isinstance(one, StatusError):
+                plain.append(repr(one))
+                continue
+            told = decode_object(one.manifest)
+            metadata = told["metadata"]
+            assert one.uid == metadata.pop("uid")
+            assert one.revision == int(metadata.pop("resourceVersion"))
+            assert one.revision in [each.revision for each in log if each.name == name]
+            del metadata["namespace"]
+            plain.append((told, one.gone))
+        different = {
+            "revision", "object_id", "document_id", "previous_document_id", "previous_revision",
+            "namespace", "class_id", "previous_class_id", "text", "previous_text",
+        }  # fmt: skip
+        logged = sorted(
+            repr(
+                [getattr(one, f) for f in one.__struct_fields__ if f not in different] + [one.name]
+            )
+            for one in log
+        )
+        left = sql.fetch(
+            "SELECT p.name, p.deletion_at FROM pod p WHERE p.namespace = %s ORDER BY 1", (space,)
+        )
+        found.append((plain, logged, left))
+    assert found[0] == found[1]
+    for table in ("pending_pod", "terminating_pod"):
+        assert sql.fetch(f"SELECT 1 FROM {table} WHERE pod_id NOT IN (SELECT id FROM pod)") == []

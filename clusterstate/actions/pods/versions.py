@@ -7,8 +7,8 @@ import msgspec
 
 from clusterstate.actions.pods.classes import class_id_of
 from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
-from clusterstate.actions.writing import stored_rows
-from clusterstate.actions.writing.stored import Row
+from clusterstate.actions.writing import stored_rows, transactions
+from clusterstate.actions.writing.stored import Deleted, Row
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
 from clusterstate.objects.rules import scheduling_class
@@ -187,12 +187,7 @@ def _range(eviction: document.Eviction | None) -> str | None:
     return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
-_DELETE = f"""
-    {changes.WITH_GATE},
-    numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, i.*
-        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, actor_id, cause)
-        WHERE opened = 1),
+_GONE = f"""
     deleted AS (
         DELETE FROM pod p USING numbered n
         WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
@@ -203,10 +198,60 @@ _DELETE = f"""
         INSERT INTO superseded_document (document_id, revision)
         SELECT document_id, revision FROM deleted),
     logged AS ({log_versions("deleted", changes.DELETED, BY_ROW)})
+"""
+
+_DELETE = f"""
+    {changes.WITH_GATE},
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, actor_id, cause)
+        WHERE opened = 1),
+    {_GONE}
     SELECT id, revision FROM deleted ORDER BY revision
 """
 
 _DELETE = " ".join(_DELETE.split())
+
+# A row that another transaction has locked is passed over, since waiting would hold up the low
+# watermark. So is one that got a new document after the statement began: it joins none any more.
+_DELETE_FREE = f"""
+    {changes.WITH_GATE},
+    free AS MATERIALIZED (
+        SELECT p.id AS pod_id, p.uid, d.text, i.position, i.actor_id, i.cause
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s) WITH ORDINALITY
+             AS i(namespace, name, actor_id, cause, position)
+        JOIN pod p ON p.namespace = i.namespace AND p.name = i.name
+        JOIN document d ON d.id = p.document_id
+        WHERE opened = 1 AND strpos({sql.METADATA}, '"finalizers":[') = 0
+        ORDER BY p.id FOR UPDATE OF p SKIP LOCKED),
+    numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision, free.* FROM free),
+    {_GONE}
+    SELECT n.position, n.uid::text, n.text, x.revision, x.old_revision, x.node_name,
+           x.scheduled_at, x.unschedulable, x.eviction
+    FROM deleted x JOIN numbered n ON n.pod_id = x.id
+"""
+
+_DELETE_FREE = " ".join(_DELETE_FREE.split())
+
+
+def delete_free_pods(
+    keys: Sequence[tuple[str, str]], by: Sequence[Actor | None], *, now: datetime
+) -> dict[int, Deleted]:
+    """Delete pods without finalizers by one statement; return what became of each, by its place.
+
+    ``keys`` are different namespaces and names. Those that are left out are not there, have
+    finalizers, or are being written by somebody else.
+    """
+    spaces, names = zip(*keys, strict=True)
+    parameters = (*actors.gate(), sql.Texts(spaces), sql.Texts(names), *actors.columns(by), now)
+    found = {}
+    for position, uid, text, revision, before, *slots in sql.fetch(_DELETE_FREE, parameters):
+        told = transactions.told(text, revision, pod_overlay(*slots), before=before)
+        found[position - 1] = Deleted(told, revision, uid, gone=True)
+    if found:
+        latest = max(one.revision for one in found.values())
+        changes.announce(latest, (POD.name,), leaving=True)
+    return found
 
 
 def remove_pods(rows: Sequence[Row], *, now: datetime) -> list[int]:
