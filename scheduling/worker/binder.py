@@ -413,12 +413,12 @@ class Binder:
         return standing
 
     def _is_doubtful(self, one: Binding) -> bool:
-        """Whether another scheduler may have bound to a pod's node since this was decided.
+        """Whether others may have put pods on a pod's node since this was decided.
 
         A reserved pod waits, and so may the others of its gang. A bind asks only whether the node
-        is as the snapshot has it now.
+        is as the snapshot has it now, so a pod that a client bound meanwhile would go unnoticed.
         """
-        return self.beside is not None and (one.pod_id in self._reserved or bool(one.gang))
+        return one.pod_id in self._reserved or (self.beside is not None and bool(one.gang))
 
     def _has_room(self, record: PodRecord) -> bool:
         framework = self._framework_of(record.info.scheduler_name)

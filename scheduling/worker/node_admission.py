@@ -11,7 +11,8 @@ checks as well, evicts the pod in any case.
 Pods that come to a node together are judged the oldest first, each with the pods that were accepted
 before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one that fails too.
 Pods that the scheduler only assumes there do not count: the arrival is later than the snapshot on
-which they were decided, so their binds are refused.
+which they were decided, so their binds are refused; of pods that waited, such as for their volumes,
+the binder asks anew whether there is room.
 
 A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. How
 far arrivals were judged is a cursor in a row: what came while no worker ran is judged by the next.

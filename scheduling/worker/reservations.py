@@ -493,10 +493,11 @@ class Reservations:
             self._mirror.released(released, now)
 
     def take_back(self, pod_id: int) -> None:
-        """Take a reserved pod back because pods that its decision leant on were not bound."""
+        """Take a reserved pod back: its node, or pods that its decision leant on, changed."""
         pod = self._pods.get(pod_id)
         if pod is not None and pod.stored:
-            pod.reject("", "the pods that it was placed with were not bound")
+            text = "the pods that it was placed with were not bound, or its room was taken"
+            pod.reject("", text)
 
     def cancel(self, pod_id: int) -> None:
         """Undo ``begin`` of a pod of this batch, whose group is not placed after all."""

@@ -122,14 +122,18 @@ def matches_node(spec: Manifest, node: Manifest) -> bool:
         return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return True
+    return required is None or matches_terms(required.get("nodeSelectorTerms") or (), node)
+
+
+def matches_terms(terms: Sequence[Manifest], node: Manifest) -> bool:
+    """Return whether one of the terms of a node selector accepts the node."""
+    labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     return any(
         (term.get("matchExpressions") or term.get("matchFields"))
         and all(_requirement(one, labels) for one in term.get("matchExpressions") or ())
         and all(_requirement(one, fields) for one in term.get("matchFields") or ())
-        for term in required.get("nodeSelectorTerms") or ()
+        for term in terms
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from tests.faults import arithmetic, rules
+from tests.faults import arithmetic, claims, rules
 from tests.faults.history import FAILED, OK, UNKNOWN, Operation
 from tests.faults.replay import (
     Event,
@@ -83,7 +83,7 @@ class Violation:
 
 @dataclass
 class Audit:
-    """Judges every event of the watches on nodes and pods.
+    """Judges every event of the watches.
 
     ``meddled(pod)`` returns what clients tried to do to a pod (``delete``, ``evict``, ``bind``,
     ``node``) or an empty set; ``decided_on(uid)`` returns the revision of the snapshot
@@ -108,6 +108,7 @@ class Audit:
     _by_hand: set[str] = field(default_factory=set)
     _on_trial: set[str] = field(default_factory=set)
     _went: list[tuple[float, Object]] = field(default_factory=list)
+    _held: set[str] = field(default_factory=set)
 
     def begin(self, state: State) -> None:
         """Start from a list, also where a watch had to start again."""
@@ -125,6 +126,7 @@ class Audit:
             before = self.state.apply(event)
             if event.kind == "Pod":
                 self._pod(event, before)
+            self._claims(event)
             self._judge_doubts(self.state.revision - TOGETHER)
         self._judge_doubts(self.state.revision + 1)
         self.state.forget()
@@ -159,6 +161,18 @@ class Audit:
             self.gone.add(uid)
             self._by_hand.discard(uid)
             self._on_trial.discard(uid)
+
+    # Devices and volumes
+
+    def _claims(self, event: Event) -> None:
+        """Judge what is held twice or too much of, once for each finding."""
+        bound = event.kind == "Pod" and event.verb == "MODIFIED" and node_of(event.item)
+        if event.kind not in claims.KINDS or (event.kind == "Pod" and not bound):
+            return
+        for text in claims.held_twice(self.state.lists(), event.kind):
+            if text not in self._held:
+                self._held.add(text)
+                self._broken(CLAIMS, text)
 
     # Workloads
 
@@ -199,8 +213,11 @@ class Audit:
             return
         if leaving(pod):
             self._broken(WRONG_NODE, f"{name} was bound although it is being deleted")
-        if reasons := rules.node_refuses(self.state, pod, node):
+        reasons = rules.node_refuses(self.state, pod, node)
+        if reasons and not (claims.waits(pod) and self._accepted_before(pod)):
             self._broken(WRONG_NODE, f"{name} was bound to {node_of(pod)} against {reasons}")
+        if away := claims.unreachable(self.state.lists(), pod, node):
+            self._broken(WRONG_NODE, f"{name} was bound to {node_of(pod)}, away from {away}")
         trusted = State(
             self.state.nodes,
             {uid: one for uid, one in self.state.pods.items() if uid not in self._on_trial},
@@ -209,6 +226,20 @@ class Audit:
             self._broken(OVERCOMMITTED, f"{node_of(pod)} after the binding of {name}: {short}")
         if rules.neighbours_refuse(self.state, pod, node) and not self._held_before(pod, node):
             self._doubts.append((self.state.copy(), pod, node))
+
+    def _accepted_before(self, pod: Object) -> bool:
+        """Return whether the pod's node accepted it at any state since it was decided.
+
+        A pod that waits for its volumes or devices is bound although its node was tainted or
+        cordoned meanwhile: kube-scheduler does not ask again.
+        """
+        since = self.decided_on(uid_of(pod))
+        oldest = self.state.revision - 300 if since is None else since
+        return any(
+            (node := then.nodes.get(node_of(pod))) is not None
+            and not rules.node_refuses(then, pod, node)
+            for then in self.state.copy().back_to(oldest)
+        )
 
     def _held_before(self, pod: Object, node: Object) -> bool:
         """Return whether neighbours accepted the pod at any state since it was decided.
@@ -473,6 +504,11 @@ def list_violations(
     return [Violation(WATCH, f"{who}: {text}") for text in found[:5]]
 
 
+def claim_violations(state: State) -> list[Violation]:
+    """Return what is held twice, or by nobody."""
+    return [Violation(CLAIMS, text) for text in claims.claim_violations(state.lists())]
+
+
 def room_violations(state: State) -> list[Violation]:
     """Return the nodes that are overcommitted."""
     found = []
@@ -537,12 +573,14 @@ def stuck_violations(state: State, scheduler: str = "default-scheduler") -> list
         return []
     found = []
     free = {name: rules.free(state, node) for name, node in state.nodes.items()}
+    offer = claims.Offer.of(state.lists())
     for pod in waiting:
         for name, node in state.nodes.items():
             if (
                 rules.has_room(free[name], pod)
                 and not rules.node_refuses(state, pod, node)
                 and not rules.neighbours_refuse(state, pod, node)
+                and offer.suffices(pod, node)
             ):
                 told = (condition(pod, "PodScheduled") or {}).get("message", "nothing")
                 found.append(Violation(STUCK, f"{key_of(pod)} fits on {name}, and is told: {told}"))

@@ -208,6 +208,7 @@ class Living:
         documents += [("/api/v1/nodes", one) for one in [*nodes, world.canary_node()]]
         path = f"/apis/policy/v1/namespaces/{world.SPACE}/poddisruptionbudgets"
         documents.append((path, world.budget()))
+        documents += world.claimed()
         documents += [
             (world.DEPLOYMENTS, world.deployment(name, count))
             for name, count in world.WORKLOADS.items()
@@ -220,7 +221,8 @@ class Living:
     # What everybody sees
 
     def _view(self) -> State:
-        return State(self._recorders["Node"].now(), self._recorders["Pod"].now())
+        now = {kind: one.now() for kind, one in self._recorders.items()}
+        return State(now.pop("Node"), now.pop("Pod"), others=now)
 
     def _fullness(self) -> float:
         at, full = self._full
@@ -400,7 +402,8 @@ class Living:
         for text, state in self._audit.scenes[self._scenes :]:
             file = self._folder / f"scene-{self._name}-{self._scenes}.json"
             scene = {"violation": text, "decided on": self._decided, "revision": state.revision,
-                     "nodes": state.nodes, "pods": state.pods, "sets": state.sets}  # fmt: skip
+                     "nodes": state.nodes, "pods": state.pods, "sets": state.sets,
+                     "others": state.others}  # fmt: skip
             file.write_text(json.dumps(scene))
             self._scenes += 1
         for follower in self._followers():
@@ -503,6 +506,7 @@ class Living:
             state = self._view()
             now = time.time() + self._system.clock.offset
             found += checkers.room_violations(state)
+            found += checkers.claim_violations(state)
             found += checkers.stuck_violations(state)
             found += self._asking.violations(state)
             try:

@@ -1,14 +1,14 @@
 """The cluster as a client sees it: events of watches, in the order of their revisions.
 
-`State` holds nodes, pods and ReplicaSets as of a revision and can go back, since a decision is
-judged by the states between its snapshot and its binding.
+`State` holds the objects of all kinds that are watched as of a revision and can go back, since a
+decision is judged by the states between its snapshot and its binding.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults import arithmetic
+from tests.faults import arithmetic, claims
 
 Object = dict[str, Any]
 
@@ -80,16 +80,22 @@ def priority_of(pod: Object) -> int:
 
 @dataclass
 class State:
-    """Nodes by name, pods and ReplicaSets by uid, as of a revision."""
+    """Nodes by name, pods, ReplicaSets and objects of other kinds by uid, as of a revision."""
 
     nodes: dict[str, Object] = field(default_factory=dict)
     pods: dict[str, Object] = field(default_factory=dict)
     revision: int = 0
     sets: dict[str, Object] = field(default_factory=dict)
+    others: dict[str, dict[str, Object]] = field(default_factory=dict)
     _undo: list[tuple[int, str, str, Object | None]] = field(default_factory=list)
 
     def table(self, kind: str) -> dict[str, Object]:
-        return {"Node": self.nodes, "Pod": self.pods, "ReplicaSet": self.sets}[kind]
+        known = {"Node": self.nodes, "Pod": self.pods, "ReplicaSet": self.sets}
+        return known[kind] if kind in known else self.others.setdefault(kind, {})
+
+    def lists(self) -> dict[str, list[Object]]:
+        """Return the objects of the kinds that claims, devices and volumes are judged by."""
+        return {kind: list(self.table(kind).values()) for kind in claims.KINDS}
 
     def apply(self, event: Event) -> Object | None:
         """Take one event in; return the object as it was before, or None."""
@@ -120,7 +126,9 @@ class State:
 
     def copy(self) -> "State":
         undo = list(self._undo)
-        return State(dict(self.nodes), dict(self.pods), self.revision, dict(self.sets), undo)
+        others = {kind: dict(table) for kind, table in self.others.items()}
+        mine = dict(self.nodes), dict(self.pods), self.revision, dict(self.sets)
+        return State(*mine, others, undo)
 
     def beyond(self, owner: str) -> int:
         """Return how many active pods a ReplicaSet has more than it asks for; negative: fewer."""

@@ -6,7 +6,6 @@ import pytest
 
 from tests.faults.claims import KINDS, claim_violations
 from tests.faults.test_nothing_lost import kill_and_wait_until_back
-from tests.forms import few
 from tests.live import Service, node, pod, started
 from tests.waiting import until
 
@@ -21,6 +20,7 @@ PATHS = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
     "CSINode": f"{STORAGE}/csinodes",
+    "StorageClass": f"{STORAGE}/storageclasses",
 }
 NODES, GPUS, NUMBER = 4, 4, 14
 
@@ -81,7 +81,8 @@ def lists(service: Service) -> dict[str, list[Any]]:
 @pytest.mark.slow
 @pytest.mark.real_clock
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", few(["scheduler", "worker", "timers", "postgres", "redis"]))
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["scheduler", "worker", "timers", "postgres", "redis"])
 def test_what_is_held_when_a_part_is_killed_is_held_once_and_by_somebody(part: str) -> None:
     with started() as service:
         prepare(service)
@@ -139,8 +140,7 @@ def sliced(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def found(**objects: list[dict[str, Any]]) -> list[str]:
-    told = claim_violations({kind: objects.get(kind, []) for kind in KINDS})
-    return [one.text for one in told]
+    return claim_violations({kind: objects.get(kind, []) for kind in KINDS})
 
 
 P = on_node("p")
@@ -189,6 +189,16 @@ def counter(value: str) -> dict[str, Any]:
             },
             "4 of counter d/a/c/slots are taken, there are 3",
         ),
+        (
+            {
+                "StorageClass": [item("s", "", parameters={"capacity": "3Gi"})],
+                "PersistentVolume": [
+                    item(n, "", spec={"storageClassName": "s", "capacity": {"storage": "2Gi"}})
+                    for n in "ab"
+                ],
+            },
+            "volumes of s in all: 1073741824 beyond the capacity",
+        ),
         ({"ResourceClaim": [claim("a", {"device": "0"}, users=())]}, "holds devices for nobody"),
         ({"ResourceClaim": [claim("a", {"device": "0"})]}, "is held for p, which is not on a node"),
         (
@@ -205,13 +215,17 @@ def counter(value: str) -> dict[str, Any]:
             "volume v is bound to default/a, default/b",
         ),
         (
+            {"PersistentVolume": [item("v", "", spec={"claimRef": {"uid": "u", "name": "a"}})]},
+            "volume v is held for a, which does not have it",
+        ),
+        (
             {
                 "PersistentVolumeClaim": [item("a", spec={}, status={"phase": "Pending"})],
                 "Pod": [
                     on_node("p", volumes=[{"persistentVolumeClaim": {"claimName": "a"}}]),
                 ],
             },
-            "its claim a is not bound",
+            "its claim default/a is not bound",
         ),
         (
             {

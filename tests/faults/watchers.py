@@ -14,6 +14,12 @@ PATHS = {
     "Pod": "/api/v1/pods",
     "Node": "/api/v1/nodes",
     "ReplicaSet": "/apis/apps/v1/replicasets",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/resourceclaims",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
 _GONE = 410
 

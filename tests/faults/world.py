@@ -25,6 +25,13 @@ ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
 
 
+GPUS, PARTS, VOLUMES = 3, 4, 5
+"""Whole devices, parts of one more, and volumes of a node."""
+ROOM = "16Gi"
+"""How much a zone holds of volumes."""
+_DRIVER = "devices.soak.example"
+
+
 def node(number: int) -> Object:
     name = f"n{number}"
     offer = {"cpu": "4", "memory": "16Gi", "pods": "40", "ephemeral-storage": "100Gi"}
@@ -69,6 +76,69 @@ def budget() -> Object:
         "metadata": {"name": "guarded", "namespace": SPACE},
         "spec": {"selector": {"matchLabels": BUDGET_LABELS}, "minAvailable": LEAST_GUARDED},
     }  # fmt: skip
+
+
+def claimed() -> list[tuple[str, Object]]:
+    """Return paths and documents of devices and volumes, and of what claims of them name."""
+    devices, storage = "/apis/resource.k8s.io/v1", "/apis/storage.k8s.io/v1"
+    found: list[tuple[str, Object]] = []
+    for number in range(NODES):
+        name = f"n{number}"
+        found += [(f"{devices}/resourceslices", one) for one in _slices(name)]
+        driver = {"name": "hollow.stowage.dev", "nodeID": name, "allocatable": {"count": VOLUMES}}
+        csi = {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": [driver]}}
+        found.append((f"{storage}/csinodes", csi))
+    of = {"kind": "StorageClass", "metadata": {"name": "hollow"}}
+    of |= {"provisioner": "stowage.dev/hollow", "volumeBindingMode": "WaitForFirstConsumer"}
+    told = {"topologyKey": ZONE, "capacity": ROOM, "delay": "300ms"}
+    found.append((f"{storage}/storageclasses", {**of, "parameters": told}))
+    space = f"{devices}/namespaces/{SPACE}"
+    for name, more in _ASKED.items():
+        chosen = f"device.attributes['{_DRIVER}'].sort == '{name}'"
+        selectors = [{"cel": {"expression": chosen}}]
+        made = {"kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
+        found.append((f"{devices}/deviceclasses", made))
+        request = {"name": "one", "exactly": {"deviceClassName": name, **more}}
+        spec = {"devices": {"requests": [request]}}
+        template = {"metadata": {"name": name}, "spec": {"spec": spec}}
+        found.append((f"{space}/resourceclaimtemplates", template))
+    for number in range(2):
+        request = {"name": "one", "exactly": {"deviceClassName": "gpu"}}
+        spec = {"devices": {"requests": [request]}}
+        claim = {"metadata": {"name": f"common-{number}"}, "spec": spec}
+        found.append((f"{space}/resourceclaims", claim))
+    return found
+
+
+_ASKED: dict[str, Object] = {
+    "gpu": {}, "part": {}, "shared": {"capacity": {"requests": {"bandwidth": "3"}}},
+}  # fmt: skip
+
+
+def _slices(name: str) -> list[Object]:
+    """Return a node's pool: the counters of its card, and its devices."""
+
+    def device(called: str, sort: str, **more: Any) -> Object:
+        return {"name": called, "attributes": {"sort": {"string": sort}}, **more}
+
+    def part(number: int, slots: int) -> Object:
+        counters = {"slots": {"value": str(slots)}}
+        consumed = [{"counterSet": "card", "counters": counters}]
+        return device(f"part-{number}", "part", consumesCounters=consumed)
+
+    shared = device("nic", "shared", capacity={"bandwidth": {"value": "10"}})
+    devices = [device(f"gpu-{number}", "gpu") for number in range(GPUS)]
+    devices += [part(number, 1 + number % 2) for number in range(PARTS)]
+    devices.append({**shared, "allowMultipleAllocations": True})
+    card = {"name": "card", "counters": {"slots": {"value": str(PARTS)}}}
+    spec = {
+        "driver": _DRIVER, "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 2},
+    }  # fmt: skip
+    return [
+        {"metadata": {"name": f"{name}-card"}, "spec": {**spec, "sharedCounters": [card]}},
+        {"metadata": {"name": name}, "spec": {**spec, "devices": devices}},
+    ]
 
 
 def _pod(name: str, cpu: str, memory: str, labels: dict[str, str], **spec: Any) -> Object:
@@ -188,12 +258,36 @@ def _named(name: str, rng: random.Random) -> Object:
     return _pod(name, "400m", "512Mi", {"app": "named"}, nodeName=f"n{rng.randrange(NODES)}")
 
 
+def _with_device(name: str, rng: random.Random) -> Object:
+    made = _pod(name, "50m", "64Mi", {"app": "device"})
+    if rng.random() < 0.1:
+        entry = {"resourceClaimName": f"common-{rng.randrange(2)}"}
+    else:
+        entry = {"resourceClaimTemplateName": rng.choice(("gpu", "gpu", *_ASKED))}
+    made["spec"]["resourceClaims"] = [{"name": "device", **entry}]
+    return made
+
+
+def _with_volume(name: str, rng: random.Random) -> Object:
+    made = _with_device(name, rng) if rng.random() < 0.3 else _pod(name, "50m", "64Mi", {})
+    made["metadata"]["labels"] = {"app": "stored"}
+    size = rng.choice(("1Gi", "1Gi", "2Gi", "5Gi"))
+    spec = {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "hollow",
+        "resources": {"requests": {"storage": size}},
+    }  # fmt: skip
+    made["spec"]["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]
+    return made
+
+
 _CLASSES = {
     "plain": _plain, "urgent": _urgent, "idle": _idle, "tolerant": _tolerant, "apart": _apart,
     "together": _together, "spread": _spread, "on ssd": _on_ssd, "unplaceable": _unplaceable,
-    "gated": _gated, "by hand": _by_hand, "named": _named,
+    "gated": _gated, "by hand": _by_hand, "named": _named, "with device": _with_device,
+    "with volume": _with_volume,
 }  # fmt: skip
 _NAMES = (
     *["plain"] * 8, *["idle"] * 3, *["tolerant"] * 4, *["apart"] * 2, *["together"] * 2,
     *["spread"] * 3, *["on ssd"] * 2, "urgent", "unplaceable", "gated", "by hand", "named",
+    *["with device"] * 3, *["with volume"] * 3,
 )  # fmt: skip

@@ -34,9 +34,14 @@ def cluster() -> Cluster:
     request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
     make("ResourceClaim", "c", namespace="default", spec={"devices": {"requests": [request]}})
     made = Cluster()
-    make_pod("p", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
+    make_pod("p", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}], **asks("40"))
     made.scheduler.load(NOW.timestamp())
     return made
+
+
+def asks(cpu: str) -> Manifest:
+    resources = {"requests": {"cpu": cpu}}
+    return {"containers": [{"name": "main", "image": "nginx:1", "resources": resources}]}
 
 
 def make(kind: str, name: str, *, namespace: str = "", **body: Any) -> None:
@@ -87,6 +92,21 @@ def test_a_device_that_failed_is_given_back(cluster: Cluster) -> None:
     assert f"claim c binding failed: {FAILED}" in condition("p")
     cluster.turn(4, seconds=10)
     assert driver_says(READY) == failed, "it is the first one again, and well now"
+    cluster.turn()
+    assert node_of("p") == "n1"
+
+
+def test_a_pod_that_a_client_put_there_meanwhile_leaves_no_room(cluster: Cluster) -> None:
+    cluster.turn()
+    make_pod("by-hand", nodeName="n1", **asks("40"))
+    driver_says(READY)
+    cluster.turn()
+    assert get("Pod", "by-hand", "default")["status"]["phase"] == "Pending", "it fits"
+    assert not node_of("p"), "64 cores have no room for both"
+    assert "1 Insufficient cpu" in condition("p")
+    objects.delete("Pod", "default", "by-hand", {"gracePeriodSeconds": 0}, now=NOW)
+    cluster.turn(6, seconds=10)
+    driver_says(READY)
     cluster.turn()
     assert node_of("p") == "n1"
 
