@@ -164,15 +164,6 @@ def refused_later(record: Record) -> bool:
     return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 
 
-def has_volumes(record: Record) -> bool:
-    """Return whether the pod has volumes that matter. Queries once.
-
-    What others' bindings were doing with claims and volumes at that moment is not known.
-    """
-    found = load_classes([record.class_id])
-    return any(from_stored_class(row.id, row.spec).volumes for row in found)
-
-
 def make_again(record: Record, *, full: bool = True) -> Replayed:
     """Return the decision made again in the world of that time. Queries some fifteen times.
 

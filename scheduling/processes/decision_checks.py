@@ -101,8 +101,6 @@ def check(record: Record) -> tuple[Result, list[str]]:
     """
     if replay.refused_later(record):
         return "impossible", ["a plugin refused the pod after its node was chosen"]
-    if replay.has_volumes(record):
-        return "impossible", ["bindings of volumes that were under way then are not known"]
     try:
         if replay.framework_of(record).extenders:
             return "impossible", ["the profile has extenders, which are not asked again"]

@@ -15,6 +15,7 @@ from scheduling.processes.decision_checks import check
 from tests.answers.test_plans import OWNER, ask, leaving, owned
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod, pod_manifest, schedule
+from tests.controllers.test_volumes import Cluster
 
 pytestmark = pytest.mark.django_db
 DEVICES = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -40,8 +41,11 @@ def _cluster(db: None) -> None:
 
 
 def make(kind: str, name: str, *, namespace: str = "", **body: Any) -> None:
-    of_devices = kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceSlice")
-    api = "resource.k8s.io/v1" if of_devices else "v1"
+    api = {
+        "DeviceClass": "resource.k8s.io/v1", "ResourceClaimTemplate": "resource.k8s.io/v1",
+        "ResourceSlice": "resource.k8s.io/v1", "StorageClass": "storage.k8s.io/v1",
+        "CSINode": "storage.k8s.io/v1",
+    }.get(kind, "v1")  # fmt: skip
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
     manifest = {"apiVersion": api, "kind": kind, "metadata": meta, **body}
     objects.create(kind, namespace, manifest, now=NOW)
@@ -133,6 +137,43 @@ def test_a_decision_about_a_device_is_made_again_on_the_devices_of_then():
     for name in ("n1", "n2"):
         objects.delete("ResourceSlice", "", name, now=NOW)
     assert [check(record) for record in records] == [("same", [])] * 4
+
+
+def test_a_decision_about_volumes_is_made_again_on_the_volumes_of_then():
+    local = {"provisioner": "kubernetes.io/no-provisioner"}
+    hollow = {"provisioner": "stowage.dev/hollow"}
+    for name, of in (("local", local), ("hollow", hollow)):
+        make("StorageClass", name, volumeBindingMode="WaitForFirstConsumer", **of)
+    for node in ("n1", "n2"):
+        driver = {"name": "hollow.stowage.dev", "nodeID": node, "allocatable": {"count": 1}}
+        make("CSINode", node, spec={"drivers": [driver]})
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec = {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "local": {"path": "/x"}, "storageClassName": "local",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }  # fmt: skip
+        make("PersistentVolume", f"on-{node}", spec=spec)
+    follower.follow(NOW)
+    for number in range(6):
+        of = "local" if number < 3 else "hollow"
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        asked["storageClassName"] = of
+        make("PersistentVolumeClaim", f"c{number}", namespace="default", spec=asked)
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+        make_pod(f"p{number}", volumes=[volume])
+    cluster = Cluster()
+    for _ in range(2):
+        cluster.turn()  # in one batch: what the first take the others must not get
+    cluster.scheduler.binder.write_records(NOW.timestamp())
+    found = happens()
+    assert sorted(node for node, _ in found.values()) == ["", "", "n1", "n1", "n2", "n2"]
+    records = [one for n in range(6) for one in decisions.of_pod("default", f"p{n}", limit=9)]
+    for name in ("on-n1", "on-n2"):
+        objects.delete("PersistentVolume", "", name, now=NOW)
+    made = [(record.name, check(record)) for record in records]
+    assert len(made) > 6
+    assert [one for one in made if one[1] != ("same", [])] == []
 
 
 def test_a_local_volume_pins_the_pod_that_comes_again():
