@@ -115,6 +115,10 @@ class Decider:
         # Classes whose last pod fitted nowhere: the next one is diagnosed before anything else.
         self._unplaced: set[int] = set()
 
+    def anew(self) -> "Decider":
+        """Return one of the same snapshot and profile that knows nothing yet, for a dry run."""
+        return Decider(self.snapshot, self.framework)
+
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision:

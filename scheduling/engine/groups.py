@@ -35,6 +35,7 @@ from scheduling.framework.node_table import Rows
 from scheduling.framework.pod_groups import GANG_SCHEDULING, Victim
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import Nomination, PodInfo, PodRecord, group_key
 
 PREEMPTION = "DefaultPreemption"
@@ -215,27 +216,28 @@ def schedule_group(
             key=key, decisions=found, status=SUCCESS,
             fitting=sum(one.scheduled for one in found) + len(there), needed=group.min_count,
         )  # fmt: skip
-    placements, status = _placements(snapshot, group, pods, there)
+    placements, status = _placements(snapshot, framework, group, pods, there)
     if not status.ok:
         return _refused(key, [], pods, status, framework, snapshot, options, draw)
     best: tuple[list[Decision], int] | None = None
+    is_kept = False
     first: tuple[list[Decision], Status, int] | None = None
     for domain in placements:
         decisions, status, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
-        complete = status.ok and fitting == len(pods)
-        if domain is not None or not status.ok:
+        is_kept = status.ok and (domain is None or fitting == len(pods))
+        if not is_kept:
             cycle.forget(decisions)
         if status.code is Code.ERROR:
             return _refused(key, decisions, pods, status, framework, snapshot, options, draw)
         first = first or (decisions, status, fitting)
         if status.ok and (best is None or fitting > best[1]):
             best = decisions, fitting
-        if complete:
+        if is_kept:
             break
     if best is not None:
         decisions, fitting = best
         if placements != [None]:
-            decisions = _really(snapshot, pods, decisions)
+            decisions = _really(snapshot, pods, decisions, is_assumed=is_kept)
         return GroupDecision(
             key=key, decisions=decisions, status=SUCCESS,
             fitting=fitting + len(there), needed=group.min_count,
@@ -404,13 +406,20 @@ def _refused(
 
 
 def _placements(
-    snapshot: Snapshot, group: PodGroup, pods: Sequence[PodToPlace], there: Sequence[PodRecord]
+    snapshot: Snapshot,
+    framework: Framework,
+    group: PodGroup,
+    pods: Sequence[PodToPlace],
+    there: Sequence[PodRecord],
+    *,
+    every: bool = False,
 ) -> tuple[Sequence[str | None], Status]:
     """Return the domains to try, those first that hold the whole group, the smallest of them first.
 
     Under compatibility with 1.36 in the order of the nodes: of those that take the most pods the
     first is taken (podgrouppodscount.go). ``[None]``: the whole cluster. Placed pods of the group
-    fix the domain.
+    fix the domain. Domains that lack room for ``minCount`` pods are left out, all but one, unless
+    ``every`` one is asked for.
     """
     if not group.topology_keys:
         return [None], SUCCESS
@@ -426,18 +435,24 @@ def _placements(
         }
         found, status = rules.generate_placements(group, scheduled, labels, {})
         return list(found), status
-    room = _room(snapshot, pods, rows)
     known = ids >= 0
-    by_domain = np.bincount(ids[known], weights=room[known], minlength=len(column.values))
-    size = np.bincount(ids[known], minlength=len(column.values))
     if snapshot.compatibility < Compatibility.V1_37:
         return list(dict.fromkeys(column.values[one] for one in ids[known].tolist())), SUCCESS
+    room = _room(snapshot, framework, pods, rows)
+    by_domain = np.bincount(ids[known], weights=room[known], minlength=len(column.values))
+    size = np.bincount(ids[known], minlength=len(column.values))
     count = len(pods)
     order = sorted(
         np.flatnonzero(size).tolist(),
-        key=lambda one: (by_domain[one] < count, by_domain[one], column.values[one]),
+        key=lambda one: (
+            (0, by_domain[one]) if by_domain[one] >= count else (1, -by_domain[one]),
+            column.values[one],
+        ),
     )
-    return [column.values[one] for one in order], SUCCESS
+    # The others are sure to lack room; one of them is tried where all do, to say what is lacking.
+    enough = int((by_domain >= group.min_count).sum())
+    last = len(order) if every else max(enough, 1)
+    return [column.values[one] for one in order[:last]], SUCCESS
 
 
 def fitting_by_domain(
@@ -453,31 +468,40 @@ def fitting_by_domain(
     any_number = msgspec.structs.replace(group, spec=PodGroupSpec())
     cycle = _Cycle(snapshot, framework, key, any_number, pods, Options(), 0, 0, None, len(there))
     found: dict[str, int] = {}
-    for domain in _placements(snapshot, group, pods, there)[0]:
+    for domain in _placements(snapshot, framework, group, pods, there, every=True)[0]:
         decisions, _, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
         cycle.forget(decisions)
         found[domain or ""] = fitting
     return found
 
 
-def _room(snapshot: Snapshot, pods: Sequence[PodToPlace], rows: Rows) -> Float64:
+def _room(
+    snapshot: Snapshot, framework: Framework, pods: Sequence[PodToPlace], rows: Rows
+) -> Float64:
     """Return how many pods of the group each row has room for, at most, float (rows,).
 
-    By amounts alone, for the smallest amounts that a pod of the group asks for.
+    By what NodeResourcesFit checks alone, for the smallest amounts that a pod of the group has.
     """
-    infos = {id(pod.info): pod.info for pod in pods}.values()
+    fit = next((one for one in framework.filter_plugins if isinstance(one, RequestFilter)), None)
     room: Float64 = np.full(len(rows), float(len(pods)))
+    if fit is None:
+        return room
+    infos = {id(pod.info): pod.info for pod in pods}.values()
     least: dict[int, int] | None = None
     for info in infos:
-        asked = dict(info.amounts)
+        asked = {column: amount for amount, column in fit.request_checks(info, snapshot)}
         least = (
             asked if least is None
             else {at: min(amount, asked[at]) for at, amount in least.items() if at in asked}
         )  # fmt: skip
-    free = snapshot.allocatable[rows] - snapshot.requested[rows]
+    allocatable, free = snapshot.allocatable[rows], snapshot.allowed_pods[rows]
+    room = np.minimum(room, np.maximum(free - snapshot.pod_count[rows], 0))
+    free = allocatable - snapshot.requested[rows]
     for at, amount in (least or {}).items():
-        if amount > 0:
-            room = np.minimum(room, np.maximum(free[:, at], 0) // amount)
+        holds = np.maximum(free[:, at], 0) // amount
+        if snapshot.devices.classes:  # a resource that a node has not may be served by devices
+            holds = np.where(allocatable[:, at] == 0, room, holds)
+        room = np.minimum(room, holds)
     return room
 
 
@@ -511,12 +535,20 @@ def _of_domain(snapshot: Snapshot, info: PodInfo, key: str, domain: str) -> PodI
 
 
 def _really(
-    snapshot: Snapshot, pods: Sequence[PodToPlace], decisions: Sequence[Decision]
+    snapshot: Snapshot,
+    pods: Sequence[PodToPlace],
+    decisions: Sequence[Decision],
+    *,
+    is_assumed: bool,
 ) -> list[Decision]:
-    """Assume the pods as what they are on the nodes that were found for them."""
+    """Assume the pods as what they are on the nodes that were found for them.
+
+    ``is_assumed``: they are assumed already, as pods of a domain.
+    """
     found: list[Decision] = []
     for pod, decision in zip(pods, decisions, strict=False):
-        if decision.scheduled:
+        if decision.scheduled and not (is_assumed and snapshot.change_class(pod.key, pod.info)):
+            snapshot.forget(pod.key)
             snapshot.assume(pod.key, pod.info, decision.row)
         found.append(msgspec.structs.replace(decision, class_digest=pod.info.digest))
     return found
@@ -534,9 +566,11 @@ class _Preemption:
         self.refusal = refusal
         self.away: dict[Hashable, PodRecord] = {}
         self.assigned: dict[int, list[PodRecord]] = {}
-        self.made: list[Decision] = []
+        self.made: dict[Hashable, Decision] = {}
         self.looks_at_others = False
+        self.checks: list[int] | None = None
         self.moves = 0
+        self.by_key = {pod.key: at for at, pod in enumerate(cycle.pods)}
 
     def run(self) -> GroupDecision:
         """Return the refusal, with nominations and victims where the group fits without these."""
@@ -559,7 +593,7 @@ class _Preemption:
                 without=self._without, reprieve=self._reprieve, violating=self._violating,
             )  # fmt: skip
         finally:
-            cycle.forget(self.made)
+            cycle.forget(list(self.made.values()))
             for record in self.away.values():
                 snapshot.attach(record)
         if not chosen.status.ok:
@@ -603,14 +637,17 @@ class _Preemption:
             for record in one.pods:
                 self.snapshot.detach(record)
                 self.away[record.key] = record
-        self.cycle.decider = None  # what it keeps does not know who is away
-        self.made, status, _ = self.cycle.attempt(self.cycle.pods)
-        for decision in self.made:
+        if self.cycle.decider is not None:  # what that keeps does not know who is away
+            self.cycle.decider = self.cycle.decider.anew()
+        made, status, _ = self.cycle.attempt(self.cycle.pods)
+        self.made = {decision.key: decision for decision in made}
+        for decision in made:
             placed = self.snapshot.pod(decision.key) if decision.scheduled else None
             if placed is not None:
                 self.assigned.setdefault(decision.row, []).append(placed)
-        infos = [pod.info for pod in self.cycle.pods]
+        infos = list({id(pod.info): pod.info for pod in self.cycle.pods}.values())
         self.looks_at_others = any(map(_looks_at_others, infos))
+        self.checks = _room_alone(self.snapshot, self.cycle.framework, infos)
         return status
 
     def _reprieve(self, victim: Victim[PodRecord]) -> bool:
@@ -620,10 +657,12 @@ class _Preemption:
             snapshot.attach(record)
         if self.looks_at_others or any(_looks_at_others(one.info) for one in victim.pods):
             concerned = [one for records in self.assigned.values() for one in records]
+            fit = all(map(self._fits, concerned))
         else:
             rows = {one.row for one in victim.pods}
             concerned = [one for row in rows for one in self.assigned.get(row, ())]
-        if all(map(self._fits, concerned)) or self._moves(concerned):
+            fit = self._fit(concerned)
+        if fit or self._moves(concerned):
             for record in victim.pods:
                 del self.away[record.key]
             return True
@@ -640,8 +679,7 @@ class _Preemption:
             return False
         self.moves += 1
         snapshot, cycle = self.snapshot, self.cycle
-        keys = {one.key for one in concerned}
-        pods = [pod for pod in cycle.pods if pod.key in keys]
+        pods = [cycle.pods[at] for at in sorted(self.by_key[one.key] for one in concerned)]
         for one in concerned:
             snapshot.forget(one.key)
         options = msgspec.structs.replace(cycle.options, preempt=False)
@@ -661,13 +699,25 @@ class _Preemption:
             self.assigned[one.row] = [
                 other for other in self.assigned[one.row] if other.key != one.key
             ]
-        replaced = {one.key: one for one in again}
-        self.made = [replaced.get(one.key, one) for one in self.made]
+        self.made.update((one.key, one) for one in again)
         for one in concerned:
             record = snapshot.pod(one.key)
             if record is not None:
                 self.assigned.setdefault(record.row, []).append(record)
         return moved
+
+    def _fit(self, concerned: Sequence[PodRecord]) -> bool:
+        """Return whether pods of the group may still be on their nodes."""
+        if self.checks is None:
+            return all(map(self._fits, concerned))
+        snapshot = self.snapshot
+        return all(
+            snapshot.pod_count[row] <= snapshot.allowed_pods[row]
+            and all(
+                snapshot.requested[row, at] <= snapshot.allocatable[row, at] for at in self.checks
+            )
+            for row in {one.row for one in concerned}
+        )
 
     def _fits(self, record: PodRecord) -> bool:
         self.snapshot.detach(record)
@@ -702,7 +752,7 @@ class _Preemption:
 
     def _with_victims(self, leaving: Sequence[PodRecord]) -> GroupDecision:
         """Nominate the pods for the nodes that were found; the victims leave for the first."""
-        by_key = {one.key: one for one in self.made if one.scheduled}
+        by_key = {key: one for key, one in self.made.items() if one.scheduled}
         found: list[Decision] = []
         victims: tuple[PodRecord, ...] = tuple(leaving)
         for pod, decision in zip(self.cycle.pods, self.refusal.decisions, strict=True):
@@ -731,3 +781,25 @@ def _looks_at_others(info: PodInfo) -> bool:
         info.affinity or info.anti_affinity or info.pod.spec.topology_spread_constraints
         or info.claims or info.pod.spec.resource_claims
     )  # fmt: skip
+
+
+def _room_alone(
+    snapshot: Snapshot, framework: Framework, infos: Sequence[PodInfo]
+) -> list[int] | None:
+    """Return the columns whose sums decide whether placed pods stay where a victim comes back.
+
+    ``None``: something else may decide, such as ports, volumes, or plugins of other packages.
+    """
+    priority = min(info.priority for info in infos)
+    fit = next((one for one in framework.filter_plugins if isinstance(one, RequestFilter)), None)
+    if (
+        fit is None
+        or framework.filters_by_itself
+        or snapshot.nominated_pods(priority, None)
+        or any(
+            info.host_ports or info.volumes or info.may_claim or _looks_at_others(info)
+            for info in infos
+        )
+    ):
+        return None
+    return sorted({column for info in infos for _, column in fit.request_checks(info, snapshot)})

@@ -24,9 +24,9 @@ import math
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import cast
 
@@ -35,11 +35,12 @@ from django.db import connection
 
 from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Beside, Binding, BindResult, Refused
-from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.pods.together import leaving
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
+from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import Release
@@ -49,7 +50,7 @@ from clusterstate.objects.values.actor import KUBE_SCHEDULER, Actor, acting, act
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import shards
-from clusterstate.queries.pods import pods_by_id
+from clusterstate.queries.pods import PodRow, pods_by_id
 from clusterstate.telemetry import tracing
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.engine.reference.decision import ERROR, Decision
@@ -74,6 +75,8 @@ _TRACED_AT_ONCE = 10_000
 """Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
 _REFUSALS_AT_ONCE = 500
 """Refusals written at a time, so that no pod waits for a long list."""
+_VICTIMS_AT_ONCE = 500
+"""Victims of one preemptor that are deleted by one transaction."""
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -632,6 +635,7 @@ class Binder:
         groups = mirror.snapshot.groups
         mine = mirror.info(rows[preemptor].class_id) if groups else None
         made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))
+        leaving_rows: dict[int, PodRow] = {}
         for pod_id, info in victims.items():
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
@@ -645,27 +649,45 @@ class Binder:
             if self._leaning.pop(pod_id, None) is not None:
                 self._come_back([pod_id], now.timestamp())
                 continue
-            condition = ending.condition(
-                ending.PREEMPTED,
-                f"{decision.profile}: preempting to accommodate a higher priority pod",
-            )
-            try:
-                with acting(made_room), self._leaving(pod_id, condition, now):
-                    delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
-            except StatusError as error:
-                # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
-                logger.info("victim_kept", pod=row.name, error=error.message)
-                continue
-            text = f"Preempted by pod {uid} on node {row.node_name}"
-            self._events.note(pod_id, NORMAL, "Preempted", text)
+            leaving_rows[pod_id] = row
+        condition = ending.condition(
+            ending.PREEMPTED, f"{decision.profile}: preempting to accommodate a higher priority pod"
+        )
+        left = list(leaving_rows.items())
+        for first in range(0, len(left), _VICTIMS_AT_ONCE):
+            some = dict(left[first : first + _VICTIMS_AT_ONCE])
+            with acting(made_room):
+                gone = self._delete(some, condition, now)
+            for pod_id in gone:
+                text = f"Preempted by pod {uid} on node {some[pod_id].node_name}"
+                self._events.note(pod_id, NORMAL, "Preempted", text)
 
-    def _leaving(
-        self, pod_id: int, condition: Manifest, now: datetime
-    ) -> AbstractContextManager[object]:
-        """Return a block at whose end the others of a victim's group leave, if they do so."""
-        if not self._mirror.snapshot.groups:
-            return nullcontext()
-        return leaving([pod_id], condition, now=now)
+    def _delete(self, rows: Mapping[int, PodRow], condition: Manifest, now: datetime) -> list[int]:
+        """Delete victims and their groups in one transaction; return those that were deleted.
+
+        Where one of a group may not be deleted, the victims are deleted one by one.
+        """
+        wanted = [
+            Deletion(namespace=row.namespace, name=row.name, uid=row.uid, condition=condition)
+            for row in rows.values()
+        ]
+        together = bool(self._mirror.snapshot.groups)
+        try:
+            with leaving(list(rows), condition, now=now) if together else nullcontext():
+                found = delete_pods_each(wanted, now=now)
+        except StatusError as error:
+            if len(rows) > 1:
+                each = ({pod_id: row} for pod_id, row in rows.items())
+                return [pod_id for one in each for pod_id in self._delete(one, condition, now)]
+            found = [error]
+        gone = []
+        for (pod_id, row), result in zip(rows.items(), found, strict=True):
+            if isinstance(result, StatusError):
+                # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
+                logger.info("victim_kept", pod=row.name, error=result.message)
+            else:
+                gone.append(pod_id)
+        return gone
 
     # --- news ------------------------------------------------------------------------------------
 

@@ -177,6 +177,36 @@ def test_a_group_displaces_as_many_as_all_of_it_needs_and_no_more():
     assert snapshot.pod_total == 4
 
 
+@settings(max_examples=many(15, 200), deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=4),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_victims_come_back_by_sums_as_they_do_by_all_filters(there, wants, decider):
+    """Pods with host ports are asked of every filter, pods without by their sums alone."""
+    placed = [
+        low(f"v{node}-{number}", f"n{node}", str(cpu))
+        for node, sizes in enumerate(there)
+        for number, cpu in enumerate(sizes)
+    ]
+    found = []
+    for with_ports in (False, True):
+        pods = [
+            member(f"p{n}", str(cpu)).with_("spec", "priority", value=100)
+            for n, cpu in enumerate(wants)
+        ]
+        if with_ports:
+            pods = [one.host_port(8000 + n) for n, one in enumerate(pods)]
+        snapshot = cluster(*(str(max(sum(sizes), 1)) for sizes in there), pods=placed)
+        before = snapshot.requested.copy()
+        decision = decide(snapshot, group(count=len(wants)), *pods, decider=decider)
+        found.append(victims_of(decision))
+        if not decision.placed:
+            assert (snapshot.requested == before).all()
+    assert found[0] == found[1]
+
+
 def test_nobody_leaves_for_a_group_that_would_not_fit_then():
     pods = [low("a", "n0"), low("b", "n0")]
     snapshot = cluster("2", pods=pods)

@@ -26,6 +26,7 @@ from tests.perf import (
     fairness,
     features,
     forms,
+    groups,
     past,
     service,
     simulation,
@@ -94,6 +95,11 @@ def _parser() -> ArgumentParser:
         "--why",
         action="store_true",
         help="why pods wait, remedies, groups, headroom and nodes to add, without a database",
+    )
+    mode.add_argument(
+        "--groups",
+        action="store_true",
+        help="gangs: one of 1,000 pods, Kueue's shapes (--waiting 15,000), 39,000 victims",
     )
     mode.add_argument(
         "--fairness",
@@ -225,6 +231,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.timers:
         with throw_away():
             _print(timers.run(waiting=options.waiting or 1_000_000, due=options.due, say=_say))
+        return
+    if options.groups:
+        _print(groups.run(workloads=options.waiting or 15_000, victims=39_000, say=_say))
         return
     for nodes in sizes:
         if options.past:

@@ -139,6 +139,10 @@ def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
 class Shortcut(Protocol):
     """Something that may know the decision already; see ``engine.deciding.Decider``."""
 
+    def anew(self) -> "Shortcut":
+        """Return one of the same snapshot and profile that knows nothing yet."""
+        ...
+
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:

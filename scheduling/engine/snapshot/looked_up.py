@@ -53,7 +53,8 @@ class LookedUp(PodCounters):
 
     def members_of(self, key: GroupKey) -> list[PodRecord]:
         """Return the pods of a group that are on known nodes, assumed ones too."""
-        classes = self.groups.classes(key)
+        placed = self._class_pods
+        classes = [number for number in self.groups.classes(key) if placed[number]]
         return self.pods_of(classes) if classes else []
 
     def spares_some(self, pod: PodInfo) -> bool:
@@ -100,6 +101,20 @@ class LookedUp(PodCounters):
             self._take_volumes(key, info, row)
         if self.gives_devices and concerns(info, self.devices):
             self.devices.take(key, info, self.node(row))
+
+    def change_class(self, key: Hashable, info: PodInfo) -> bool:
+        """Count an assumed pod as one of another class that looks and takes the same, if it is so.
+
+        Volumes and devices are given out by class: pods that may have some stay as they are.
+        """
+        slot = self._slot_of[key]
+        before = self.classes[self._pod_class.item(slot)]
+        if info.claims or info.may_claim or info.peer != before.peer:
+            return False
+        self._class_pods[before.index] -= 1
+        self._class_pods[info.index] += 1
+        self._pod_class[slot] = info.index
+        return True
 
     def confirm(
         self,
