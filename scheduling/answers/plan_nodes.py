@@ -97,7 +97,7 @@ def room(snapshot: Snapshot) -> Manifest:
     pods = np.maximum(snapshot.allowed_pods[open_] - snapshot.pod_count[open_], 0)
     found: Manifest = {"nodes": len(rows), "open": len(open_), "pods": int(pods.sum())}
     for column, resource in enumerate(snapshot.resources.values):
-        if column < free.shape[1]:
+        if column < free.shape[1] and snapshot.is_counted(resource):
             total = int(free[:, column].sum())
             found[resource] = f"{total}m" if resource == "cpu" else str(total)
     return found

@@ -7,6 +7,7 @@ claims are.
 
 import uuid
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from clusterstate.objects.dra.attempt import (
     allocated_claim,
     is_special,
 )
+from clusterstate.objects.dra.counting import Kind, kind_and_count, pick
 from clusterstate.objects.dra.extended import is_extended
 from clusterstate.objects.dra.slices import NodeView
 from clusterstate.objects.dra.world import DeviceWorld
@@ -38,8 +40,22 @@ RELEASED: Final = "DynamicResources/released"
 """The note with the claim that PostFilter gives back (``Release``)."""
 GATES: Final = Gates(allocator=Features(list_attributes=True))
 """What acts here: the defaults of 1.36, and lists of attributes."""
+_COUNTED: Final = "DynamicResources/counted"
 _BOUND_AT_ONCE: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
 """For extended resources: their claim is made with the binding, which cannot wait for devices."""
+
+
+class CountedClaims(msgspec.Struct, frozen=True):
+    """Claims of a pod, unallocated, that ask for a number of devices of one kind."""
+
+    kind: Kind
+    count: int
+    claims: tuple[Manifest, ...]
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The claims' UIDs."""
+        return tuple([claim["metadata"]["uid"] for claim in self.claims])
 
 
 class DeviceTable(DeviceWorld):
@@ -70,8 +86,21 @@ class DeviceTable(DeviceWorld):
             view, lambda name: Quantity.parse(offered[name]).value() if name in offered else None
         )
 
-    def take(self, key: Hashable, info: PodInfo, node: Node) -> None:
-        """Take what a pod that was just decided gets on its node."""
+    def take(
+        self, key: Hashable, info: PodInfo, node: Node, counted: CountedClaims | None = None
+    ) -> None:
+        """Take what a pod that was just decided gets on its node.
+
+        ``counted``: of its claims, where it is known and still holds.
+        """
+        if counted is not None or (counted := counted_claims(info, self)) is not None:
+            view = NodeView(node.metadata.name, node.metadata.labels)
+            allocator = self.allocator(self.gates.allocator)
+            picked = pick(allocator, view, counted.kind, counted.claims)
+            if picked is not None:
+                found = zip(counted.claims, picked, strict=True)
+                self.assume(key, [self._taken(*one) for one in found])
+                return
         attempt = new_attempt(info, self)
         verdict = attempt.pre_filter(info.requests)
         if verdict.code == SKIP:
@@ -81,12 +110,18 @@ class DeviceTable(DeviceWorld):
             return  # nothing is taken; whoever binds the pod is told why
         answer = attempt.answers.get(node.metadata.name) or NodeAnswer([], [])
         given = zip(answer.claims, answer.allocations, strict=True)
-        claims = [allocated_claim(claim, allocation) for claim, allocation in given]
+        claims = [self._taken(claim, allocation) for claim, allocation in given]
         for claim in claims:
-            claim[ALLOCATED_HERE] = True
             if is_special(claim):
                 claim[MAPPINGS] = answer.mappings
         self.assume(key, [*claims, *(c for c in attempt.claims if not _is_among(c, answer.claims))])
+
+    @staticmethod
+    def _taken(claim: Manifest, allocation: Manifest) -> Manifest:
+        """Return a claim as it will be, marked as one whose devices were found for this pod."""
+        made = allocated_claim(claim, allocation)
+        made[ALLOCATED_HERE] = True
+        return made
 
 
 def _is_among(claim: Manifest, claims: list[Manifest]) -> bool:
@@ -103,9 +138,60 @@ def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
 def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
     """Return whether device classes serve extended resources that pods of a class ask for."""
     return bool(devices.classes) and any(
-        count and is_extended(name) and devices.class_of(name) is not None
-        for name, count in info.requests.items()
+        info.requests[name] and devices.class_of(name) is not None
+        for name in _extended_among(tuple(info.requests))
     )
+
+
+@lru_cache(4096)
+def _extended_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(is_extended, names))
+
+
+def counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:
+    """Return what the claims of a class ask for, ``None`` where more than a number decides.
+
+    Such as claims that are allocated, are on their way, or do not exist.
+    """
+    known = info.memo.get(_COUNTED)
+    if not isinstance(known, tuple) or known[0] != devices.version:
+        known = info.memo[_COUNTED] = devices.version, _counted_claims(info, devices)
+    found: CountedClaims | None = known[1]
+    return found
+
+
+def _counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:
+    claims = _unallocated(info, devices)
+    if not claims or _is_served(info, devices):
+        return None
+    asked = kind_and_count(claims)
+    return None if asked is None else CountedClaims(*asked, tuple(claims))
+
+
+def _unallocated(info: PodInfo, devices: DeviceTable) -> list[Manifest]:
+    """Return the claims of a class, none where one is not there, not its own, or given devices."""
+    found: list[Manifest] = []
+    made = {one.name: one.resource_claim_name for one in info.pod.status.resource_claim_statuses}
+    for entry in info.pod.spec.resource_claims:
+        name = entry.resource_claim_name
+        if (must_own := name is None) and entry.name in made and made[entry.name] is None:
+            continue  # its template needs no claim
+        claim = devices.claims.get((info.namespace, name or made.get(entry.name) or ""))
+        if claim is None or any(one is claim for one in found):
+            return []
+        meta = claim["metadata"]
+        if must_own and not any(
+            owner.get("controller") and owner.get("uid") == info.pod.metadata.uid
+            for owner in meta.get("ownerReferences") or ()
+        ):
+            return []
+        status, uid = claim.get("status"), meta.get("uid", "")
+        if meta.get("deletionTimestamp") or not uid or uid in devices.in_flight:
+            return []
+        if status and status.get("allocation"):
+            return []
+        found.append(claim)
+    return found
 
 
 def waits_for_devices(claim: Manifest) -> bool:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from clusterstate.objects.dra.counting import Kind
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.node import Node, Taint
 from scheduling.framework.device_claims import DeviceTable
@@ -177,6 +178,10 @@ class NodeTable(Protocol):
 
     def changed_since(self, version: int) -> Sequence[int] | None:
         """Rows of which ``node_version`` counted changes since, ``None``: perhaps all."""
+        ...
+
+    def device_column(self, kind: Kind) -> int:
+        """Column in which devices of a kind are counted, made on first use; -1 if they cannot."""
         ...
 
     def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:

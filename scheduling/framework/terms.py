@@ -13,7 +13,7 @@ import msgspec
 
 from clusterstate.objects.values.pod import Pod
 from scheduling.framework.arrays import Int64
-from scheduling.framework.interface import Filter
+from scheduling.framework.interface import Filter, Plugin
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.status import Code
 from scheduling.framework.tables import Counter, Table
@@ -112,6 +112,32 @@ class CountedFilter(Protocol):
 
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
         """Return the counter, and what the filter says."""
+        ...
+
+
+class ColumnRequest(msgspec.Struct, frozen=True):
+    """An amount that must be free in a column of the snapshot, beside what the class requests.
+
+    Pods of one run ask for columns that are ``apart``, and no two of them for the same ``once``.
+    """
+
+    column: int
+    amount: int
+    once: tuple[Hashable, ...]
+
+
+@runtime_checkable
+class ColumnFilter(Plugin, Protocol):
+    """A filter asked after NodeResourcesFit, of which one more amount may be all it looks at."""
+
+    column_rejection: Rejection
+
+    def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
+        """Return what must be free, ``None`` where the filter looks at more, or at nothing.
+
+        Asked of pods of which ``aspect`` is neither empty nor ``None``, it is not ``None``. Whoever
+        asks for a column must have called ``Snapshot.follow_devices`` before.
+        """
         ...
 
 

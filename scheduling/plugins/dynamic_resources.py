@@ -15,13 +15,21 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from clusterstate.objects.dra import scoring
-from clusterstate.objects.dra.attempt import ERROR, NOTHING_TO_RELEASE, Attempt, Verdict
+from clusterstate.objects.dra.attempt import (
+    ERROR,
+    NO_DEVICES,
+    NOTHING_TO_RELEASE,
+    Attempt,
+    Verdict,
+)
 from scheduling.framework.device_claims import (
     RELEASED,
     TAKEN,
     concerns,
+    counted_claims,
     new_attempt,
     waits_for_devices,
 )
@@ -30,11 +38,13 @@ from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Handle,
+    Locality,
     PreFilterResult,
     Scores,
 )
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.terms import ColumnRequest, Rejection
 from scheduling.framework.types import Diagnosis, PodInfo
 
 NAME: Final = "DynamicResources"
@@ -48,6 +58,7 @@ _CODES: Final = {
     "Error": Code.ERROR,
 }
 _MOST_ANSWERS: Final = 256
+_COUNTED: Final = ("counted",)
 _NOT_ASKED: Final = Status(Code.ERROR, ("not found",))
 
 
@@ -125,11 +136,33 @@ class DynamicResources:
     """Claims of devices, and extended resources that device classes serve."""
 
     name = NAME
+    filter_locality = Locality.PODS
+    score_locality = Locality.NODE  # pods that the fast lane decides all score 0
+    column_rejection: Rejection = (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_DEVICES,))
     _store: DeviceStore | None = None
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods that claim nothing; ``None`` for others: ask about each node."""
-        return None if pod.may_claim and concerns(pod, snapshot.devices) else ()
+        """Return nothing for pods that claim nothing, and one aspect for all that count devices.
+
+        ``None`` for others: ask about each node.
+        """
+        if not pod.may_claim or not concerns(pod, snapshot.devices):
+            return ()
+        return None if self.column_request(pod, snapshot) is None else _COUNTED
+
+    def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
+        """Return how many devices of which column the pod's claims ask for."""
+        counted = counted_claims(pod, snapshot.devices)
+        column = -1 if counted is None else snapshot.device_column(counted.kind)
+        if counted is None or column < 0:
+            return None
+        return ColumnRequest(column, counted.count, counted.uids)
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: all nodes score 0 for the pods that the fast lane decides."""
+        return []
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Return whether the pod claims devices."""

@@ -3,7 +3,8 @@
 ``resourceclaim`` says whose a claim is and who may use it; ``capacity`` what a request takes of a
 shared device; ``slices`` reads what drivers tell; ``pools`` puts slices together; ``allocated``
 counts what claims hold; ``allocator`` finds devices for claims on one node, the form of upstream's
-structured allocator that a person can read beside it; ``slicetracker`` adds the taints of rules;
+structured allocator that a person can read beside it; ``counting`` knows for which claims a number
+says where they fit; ``slicetracker`` adds the taints of rules;
 ``world`` is what is known of a cluster; ``attempt`` follows one pod through every point of
 scheduling, ``scoring`` scores an allocation, and ``extended`` serves extended resources by device
 classes; ``holders`` says who has what. ``claimcontroller`` makes and removes claims;

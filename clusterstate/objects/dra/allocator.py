@@ -218,9 +218,11 @@ class Allocator:
         # Counters matter wherever their pool does.
         self._anywhere = [s for s in slices if s.place.node_name is None or s.counter_sets]
         self._on_node: dict[str, list[SliceView]] = {}
-        self._by_labels = any(s.place.node_name is None and not s.is_everywhere for s in slices)
+        self.by_labels = any(s.place.node_name is None and not s.is_everywhere for s in slices)
         self._pools: dict[str, list[Pool]] = {}
         self._candidates: dict[tuple[str, tuple[str, ...]], Candidates] = {}
+        self.counted: dict[tuple[str, bytes], tuple[DeviceId, ...] | None] = {}
+        """By node and kind; see ``dra.counting``."""
         for one in slices:
             if one.place.node_name is not None and not one.counter_sets:
                 self._on_node.setdefault(one.place.node_name, []).append(one)
@@ -238,7 +240,7 @@ class Allocator:
         Raises:
             AllocationError: a claim cannot be handled; ``FailedOnNode`` concerns this node alone.
         """
-        pools = self._pools_of(node)
+        pools = self.pools_of(node)
         search = _Search(self, node, claims, pools, check)
         try:
             done = search.run()
@@ -250,37 +252,48 @@ class Allocator:
             raise FailedOnNode("invalid resource pools were encountered")
         return None
 
-    def _pools_of(self, node: NodeView) -> list[Pool]:
+    def pools_of(self, node: NodeView) -> list[Pool]:
         """Return the pools of a node, remembered where its labels do not matter.
 
         All nodes without slices of their own share those that every node sees.
         """
-        key = node.name if node.name in self._on_node else ""
-        pools = None if self._by_labels else self._pools.get(key)
+        key = self.pools_key(node)
+        pools = None if self.by_labels else self._pools.get(key)
         if pools is None:
             usable = [*self._on_node.get(node.name, ()), *self._anywhere]
             partitionable = self.features.partitionable_devices
             pools = gather_pools(usable, self.slices, node, partitionable=partitionable)
-            if not self._by_labels:
+            if not self.by_labels:
                 self._pools[key] = pools
         return pools
 
+    def pools_key(self, node: NodeView) -> str:
+        """Return the same for nodes with the same pools, where labels do not matter."""
+        return node.name if node.name in self._on_node else ""
+
     def candidates(self, node: NodeView, pools: Sequence[Pool], request: _Request) -> Candidates:
         """Return the devices that a request may get on a node, remembered with the pools."""
-        of_class = (self.classes[request.spec["deviceClassName"]].get("spec") or {}).get(
-            "selectors"
-        )
-        selectors = (*(of_class or ()), *(request.spec.get("selectors") or ()))
-        expressions = tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
-        key = (node.name if node.name in self._on_node else "", expressions)
-        found = None if self._by_labels else self._candidates.get(key)
+        expressions = self.expressions_of(request.spec) or ()
+        key = (self.pools_key(node), expressions)
+        found = None if self.by_labels else self._candidates.get(key)
         if found is None:
             found = Candidates(pools, expressions, lists=self.features.list_attributes)
-            if not self._by_labels:
+            if not self.by_labels:
                 if len(self._candidates) >= _MOST_KEPT:
                     self._candidates.clear()
                 self._candidates[key] = found
         return found
+
+    def expressions_of(self, asked: Manifest) -> tuple[str, ...] | None:
+        """Return what CEL says of a request's devices, ``None`` where the class is not there."""
+        of_class = self.classes.get(asked.get("deviceClassName") or "")
+        if of_class is None:
+            return None
+        selectors = (
+            *((of_class.get("spec") or {}).get("selectors") or ()),
+            *(asked.get("selectors") or ()),
+        )
+        return tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
 
 
 class _Search:
@@ -539,7 +552,7 @@ class _Search:
         in_use = device.id in self.state.consumed or device.id in self.sharing
         if counted and not (shared and in_use) and not self._has_counters(device, pool):
             return False
-        if self.features.device_taints and _is_repelled(device, request):
+        if self.features.device_taints and is_repelled(device, request.spec):
             return False
         done: list[_Constraint] = []
         for constraint in self.constraints[claim]:
@@ -664,9 +677,9 @@ class _Search:
         return made
 
 
-def _is_repelled(device: DeviceView, request: _Request) -> bool:
-    """Return whether a taint keeps the request away; unknown effects do not."""
-    tolerations = request.spec.get("tolerations") or ()
+def is_repelled(device: DeviceView, asked: Manifest) -> bool:
+    """Return whether a taint keeps a request away; unknown effects do not."""
+    tolerations = asked.get("tolerations") or ()
     return any(
         taint.get("effect") in ("NoSchedule", "NoExecute")
         and not any(tolerates(toleration, taint) for toleration in tolerations)
@@ -688,8 +701,7 @@ def _node_selector(results: Sequence[_Result], node: str) -> Manifest | None:
     for result in results:
         place = result.device.place if result.slice.by_device else result.slice.place
         if place.node_name is not None or result.device.manifest.get("bindsToNode"):
-            only = {"key": "metadata.name", "operator": "In", "values": [node]}
-            return {"nodeSelectorTerms": [{"matchFields": [only]}]}
+            return only_node(node)
         terms = (place.selector or {}).get("nodeSelectorTerms") or ()
         if len(terms) > 1:
             raise AllocationError(f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms")
@@ -701,6 +713,12 @@ def _node_selector(results: Sequence[_Result], node: str) -> Manifest | None:
         **({"matchFields": fields} if fields else {}),
     }
     return {"nodeSelectorTerms": [term]} if term else None
+
+
+def only_node(name: str) -> Manifest:
+    """Return the node selector that one node alone matches."""
+    only = {"key": "metadata.name", "operator": "In", "values": [name]}
+    return {"nodeSelectorTerms": [{"matchFields": [only]}]}
 
 
 def _add_new(known: list[Manifest], more: Sequence[Manifest]) -> None:

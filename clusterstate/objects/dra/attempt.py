@@ -73,6 +73,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 _OK: Final = Verdict()
+NO_DEVICES: Final = "cannot allocate all claims"
 NOTHING_TO_RELEASE: Final = Verdict(UNSCHEDULABLE, "no new claims to deallocate")
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -304,7 +305,7 @@ class Attempt:
             except AllocationError as error:
                 return Verdict(ERROR, str(error))
             if found is None:
-                return Verdict(UNRESOLVABLE, "cannot allocate all claims")
+                return Verdict(UNRESOLVABLE, NO_DEVICES)
         else:
             found = []
         if unavailable:

@@ -92,6 +92,11 @@ class DeviceView:
     def __str__(self) -> str:
         return "/".join(self.id)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it goes to one claim as a whole, at once, and takes nothing of counters."""
+        return not (self.shared or self.consumes or self.manifest.get("bindingConditions"))
+
     def matches(self, expression: str, *, lists: bool) -> bool:
         """Return whether a CEL selector matches; ``lists``: whether attributes may be lists.
 

@@ -59,6 +59,8 @@ class DeviceWorld:
         self.pod_groups = {_key(one): one for one in pod_groups}
         self.in_flight: dict[str, Manifest] = {}
         self.version = 0
+        self.shapes = 0
+        """Changes of slices, classes and taints: of what devices there are, not of who has them."""
         self._assumed: dict[Hashable, list[Manifest]] = {}
         self._allocators: dict[Features, Allocator] = {}
         self._by_resource: dict[str, Manifest] | None = None
@@ -99,7 +101,7 @@ class DeviceWorld:
             self.rules[name] = manifest
             self._taint([one for one in (old, manifest) if one is not None])
             return old
-        self._allocators.clear()
+        self._forget_allocators()
         self._touch([None])
         old = self.classes.get(name)
         self.classes[name] = manifest
@@ -127,7 +129,7 @@ class DeviceWorld:
             rule = self.rules.pop(name, None)
             self._taint([] if rule is None else [rule])
             return rule
-        self._allocators.clear()
+        self._forget_allocators()
         self._touch([None])
         self._by_resource = None
         return self.classes.pop(name, None)
@@ -193,7 +195,7 @@ class DeviceWorld:
 
     def _slices_changed(self, old: SliceView | None, new: SliceView | None) -> None:
         """Note that a slice came, changed or went: what its pool's slices say depends on it."""
-        self._allocators.clear()
+        self._forget_allocators()
         self._on_nodes = self._label_keys = self._has_conditions = None
         for view, comes in ((old, False), (new, True)):
             if view is None:
@@ -204,6 +206,10 @@ class DeviceWorld:
                 pool[view.name] = view
             else:
                 pool.pop(view.name, None)
+
+    def _forget_allocators(self) -> None:
+        self._allocators.clear()
+        self.shapes += 1
 
     def _in_order(self) -> list[Manifest]:
         return [self.rules[name] for name in sorted(self.rules)]

@@ -23,6 +23,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.node_table import Rows
+from scheduling.framework.terms import ColumnRequest
 from scheduling.framework.types import PodInfo
 
 _MOST_HELD: Final = 256
@@ -34,6 +35,8 @@ class Compiled:
 
     ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
 
+    ``column``: of devices that its pods are given, which its key says as well.
+
     ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
 
     ``key``: what its line says, as the bytes of int64 numbers: the plan's number, cpu and memory
@@ -41,7 +44,7 @@ class Compiled:
     column, and what NodeResourcesFit and balance score.
     """
 
-    __slots__ = ("key", "peer_stamp", "pinned", "plan", "program", "stamp")
+    __slots__ = ("column", "key", "peer_stamp", "pinned", "plan", "program", "stamp")
 
     def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
@@ -49,6 +52,7 @@ class Compiled:
         self.plan: Plan | None = None
         self.program: Program | None = None
         self.pinned = False
+        self.column: ColumnRequest | None = None
         self.key = b""
 
     @property
@@ -125,8 +129,15 @@ class Compiler:
         if profile.by_class:
             aspects.append(info.digest)
         request = self._requests.of(info, aspects)
-        if request is None:
+        if request is None or profile.counts_too_soon(aspects):
             return made
+        made.column = self._column(info, aspects)
+        if made.column is not None:
+            if wanting:
+                return made  # what asks after rules about other pods would have to be told first
+            request = self._requests.with_column(request, made.column)
+            if request is None:
+                return made
         if info.node_affinity_key and snapshot.node_count > 1:
             row = self._only_row(info, aspects, profile.in_order(wanting))
             if row is not None:
@@ -230,7 +241,21 @@ class Compiler:
                 made = Compiled(stamp, snapshot.peer_stamp(info))
                 made.plan, made.program = plans.plans[numbers[place]], program
                 made.key = keys[at * width : (at + 1) * width]
+                made.column = self._column(info, aspects[place])
+                if made.column is not None:
+                    first = _number.size
+                    request = self._requests.with_column(made.key[first:], made.column)
+                    if request is None or program is not None:
+                        continue
+                    made.key = made.key[:first] + request
                 yield info, made
+
+    def _column(self, info: PodInfo, aspects: Sequence[Hashable]) -> ColumnRequest | None:
+        """Return which column of devices a class asks for, ``None``: for none."""
+        counting = self._profile.counting
+        if counting is None or aspects[counting[0]] == ():
+            return None
+        return counting[1].column_request(info, self._snapshot)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
         """Return the plugins that look at more than an aspect can name."""

@@ -136,7 +136,8 @@ class FastLane:
 
     def _now(self) -> tuple[int, ...]:
         snapshot = self._snapshot
-        return (snapshot.node_version, snapshot.capacity, snapshot.requested.shape[1])
+        width = snapshot.requested.shape[1]
+        return (snapshot.node_version, snapshot.capacity, width, snapshot.column_generation)
 
     def _follows_nodes(self) -> bool:
         """Take over what changed of nodes, row by row; False where all must be made anew.
@@ -222,6 +223,7 @@ class FastLane:
         assert _loops is not None
         self.nowhere = False
         snapshot = self._snapshot
+        snapshot.follow_devices()
         if self._plans.full or self._programs.full or not self._follows_nodes():
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
@@ -244,6 +246,7 @@ class FastLane:
             profile.framework.scheduler_name,
             profile.fit,
             profile.fit_name,
+            None if profile.counting is None else profile.counting[1],
             seed=options.seed,
             draw=draw,
             start=start,
@@ -393,7 +396,7 @@ def _compile() -> None:
     runs._clear()
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
-    run = Run(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
+    run = Run(snapshot, "", None, "", None, seed=0, draw=0, start=0, count=0)
     runs._loop(run, Ahead(), log, filled)
     assert _loops is not None
     _link(*[np.zeros(0, np.int32)] * 5)

@@ -1,6 +1,6 @@
 """The parts of a profile that the fast lane uses, and whether it can decide the profile's pods."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from scheduling.framework.terms import (
     AffinityTerms,
     AllocationScore,
     BalanceScore,
+    ColumnFilter,
     CountedFilter,
     NamingFilter,
     RequestFilter,
@@ -81,6 +82,9 @@ class Profile:
         # How many resources scores look at, where not only cpu and memory, by LeastAllocated.
         self.more_scored = 0
         self.by_request: tuple[int, ...] | None = None
+        self._counts_too_soon = -1
+        self.counting: tuple[int, ColumnFilter] | None = None
+        """The filter that looks at one column more, and its place among those with an aspect."""
         self.naming: list[tuple[int, NamingFilter]] = []
         if not self.by_class:
             of = enumerate(self.aspected)
@@ -118,6 +122,12 @@ class Profile:
         found = [at for at, plugin in enumerate(self.aspected) if plugin.name in names]
         if len(found) == len(names) and not names.intersection(framework.third_party):
             self.by_request = tuple(found)
+        for at, one in enumerate(self.aspected):
+            if isinstance(one, ColumnFilter):
+                if one.name in self.after_fit:
+                    self.counting = at, one
+                else:
+                    self._counts_too_soon = at
         self.usable = self.fit is not None
 
     def _note_scored_resources(self) -> None:
@@ -145,6 +155,13 @@ class Profile:
         if not shutting or not asked or min(shutting) > max(asked):
             return False
         return True if max(shutting) < min(asked) else None
+
+    def counts_too_soon(self, aspects: Sequence[Hashable]) -> bool:
+        """Return whether a class asks for a column before NodeResourcesFit is asked, or after none.
+
+        ``aspects``: of the class, by plugin.
+        """
+        return self._counts_too_soon >= 0 and aspects[self._counts_too_soon] != ()
 
     def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
         """Return plugins as their filters are asked."""

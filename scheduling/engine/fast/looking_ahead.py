@@ -15,6 +15,7 @@ from scheduling.engine.fast.programs import Program, Programs
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nominations import NO_PRIORITY
+from scheduling.framework.terms import ColumnRequest
 from scheduling.framework.types import PodInfo
 
 
@@ -23,13 +24,15 @@ class Ahead:
 
     ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
     ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
+    ``columns`` and ``taken``: of devices, which columns classes ask for, and which of their claims.
     ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
     ``compiled``: those new classes that are like others were compiled. ``stamp``: the versions at
     which the look began.
     """
 
     __slots__ = (
-        "compiled", "infos", "keys", "lines", "made", "once", "pins", "programs", "stamp", "who",
+        "columns", "compiled", "infos", "keys", "lines", "made", "once", "pins", "programs",
+        "stamp", "taken", "who",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -40,6 +43,8 @@ class Ahead:
         self.programs: list[Program | None] = []
         self.pins: list[bytes] = []
         self.made: list[tuple[int, Compiled]] = []
+        self.columns: set[int] = set()
+        self.taken: set[Hashable] = set()
         self.once = 0
         self.compiled = False
         self.stamp: tuple[int, ...] = ()
@@ -102,6 +107,8 @@ class LookAhead:
             ):
                 return
             place = place_of.get(id(info), -1)
+            if place >= 0 and ahead.taken and self._takes(info):
+                return  # the claims of the pod are those of one before it
             if place < 0:
                 compiled = self._compiled(info, stamp)
                 if not self._take_in(info, compiled, stamp, held, ahead):
@@ -119,6 +126,24 @@ class LookAhead:
                 ahead.lines[place] = line  # of the pod before as well
             keys.append(pod.key)
             who.append(place)
+
+    def _takes(self, info: PodInfo) -> bool:
+        """Return whether pods of a class of the run get devices."""
+        kept = info.memo[self._memo_key]
+        assert isinstance(kept, Compiled)
+        return kept.column is not None
+
+    def _gives(self, asked: ColumnRequest, ahead: Ahead) -> bool:
+        """Note what devices a new class of a run gets; False if another one may get the same."""
+        if not ahead.taken.isdisjoint(asked.once):
+            return False
+        if asked.column not in ahead.columns:
+            apart = self._snapshot.are_apart
+            if not all(apart(asked.column, column) for column in ahead.columns):
+                return False
+            ahead.columns.add(asked.column)
+        ahead.taken.update(asked.once)
+        return True
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
         """Return what a class came to, ``None`` where it must be compiled.
@@ -184,6 +209,8 @@ class LookAhead:
             if compiled.stamp != stamp:
                 return False  # to look at it made something known: the next run sees it
         if compiled.plan is None:
+            return False
+        if compiled.column is not None and not self._gives(compiled.column, ahead):
             return False
         line = -1
         if compiled.pinned:

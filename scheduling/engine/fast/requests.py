@@ -17,6 +17,7 @@ from scheduling.engine.fast.lane_profile import Profile
 from scheduling.engine.fast.lines import CHECKS, Lines
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64
+from scheduling.framework.terms import ColumnRequest
 from scheduling.framework.types import PodInfo
 
 _LARGEST_AMOUNT: Final = 2**50
@@ -57,6 +58,7 @@ class Requests:
         self._lines = lines
         self._numbers = struct.Struct(f"{lines.key_length - 1}q")
         self._forms: dict[Hashable, _Form] = {}
+        self._with_column: dict[tuple[bytes, int, int], bytes | None] = {}
         self._kept = 0  # requests in all forms: the names of resources may differ without end, too
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
@@ -84,6 +86,21 @@ class Requests:
         form.known[given] = found
         self._kept += 1
         return found
+
+    def with_column(self, request: bytes, asked: ColumnRequest) -> bytes | None:
+        """Return a request that asks for one column more, ``None``: there is no room for it."""
+        key = (request, asked.column, asked.amount)
+        if request and key not in self._with_column:
+            if len(self._with_column) >= _MOST:
+                self._with_column.clear()
+            numbers = list(self._numbers.unpack(request))
+            first = 2 + CHECKS
+            free = [at for at in range(first, first + CHECKS) if numbers[at] < 0]
+            if free:
+                numbers[free[0]], numbers[free[0] - CHECKS] = asked.column, asked.amount
+                numbers[first + CHECKS + asked.column] += asked.amount
+            self._with_column[key] = self._numbers.pack(*numbers) if free else None
+        return self._with_column[key] if request else request
 
     def of_many(
         self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]

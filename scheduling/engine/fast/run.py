@@ -28,7 +28,7 @@ from scheduling.engine.reference.record import LARGEST_BODY, encode_body, pack, 
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64, UInt64
 from scheduling.framework.status import Status
-from scheduling.framework.terms import RequestFilter
+from scheduling.framework.terms import ColumnFilter, RequestFilter
 from scheduling.framework.types import PodInfo
 
 Scores = list[int | list[int]]
@@ -55,6 +55,7 @@ class Run(decision.Run):
         scheduler_name: str,
         fit: RequestFilter | None,
         fit_name: str,
+        counting: ColumnFilter | None,
         *,
         seed: int,
         draw: int,
@@ -82,6 +83,7 @@ class Run(decision.Run):
         self.programs: Sequence[Program | None] = ()
         self._fit = fit
         self._fit_name = fit_name
+        self._counting = counting
         self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
 
     def finish(
@@ -201,11 +203,7 @@ class Run(decision.Run):
                     assert program is not None
                     status = program.taken
                 else:
-                    assert self._fit is not None
-                    rejection = self._fit.request_rejection(
-                        self.infos[number], self._snapshot, bits
-                    )
-                    status = Status(*rejection, self._fit_name)
+                    status = self._refusal(self.infos[number], bits)
                 counts[status] = counts.get(status, 0) + nodes
             if program is not None:
                 of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
@@ -213,6 +211,15 @@ class Run(decision.Run):
             of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
             known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
         return known
+
+    def _refusal(self, info: PodInfo, bits: int) -> Status:
+        """Return what the first filter says that compares amounts and rejects a node."""
+        assert self._fit is not None
+        if bits > 1 and self._counting is not None:
+            checks = len(self._fit.request_checks(info, self._snapshot))
+            if not bits & ((1 << (2 * checks + 1)) - 1):
+                return Status(*self._counting.column_rejection, self._counting.name)
+        return Status(*self._fit.request_rejection(info, self._snapshot, bits), self._fit_name)
 
     # --- columns ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.device_columns import DeviceColumns
 from scheduling.engine.snapshot.interning import Interner
 from scheduling.engine.snapshot.nominations import Nominations
 from scheduling.framework.device_claims import DeviceTable
@@ -20,8 +21,11 @@ from scheduling.framework.volume_table import VolumeTable
 
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
 _MADE_AGAIN: Final = frozenset(
-    {"_columns", "_counters", "_peers", "_image_columns", "_nominated_rows", "_nominated_stamp"}
-)
+    {
+        "_columns", "_counters", "_device_columns", "_image_columns", "_nominated_rows",
+        "_nominated_stamp", "_peers",
+    }
+)  # fmt: skip
 
 
 def copy_snapshot(snapshot: Snapshot) -> Snapshot:
@@ -38,6 +42,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
     made.taint_sets = made._taints.values
     made._columns, made._counters, made._image_columns = {}, {}, {}
     made._nominated_rows, made._nominated_stamp = {}, (-1, -1)
+    made._device_columns = DeviceColumns()
     made._peers = snapshot._peers.copy(classes, made.namespace_labels)
     return made
 

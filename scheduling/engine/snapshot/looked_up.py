@@ -1,14 +1,17 @@
 """Volumes: objects that plugins look up beside nodes and pods, and their use by placed pods."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
+from clusterstate.objects.dra.counting import Kind
 from clusterstate.objects.rules.volume_matching import MatchingError
+from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.snapshot.counters import PodCounters
+from scheduling.engine.snapshot.device_columns import DeviceColumns
 from scheduling.framework.arrays import Float64, Int32
-from scheduling.framework.device_claims import DeviceTable, concerns
+from scheduling.framework.device_claims import DeviceTable, concerns, counted_claims
 from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.framework.volume_binder import (
@@ -31,6 +34,34 @@ class LookedUp(PodCounters):
         self.gives_devices = True
         """Whether pods that are assumed now get devices: their profile has DynamicResources."""
         self.groups = GroupTable()
+        self._device_columns = DeviceColumns()
+
+    # --- devices ---------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> int:
+        """Add or replace a node. Return its row. Errors: see ``NodeColumns``."""
+        row = super().set_node(node)
+        self._device_columns.node_set(row)
+        return row
+
+    def device_column(self, kind: Kind) -> int:
+        """Return the column in which devices of a kind are counted, -1 if they cannot be."""
+        return self._device_columns.of(kind, self)
+
+    def follow_devices(self) -> None:
+        """Bring the columns of devices up to date."""
+        self._device_columns.follow(self, self._touch)
+
+    def are_apart(self, one: int, other: int) -> bool:
+        """Return whether no device counts in both of two columns."""
+        return self._device_columns.are_apart(one, other, self)
+
+    @property
+    def column_generation(self) -> int:
+        """What changes when columns of devices mean others."""
+        return self._device_columns.generation
+
+    # --- objects and pods ------------------------------------------------------------------------
 
     def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
         """Add or replace an object of a kind that plugins look up; return what it replaced."""
@@ -115,6 +146,27 @@ class LookedUp(PodCounters):
         self._class_pods[info.index] += 1
         self._pod_class[slot] = info.index
         return True
+
+    def assume_run(
+        self,
+        keys: Sequence[Hashable],
+        infos: Sequence[PodInfo],
+        rows: Int32,
+        link: Callable[..., None],
+    ) -> None:
+        """Note pods that were just decided, as ``ManyPods`` does, with the devices they get."""
+        super().assume_run(keys, infos, rows, link)
+        if not self.gives_devices or self.devices.is_empty:
+            return
+        devices = self.devices
+        # No two pods of a run have the same claim, so what is known of one holds until its turn.
+        claiming = [
+            (key, info, row, counted_claims(info, devices))
+            for key, info, row in zip(keys, infos, rows.tolist(), strict=True)
+            if info.may_claim and concerns(info, devices)
+        ]
+        for key, info, row, counted in claiming:
+            devices.take(key, info, self.node(row), counted)
 
     def confirm(
         self,

@@ -1,0 +1,121 @@
+"""Claims whose devices can be counted: how many such claims a node can still serve is a number.
+
+All requests of such a claim ask for some devices of one kind, and nothing ties the devices
+together. The first solution of the allocator's search is then the first free devices in the order
+of the pools, and a node has room as long as enough of them are free. What is counted are devices
+that one node alone sees, each of which goes to one claim as a whole.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.dra.allocator import MOST_RESULTS, Allocator, is_repelled, only_node
+from clusterstate.objects.dra.resourceclaim import requests_of
+from clusterstate.objects.dra.slices import CompileError, DeviceId, EvaluationError, NodeView
+from clusterstate.objects.values.meta import Manifest
+
+_PLAIN: Final = frozenset(
+    {"deviceClassName", "selectors", "allocationMode", "count", "tolerations"}
+)
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What requests of one kind say of a device: ``key`` is all of it, ``asked`` one of them."""
+
+    key: bytes
+    asked: Manifest
+
+
+def kind_and_count(claims: Iterable[Manifest]) -> tuple[Kind, int] | None:
+    """Return which devices claims ask for and how many, ``None`` if more than a number decides."""
+    kind: Kind | None = None
+    total = 0
+    for claim in claims:
+        of_claim = 0
+        if claim["spec"]["devices"].get("constraints"):
+            return None
+        for request in requests_of(claim):
+            asked = request.get("exactly")
+            if not asked or not _PLAIN.issuperset(asked):
+                return None
+            if asked.get("allocationMode") != "ExactCount" or (asked.get("count") or 0) < 1:
+                return None
+            key = _encode(
+                (asked.get("deviceClassName"), asked.get("selectors"), asked.get("tolerations"))
+            )
+            if kind is None:
+                kind = Kind(key, asked)
+            elif kind.key != key:
+                return None
+            of_claim += asked["count"]
+        if of_claim > MOST_RESULTS:
+            return None
+        total += of_claim
+    return None if kind is None else (kind, total)
+
+
+def countable(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId, ...] | None:
+    """Return the devices of a kind on a node, free or not; ``None`` if they cannot be counted.
+
+    Remembered with the allocator, as slices do not change while it lives.
+    """
+    if allocator.by_labels:
+        return _devices(allocator, node, kind)
+    key = (allocator.pools_key(node), kind.key)
+    if key not in allocator.counted:
+        allocator.counted[key] = _devices(allocator, node, kind)
+    return allocator.counted[key]
+
+
+def _devices(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId, ...] | None:
+    pools = allocator.pools_of(node)
+    if any(pool.invalid or pool.others for pool in pools):
+        return None
+    expressions = allocator.expressions_of(kind.asked)
+    if expressions is None:
+        return None
+    lists = allocator.features.list_attributes
+    found = []
+    for one in [one for pool in pools if not pool.incomplete for one in pool.slices]:
+        for device in one.devices:
+            try:
+                if not all(device.matches(each, lists=lists) for each in expressions):
+                    continue
+            except (CompileError, EvaluationError):
+                return None  # the allocator tells the pod's attempt the error
+            if one.place.node_name is None or one.by_device or not device.is_plain:
+                return None
+            if not is_repelled(device, kind.asked):
+                found.append(device.id)
+    return tuple(found)
+
+
+def pick(
+    allocator: Allocator, node: NodeView, kind: Kind, claims: Sequence[Manifest]
+) -> list[Manifest] | None:
+    """Return the AllocationResult of each claim of a kind, as ``Allocator.allocate`` finds it.
+
+    ``None``: it has to be asked, for too few devices are free, or there is more to write.
+    """
+    of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
+    if of_class or any(claim["spec"]["devices"].get("config") for claim in claims):
+        return None
+    taken = allocator.state.devices
+    free = (one for one in countable(allocator, node, kind) or () if one not in taken)
+    made = []
+    for claim in claims:
+        results: list[Manifest] = []
+        for request in requests_of(claim):
+            more: Manifest = {}
+            if tolerations := request["exactly"].get("tolerations"):
+                more["tolerations"] = tolerations
+            for driver, pool, device in islice(free, request["exactly"]["count"]):
+                of_device = {"driver": driver, "pool": pool, "device": device}
+                results.append({"request": request["name"], **of_device, **more})
+        made.append({"devices": {"results": results}, "nodeSelector": only_node(node.name)})
+    wanted = sum(each["exactly"]["count"] for claim in claims for each in requests_of(claim))
+    return made if sum(len(one["devices"]["results"]) for one in made) == wanted else None

@@ -1,0 +1,141 @@
+"""Devices as columns: how many of a kind each node has, and how many of these are taken.
+
+A column is one of the snapshot's resources, of a name that no node offers and no pod asks for, so
+the fast lane compares and counts down devices as it does any amount. It is made when a class first
+asks for a kind (``clusterstate.objects.dra.counting``), and from then on follows the nodes whose
+devices were taken, given back or changed, before each run. The truth stays in the ``DeviceTable``:
+what is written here is worked out from it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from clusterstate.objects.dra.counting import Kind, countable
+from clusterstate.objects.dra.slices import DeviceId, NodeView
+from clusterstate.objects.values.node import Node
+from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.device_claims import GATES, DeviceTable
+from scheduling.framework.node_table import Rows
+
+
+class _Nodes(Protocol):
+    """What is read and written of a snapshot."""
+
+    allocatable: Int64
+    requested: Int64
+    alive: Mask
+    devices: DeviceTable
+
+    def rows(self) -> Rows: ...
+    def row_of(self, name: str) -> int | None: ...
+    def node(self, row: int) -> Node: ...
+    def resource(self, name: str) -> int: ...
+
+
+_MOST: Final = 32
+"""This many columns are given out; who asks for one more has all kinds forgotten first."""
+
+
+class DeviceColumns:
+    """The device columns of one snapshot. ``generation`` changes when they mean other kinds."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._kinds: dict[bytes, tuple[Kind, int]] = {}
+        self._given = 0
+        self._refused: dict[bytes, int] = {}
+        """Kinds that cannot be counted, and the devices (``DeviceWorld.shapes``) for which."""
+        self._apart: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._position = -1
+        self._renewed: set[int] = set()
+
+    def node_set(self, row: int) -> None:
+        """Note that a node came or changed, and its row says nothing of devices."""
+        if self._kinds:
+            self._renewed.add(row)
+
+    def of(self, kind: Kind, snapshot: _Nodes) -> int:
+        """Return the column of a kind, made on first use; -1 where it cannot be counted."""
+        known = self._kinds.get(kind.key)
+        if known is not None:
+            return known[1]
+        shapes = snapshot.devices.shapes
+        if self._refused.get(kind.key) == shapes:
+            return -1
+        if self._given >= _MOST:
+            self.generation += 1
+            self._given = 0
+            self._kinds.clear()
+            self._refused.clear()
+        if not self._kinds:
+            self._position = snapshot.devices.position
+            self._renewed.clear()
+        column = snapshot.resource(f"devices {self._given}")
+        # Nobody has looked at the column yet, so nobody needs to be told which rows change.
+        if not self._write(snapshot, kind, column, snapshot.rows().tolist(), lambda row: None):
+            self._refused[kind.key] = shapes
+            return -1
+        self._given += 1
+        self._kinds[kind.key] = kind, column
+        return column
+
+    def follow(self, snapshot: _Nodes, touch: Callable[[int], None]) -> None:
+        """Bring all columns up to date; ``touch`` is told each row that changed."""
+        if not self._kinds:
+            return
+        devices = snapshot.devices
+        touched = devices.touched_since(self._position)
+        self._position = devices.position
+        if touched is None:
+            rows: Iterable[int] = snapshot.rows().tolist()
+        else:
+            found = {row for name in touched if (row := snapshot.row_of(name)) is not None}
+            rows = found | {row for row in self._renewed if snapshot.alive[row]}
+        self._renewed.clear()
+        if rows:
+            for kind, column in list(self._kinds.values()):
+                if not self._write(snapshot, kind, column, rows, touch):
+                    self._refused[kind.key] = devices.shapes
+                    del self._kinds[kind.key]  # its column is not given out again so soon
+
+    def are_apart(self, one: int, other: int, snapshot: _Nodes) -> bool:
+        """Return whether no device counts in both of two columns."""
+        key, shapes = (min(one, other), max(one, other)), snapshot.devices.shapes
+        known = self._apart.get(key)
+        if known is None or known[0] != shapes:
+            kinds = [kind for kind, column in self._kinds.values() if column in key]
+            known = self._apart[key] = (
+                shapes,
+                not any(
+                    set.intersection(*[set(_devices(snapshot, kind, row) or ()) for kind in kinds])
+                    for row in snapshot.rows().tolist()
+                ),
+            )
+        return known[1]
+
+    @staticmethod
+    def _write(
+        snapshot: _Nodes,
+        kind: Kind,
+        column: int,
+        rows: Iterable[int],
+        touch: Callable[[int], None],
+    ) -> bool:
+        """Write what rows have of a kind; False where one has some that cannot be counted."""
+        taken = snapshot.devices.allocator(GATES.allocator).state.devices
+        allocatable, requested = snapshot.allocatable, snapshot.requested
+        for row in rows:
+            found = _devices(snapshot, kind, row)
+            if found is None:
+                return False
+            used = sum([one in taken for one in found])
+            if allocatable.item(row, column) != len(found) or requested.item(row, column) != used:
+                allocatable[row, column], requested[row, column] = len(found), used
+                touch(row)
+        return True
+
+
+def _devices(snapshot: _Nodes, kind: Kind, row: int) -> tuple[DeviceId, ...] | None:
+    node = snapshot.node(row)
+    view = NodeView(node.metadata.name, node.metadata.labels)
+    return countable(snapshot.devices.allocator(GATES.allocator), view, kind)

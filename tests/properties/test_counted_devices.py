@@ -1,0 +1,211 @@
+"""Pods whose claims count devices: the loop decides and gives what the reference path does."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from clusterstate.objects.values.meta import Manifest
+from scheduling.engine.deciding import Decider
+from scheduling.engine.fast import fast_lane
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
+from tests.builders import make_node, make_pod
+from tests.engine import lanes
+from tests.harness import kubernetes_framework
+
+DRIVER = "gpu.example.com"
+MODEL = f"device.attributes['{DRIVER}'].model"
+KINDS = ("gpu", "large", "small", "broken")
+EXPRESSIONS = ("true", f"{MODEL} == 'l'", f"{MODEL} == 's'", f"{MODEL} == 7")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> Iterator[None]:
+    with lanes.only(fast_lane):
+        yield
+
+
+def worlds(*odd: str, of_requests: tuple[str, ...] = ()) -> st.SearchStrategy[Any]:
+    """Slices, the pods that are decided first, and what happens then."""
+    devices = st.tuples(st.sampled_from("lls"), st.sampled_from([*[""] * 6, *odd]))
+    slices = st.tuples(
+        st.integers(0, 3),
+        st.lists(devices, min_size=1, max_size=4),
+        st.sampled_from([1, 1, 1, 2] if odd else [1]),
+    )
+    requests = st.tuples(
+        st.sampled_from([*KINDS[:3] * 4, *(["broken"] if of_requests else [])]),
+        st.sampled_from([1, 1, 1, 2]),
+        st.sampled_from([*[""] * 6, *of_requests]),
+    )
+    pods = st.tuples(
+        st.lists(requests, min_size=1, max_size=2) | st.just([]),
+        st.sampled_from(["", "200m", "1"]),
+        st.sampled_from("ooonb"),
+    )
+    batches = st.lists(st.tuples(pods, st.integers(1, 4)), min_size=1, max_size=4).map(
+        lambda found: [pod for pod, times in found for _ in range(times)]
+    )
+    step = st.one_of(
+        st.tuples(st.just("decide"), batches),
+        st.tuples(st.just("slice"), slices),
+        st.tuples(st.just("leave"), st.integers(0, 20)),
+        st.tuples(st.just("written"), st.integers(0, 20)),
+        st.tuples(st.just("node"), st.integers(0, 3)),
+    )
+    return st.tuples(
+        st.lists(slices, min_size=2, max_size=6),
+        batches,
+        st.lists(step, max_size=8),
+    )
+
+
+SOME = worlds()
+ANY = worlds(
+    "taint", "counter", "shared", "condition", "nodes",
+    of_requests=("All", "first", "match", "tolerates", "config"),
+)  # fmt: skip
+
+
+def slice_of(node: int, devices: list[tuple[str, str]], count: int) -> Manifest:
+    made: list[Manifest] = []
+    for at, (model, odd) in enumerate(devices):
+        one: Manifest = {"name": f"d{at}", "attributes": {"model": {"string": model}}}
+        match odd:
+            case "taint":
+                one["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+            case "shared":
+                one["allowMultipleAllocations"] = True
+            case "counter":
+                one["consumesCounters"] = [{"counterSet": "c", "counters": {"n": {"value": "1"}}}]
+            case "condition":
+                one["bindingConditions"] = ["Ready"]
+        made.append(one)
+    all_nodes = any(odd == "nodes" for _, odd in devices)
+    where: Manifest = {"allNodes": True} if all_nodes else {"nodeName": f"n{node}"}
+    pool = {"name": f"p{node}", "generation": 1, "resourceSliceCount": count}
+    return {
+        "metadata": {"name": f"s{node}"},
+        "spec": {"driver": DRIVER, "pool": pool, "devices": made, **where},
+    }
+
+
+def request(name: str, kind: str, count: int, odd: str) -> Manifest:
+    exactly: Manifest = {"deviceClassName": kind, "allocationMode": "ExactCount", "count": count}
+    match odd:
+        case "All":
+            return {"name": name, "exactly": {"deviceClassName": kind, "allocationMode": "All"}}
+        case "first":
+            return {"name": name, "firstAvailable": [{"name": "a", **exactly}]}
+        case "tolerates":
+            exactly["tolerations"] = [{"operator": "Exists"}]
+    return {"name": name, "exactly": exactly}
+
+
+class World:
+    """A cluster with devices, of which one is decided in loops and one is not."""
+
+    def __init__(self, *, quick: bool) -> None:
+        self.snapshot = Snapshot(capacity=4)
+        for number in range(4):
+            self.set_node(number)
+        for kind, expression in zip(KINDS, EXPRESSIONS, strict=True):
+            selectors = [{"cel": {"expression": expression}}]
+            self.snapshot.devices.set(
+                "DeviceClass", {"metadata": {"name": kind}, "spec": {"selectors": selectors}}
+            )
+        self.framework = kubernetes_framework()
+        self.decider = Decider(self.snapshot, self.framework) if quick else None
+        self.made = 0
+        self.keys: list[str] = []
+
+    def set_node(self, number: int) -> None:
+        node = make_node(f"n{number}").offers(cpu=str(1 + self.count(number)), memory="8Gi")
+        self.snapshot.set_node(node.build())
+
+    def count(self, number: int) -> int:
+        return number % 3
+
+    def pod(self, wanted: tuple[list[tuple[str, int, str]], str, str]) -> PodToPlace:
+        asked, cpu, shared = wanted
+        name = f"pod{self.made}"
+        self.made += 1
+        pod = make_pod(name).asks(**({"cpu": cpu} if cpu else {}))
+        entries = []
+        for number, (kind, count, odd) in enumerate(asked):
+            claim = f"{name}-{number}" if shared != "b" else f"shared-{kind}-{count}-{odd}"
+            entries.append({"name": f"c{number}", "resourceClaimName": claim})
+            if ("default", claim) in self.snapshot.devices.claims:
+                continue
+            devices: Manifest = {"requests": [request("r", kind, count, odd)]}
+            if odd == "match":
+                devices["constraints"] = [{"matchAttribute": f"{DRIVER}/model"}]
+            if odd == "config":
+                devices["config"] = [{"opaque": {"driver": DRIVER, "parameters": {}}}]
+            if shared == "n":
+                devices["requests"].append(request("q", kind, 1, odd))
+            meta = {"name": claim, "namespace": "default", "uid": f"uid-{claim}"}
+            self.snapshot.devices.set(
+                "ResourceClaim", {"metadata": meta, "spec": {"devices": devices}}
+            )
+        if entries:
+            pod = pod.with_("spec", "resourceClaims", value=entries)
+        return PodToPlace(name, self.snapshot.intern(from_pod(pod.build())))
+
+    def do(self, step: str, what: Any) -> list[Any]:
+        """Take a step; return what must be the same in both worlds."""
+        snapshot, devices = self.snapshot, self.snapshot.devices
+        if step == "slice":
+            devices.set("ResourceSlice", slice_of(*what))
+        elif step == "node":
+            self.set_node(what)
+        elif step == "leave" and what < len(self.keys):
+            snapshot.remove_pod(self.keys[what])
+        elif step == "written" and what < len(self.keys):
+            for claim in devices.assumed(self.keys[what]) or ():
+                devices.set("ResourceClaim", copy.deepcopy(claim))
+        elif step == "decide":
+            waiting = [self.pod(one) for one in what]
+            made = schedule_batch(
+                snapshot, self.framework, waiting, Options(seed=3, preempt=False),
+                decider=self.decider,
+            )  # fmt: skip
+            self.keys += [str(one.key) for one in made if one.scheduled]
+            return [
+                *[
+                    (one.node_name, one.total, one.plugins, one.rejections, one.message)
+                    for one in made
+                ],
+                without_ids({key: devices.assumed(key) for key in self.keys}),
+            ]
+        return []
+
+
+def without_ids(of: Any) -> Any:
+    if isinstance(of, dict):
+        return {key: without_ids(value) for key, value in of.items() if key != "shareID"}
+    return [without_ids(one) for one in of] if isinstance(of, list) else of
+
+
+SLICES = [(0, [("l", ""), ("l", ""), ("s", "")], 1), (1, [("s", ""), ("l", "")], 1)]
+IN_TURN = [
+    ([(kind, 1, "")], "", "o") for kind in ("large", "small", "large", "gpu", "gpu", "large")
+]
+
+
+@example((SLICES, IN_TURN, [("leave", 1), ("decide", IN_TURN)]))
+@given(SOME | worlds("taint", of_requests=("tolerates", "config")) | ANY)
+def test_the_loop_gives_the_devices_that_the_reference_path_gives(
+    world: tuple[list[Any], list[Any], list[Any]],
+) -> None:
+    some, first, after = world
+    quick, plain = World(quick=True), World(quick=False)
+    for step, what in [*(("slice", one) for one in some), ("decide", first), *after]:
+        assert quick.do(step, what) == plain.do(step, what), step
+    held = [world.snapshot.devices.allocated().devices for world in (quick, plain)]
+    assert held[0] == held[1]
