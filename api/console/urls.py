@@ -8,7 +8,7 @@ from api.console.fleet import devices, fleet_map, node, node_list, throughput
 from api.console.objects import records
 from api.console.people import account, company, signing
 from api.console.plans import change, plan_pages, what_if
-from api.console.pods import first_run, pod, pod_list, reasons, submit
+from api.console.pods import first_run, pod, pod_group, pod_list, reasons, submit
 from api.console.scheduler import canaries, comparisons, plugins, policies
 
 app_name = "console"
@@ -45,6 +45,7 @@ urlpatterns = [
         decision_pages.decision,
         name="decision",
     ),
+    path("groups/<str:namespace>/<str:name>/", pod_group.page, name="pod-group"),
     path("decisions/", decision_pages.search, name="decisions"),
     path("decisions/csv", decision_pages.as_csv, name="decisions-csv"),
     path("waiting/", reasons.waiting, name="waiting"),

@@ -83,7 +83,9 @@ class OwnViewSet(ActionsMixin, StatusView):
                 past.require(revision)
                 self.revision = changes.whole(revision)
         elif moment is None:
-            raise BadRequest(f"{name}: {self._what()} can be read of a moment alone: say at")
+            raise BadRequest(
+                f"{name}: {self._what()} can only be read at a moment: use the parameter at"
+            )
         elif moment > now + past.AHEAD:
             raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} is in the future")
         self.moment = moment

@@ -464,9 +464,9 @@ def _log(progress: Progress) -> Found:
         for space, name, verb, logged, revision in rows:
             where = _named(kind.name, space, name)
             if verb is None:
-                yield where, f"the log does not have its revision {revision}"
+                yield where, f"the change log lacks its revision {revision}"
             elif revision is None:
-                yield where, f"the log says that it is there, revision {logged}, and it is not"
+                yield where, f"the change log has it at revision {logged}, and it does not exist"
             elif verb == changes.DELETED:
                 yield where, f"the log says that it is gone, revision {logged}, and it is there"
             else:

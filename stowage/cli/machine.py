@@ -128,7 +128,13 @@ def _state(state: Path) -> Iterator[Check]:
         return
     free = shutil.disk_usage(state).free
     text = f"{state}, {free / (1 << 30):.1f} GiB free"
-    yield "state", free > _ROOM, text if free > _ROOM else f"{text}: writes stop when it is full"
+    yield (
+        "state",
+        free > _ROOM,
+        text
+        if free > _ROOM
+        else f"{text}: little space is left; when the disk is full, nothing can be written",
+    )
     if (token := state / "token").exists():
         private = not token.stat().st_mode & 0o077
         text = "only its owner reads them" if private else f"others may read {token}: chmod 600"

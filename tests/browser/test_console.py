@@ -78,6 +78,7 @@ PAGES = {
     "revisions": "/console/policies/revisions",
     "devices": "/console/devices/",
     "waiting": "/console/waiting/",
+    "pod-group": "/console/groups/default/gang/",
     "why": "/console/pods/default/big-0/why",
     "drain": "/console/change?do=drain&node=node-11",
     "what-if": "/console/what-if/",
@@ -210,7 +211,12 @@ def cluster(server: Server) -> None:
             "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
         },
     }
-    objects.create_all([*nodes, ("ResourceSlice", "", devices)], now=NOW)
+    gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    group = {"metadata": {"name": "gang"}, "spec": gang}
+    objects.create_all(
+        [*nodes, ("ResourceSlice", "", devices), ("PodGroup", "default", group)], now=NOW
+    )
+    new_pod("gang-0", schedulingGroup={"podGroupName": "gang"})
     owned([f"web-{number}" for number in range(len(places))], places)
     for number in range(3):
         refusal = Unschedulable(

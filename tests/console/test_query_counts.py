@@ -68,6 +68,7 @@ PAGES = {
     "why": "pods/default/big-0/why",
     "why-helps": "pods/default/big-0/why/helps",
     "why-columns": "pods/default/big-0/why/columns",
+    "pod-group": "groups/default/gang/",
     "decision": "pods/default/m0/decisions/{decision}",
     "decisions": "decisions/",
     "decisions-csv": "decisions/csv",
@@ -120,6 +121,7 @@ def fill(numbers: range) -> None:
         words = f"0/{number} nodes are available: Insufficient cpu."
         refusal = Unschedulable(pod_id=waits, message=words, rejected_by=("NodeResourcesFit",))
         set_unschedulable([refusal], now=NOW)
+        new_pod(f"gang-{number}", cpu="10m", schedulingGroup={"podGroupName": "gang"})
         objects.create("Namespace", "", {"metadata": {"name": name}}, now=NOW)
         quota = {"metadata": {"name": name}, "spec": {"hard": {"pods": "4", "requests.cpu": "1"}}}
         objects.create("ResourceQuota", name, quota, now=NOW)
@@ -156,6 +158,8 @@ CONFIGURATION = json.dumps(
 def known(operator: Client, cluster: None) -> dict[str, str]:
     """Let there be a little of everything; return what addresses name."""
     set_taints("n1", taint("gone"), now=NOW)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 50}}}
+    objects.create("PodGroup", "default", {"metadata": {"name": "gang"}, "spec": spec}, now=NOW)
     fill(range(2))
     page = operator.get("/console/change?do=cordon&node=n2")
     assert page.status_code == 200, text(page)[:2000]

@@ -44,6 +44,7 @@ _ASKED: Final = "return [...document.querySelectorAll('a[href]')].map((one) => o
 _QUIET: Final = """
 return !document.querySelector(".htmx-request, [data-asking]") && document.readyState === "complete"
 """
+_FAILED: Final = "return !!document.querySelector('section.failure')"
 _SLOW_SECONDS: Final = 5
 _NOT_REACHED: Final = frozenset({"sign-in", "sign-in-code", "here"})
 """Pages that a person who is signed in is not led to."""
@@ -201,6 +202,7 @@ class _Cluster:
             "why": f"/console/pods/{namespace}/{name}/why",
             "change": f"/console/change?do=drain&node=hollow-{self._nodes - 2:05}",
             "what-if": "/console/what-if/",
+            "devices": "/console/devices/",
             "create": "/console/new?kind=ResourceQuota",
             "comparisons": "/console/policies/comparisons?hours=1&policy=packing&policy=least",
         }
@@ -349,8 +351,8 @@ class _Look:
             seconds = time.monotonic() - began
             if seconds > _SLOW_SECONDS:
                 self._say(f"{weather}: {name} took {seconds:.0f} s")
-            if weather == "good" and "failure" in self._browser.driver.page_source:
-                self._say(f"{weather}: {name} may show an error")
+            if weather == "good" and self._browser.driver.execute_script(_FAILED):
+                raise ServiceError(f"{path} shows an error: {self._browser.text()[:400]}")
             self._see(f"{weather}-{name}")
 
     def _see(self, name: str) -> None:

@@ -14,6 +14,8 @@ from api.console.live import fragment_cache, node_cache
 from api.console.page import formatting, language, layout, reasons_text, time_travel
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.numbers import natural
+from clusterstate.queries.evictions.brakes import held_back
+from clusterstate.queries.evictions.eviction_timers import waiting_timers
 from clusterstate.queries.nodes.fleet import FleetNode
 from clusterstate.queries.scheduler import decision_search, overview
 from clusterstate.queries.scheduler.decision_search import Search
@@ -83,7 +85,11 @@ def beside(request: HttpRequest) -> HttpResponse:
                 :_MOST_CAUSES
             ],
             "pending": overview.pending(),
-            "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8)
+            "leaving": [
+                one
+                for one in waiting_timers(limit=8, held=held_back(now))
+                if one.due_at <= now + timedelta(hours=1)
+            ]
             if layout.may(request, "list", "evictions", group="stowage.dev")
             else [],
             "decisions": overview.decided(limit=8)

@@ -111,6 +111,7 @@ def _of(manifest: Any) -> dict[str, Any]:
         "priority": spec.get("priority", 0),
         "priority_class": spec.get("priorityClassName", ""),
         "scheduler": spec.get("schedulerName", ""),
+        "pod_group": (spec.get("schedulingGroup") or {}).get("podGroupName", ""),
         "gates": [one.get("name") for one in spec.get("schedulingGates") or ()],
         "owners": [f"{one['kind']}/{one['name']}" for one in owners],
         "created": manifest["metadata"].get("creationTimestamp"),

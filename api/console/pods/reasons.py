@@ -83,6 +83,7 @@ class Waiting(msgspec.Struct, frozen=True):
     whose: list[str]
     examples: list[str]
     blockers: list[Manifest]
+    pod_group: str
     remedies: list[Help]
 
 
@@ -97,8 +98,20 @@ def _group(item: Manifest) -> Waiting:
         whose=list(status["owners"])[:3],
         examples=status["examples"],
         blockers=_blockers(status["blockers"]),
+        pod_group=_pod_group(status["blockers"]),
         remedies=_remedies(status.get("remedies") or ()),
     )
+
+
+def _pod_group(blockers: Sequence[Manifest]) -> str:
+    """Return the PodGroup that has to be placed as a whole, empty for pods of none.
+
+    Its reason begins with its name, which has no colon.
+    """
+    for one in blockers:
+        if one["plugin"] == "GangScheduling" and ": " in (reason := "; ".join(one["reasons"])):
+            return reason.partition(": ")[0]
+    return ""
 
 
 def _remedies(found: Sequence[Manifest]) -> list[Help]:

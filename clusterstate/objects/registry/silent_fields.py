@@ -42,7 +42,7 @@ _TOKENS: Final = (
 _OFF: Final = "ignored: this feature of Kubernetes is off, as by default"
 
 _CLAIMS_OF_GROUPS: Final = Silent(
-    "the claims of a group are not made or reserved for it; those of its pods are"
+    "ResourceClaims of a group are neither created nor reserved; those of its pods are"
 )
 
 SILENT: Final[dict[tuple[str, str], Silent]] = {

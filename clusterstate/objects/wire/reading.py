@@ -246,7 +246,7 @@ def refuse_repeated_keys(raw: bytes) -> None:
     """
     if found := repeated_keys(raw):
         told = "; ".join(f"line {line} gives {key!r} once more" for line, key in found[:_MOST_TOLD])
-        raise BadRequest(f"a key may be there once in a map: {told}")
+        raise BadRequest(f"duplicate key in a map: {told}")
 
 
 _MOST_TOLD: Final = 5

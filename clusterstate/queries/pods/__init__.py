@@ -256,6 +256,25 @@ def waiting_members(namespace: str, group: str) -> list[tuple[int, int]]:
     return [(pod_id, class_id) for pod_id, class_id in rows]
 
 
+class Member(msgspec.Struct, frozen=True):
+    """An unfinished pod of a PodGroup; ``state``: its phase, or Terminating."""
+
+    name: str
+    node_name: str
+    state: str
+
+
+def members_of(namespace: str, group: str) -> list[Member]:
+    """Return the unfinished pods of a PodGroup by name. Queries once."""
+    rows = sql.fetch(
+        "SELECT p.name, p.node_name,"
+        f" CASE WHEN p.deletion_at IS NULL THEN p.phase ELSE 'Terminating' END {_OF_GROUP}"
+        " ORDER BY p.name",
+        (namespace, group),
+    )
+    return [Member(*row) for row in rows]
+
+
 class Together(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup whose pods leave together; ``pods``: names of those on a node, by id."""
 

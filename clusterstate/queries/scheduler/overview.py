@@ -30,18 +30,6 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class Leaving(msgspec.Struct, frozen=True):
-    """A pod that will leave its node."""
-
-    namespace: str
-    name: str
-    node_name: str
-    due_at: datetime
-    cause: str
-    taint_key: str
-    blocked_by: str
-
-
 class Decided(msgspec.Struct, frozen=True):
     """A decision, in short."""
 
@@ -89,18 +77,6 @@ def pending(namespace: str = "") -> int:
         (namespace, namespace),
     )
     return 0 if row is None else row[0]
-
-
-def leaving(*, until: datetime, limit: int) -> list[Leaving]:
-    """Return the pods that leave first, up to a time. Queries once, by index."""
-    rows = sql.fetch(
-        "SELECT p.namespace, p.name, t.node_name, t.due_at, t.cause, t.taint_key, t.blocked_by"
-        " FROM eviction_timer t JOIN pod p ON p.id = t.pod_id"
-        " WHERE t.due_at <= %s::timestamptz AND p.deletion_at IS NULL"
-        " ORDER BY t.due_at, t.pod_id LIMIT %s::bigint",
-        (until, limit),
-    )
-    return [Leaving(*row) for row in rows]
 
 
 def decided(*, limit: int) -> list[Decided]:
