@@ -10,6 +10,7 @@ shell must not make the tests run on that database.
 
 import atexit
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -90,6 +91,8 @@ _servers = _Servers()
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
+    # What is imported and collected stays. `conftest` sets the collector for the tests afterwards.
+    gc.set_threshold(200_000, 50, 100)
     leftovers.watch()
     state = tempfile.mkdtemp(prefix="stowage-state-")
     atexit.register(shutil.rmtree, state, ignore_errors=True)

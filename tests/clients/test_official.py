@@ -13,11 +13,13 @@ from kubernetes.client.exceptions import ApiException
 
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from tests.api.bodies import body_of, named
+from tests.forms import few
 from tests.live import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.db]
 
-EVERY = tuple(ALL_KINDS)
+EVERY = sorted(ALL_KINDS, key=lambda kind: kind.table == "generic_object")
+"""Those with rows of their own come first."""
 MERGE = "application/merge-patch+json"
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
@@ -43,7 +45,7 @@ def in_namespace(value: Any, namespace: str) -> Any:
     return [in_namespace(one, namespace) for one in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", few(EVERY, 8), ids=lambda kind: kind.name)
 def test_an_object_of_every_kind_lives_through_the_dynamic_client(every, cluster, kind):
     """Created, read, listed, patched, applied, deleted; a watch from the start tells all of it."""
     resource = every.resources.get(api_version=kind.api_version, kind=kind.name)

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-PODS = many(2000, 10_000)
+PODS = many(1000, 10_000)
 ROUNDS = many(1, 5)
 KILLED = ("http", "scheduler", "http", "postgres", "redis")
 

@@ -17,6 +17,7 @@ from clusterstate.change_log import lineage
 from clusterstate.local import embedded, places
 from tests import faults
 from tests.clusterstate.part import Part
+from tests.forms import few
 from tests.live import Service, pod, started, state_folder
 from tests.waiting import running, until
 
@@ -242,6 +243,7 @@ WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace
 """
 
 
+@pytest.mark.long
 def test_a_replica_that_takes_over_right_after_the_first_preparation_serves() -> None:
     """It has replayed all of it and written none of it: no restartpoint came before it took over.
 
@@ -288,7 +290,7 @@ def test_a_replica_that_takes_over_right_after_the_first_preparation_serves() ->
 OLD_QUESTION = "SELECT pg_sequence_last_value('revisions_open') IS NOT NULL"
 
 
-@pytest.mark.parametrize("state_of_it", ["open", "closed", "unreadable"])
+@pytest.mark.parametrize("state_of_it", few(["open", "closed", "unreadable"]))
 def test_the_marker_begins_as_the_sequence_of_the_version_before_stands(
     cluster: Cluster, state_of_it: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests import faults
 from tests.faults.test_frozen import SLACK, first_words, place, post, stopped
 from tests.faults.test_standby import bound_twice, unbound
+from tests.forms import few
 from tests.live import Service, node, started
 from tests.plugins.packages import install
 from tests.waiting import running, until
@@ -119,7 +120,7 @@ def test_pods_with_rules_about_others_are_the_first_ones_and_the_rest_the_second
     assert decided_by(service, plain) == 1
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", few([0, 1]))
 def test_after_a_kill_the_other_one_decides_all_pods(service: Service, number: int) -> None:
     old = both_at_work(service)[number]
     posted: list[str] = []

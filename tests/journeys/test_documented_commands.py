@@ -203,7 +203,7 @@ def tour(reader: Reader) -> str:
     return typed(reader, "README.md")
 
 
-@pytest.mark.parametrize("page", few(SHOWN, 2))
+@pytest.mark.parametrize("page", few(SHOWN))
 def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader, tour: str) -> None:
     needed = _KUBECTL_MINOR.get(page, 0)
     if reader.kubectl_minor() < needed:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.forms import few
 from tests.kubectl.conftest import Kubectl
 from tests.kubelets import Kubelets
 from tests.live import Service
@@ -109,7 +110,7 @@ spec:
 )
 
 
-@pytest.mark.parametrize("kind", ["deployment", "statefulset", "daemonset"])
+@pytest.mark.parametrize("kind", few(["deployment", "statefulset", "daemonset"]))
 def test_a_change_can_be_undone_by_the_next_command(kubectl, kubelets, kind):
     """Each change has its revision by then: the undo finds it, and what was before it."""
     manifest = {"deployment": DEPLOYMENT, "statefulset": STATEFUL_SET, "daemonset": DAEMON_SET}

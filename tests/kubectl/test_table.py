@@ -62,7 +62,7 @@ def version(kubectl_binary) -> tuple[int, ...]:
     return int(found[1]), int(found[2])
 
 
-@pytest.mark.parametrize("name", list(sections()))
+@pytest.mark.parametrize("name", few(sections(), 2))
 def test_commands_do_what_the_page_says(kubectl: Kubectl, version, live, name):
     section = sections()[name]
     node = f"{kubectl.namespace}-node"

@@ -137,6 +137,7 @@ def test_a_backup_goes_into_an_empty_external_database(
             db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.long
 def test_what_cannot_be_saved_or_restored_is_said(service: Service, tmp_path: Path) -> None:
     file = tmp_path / "there"
     file.write_bytes(b"something else")
