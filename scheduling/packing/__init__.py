@@ -10,6 +10,7 @@ most::
     search     Problem -> placement: greedy, then a few nodes at a time solved anew; runs anywhere
     bounds     Problem -> what no placement can exceed, from linear programming
     purchase   shapes of nodes with prices -> the cheapest set found, and what none goes below
+    patterns   what one node may be filled with, and a set put together of that; column generation
     refilling  how such a set gets better: some nodes out, others filled with their pods; compiled
     gangs      whether a group can be placed at all: exact, in a process of its own
     gang_facts a group that found no placement, as numbers
@@ -18,5 +19,6 @@ most::
 
 ``scheduling.simulation.packing`` asks it about a world, and proves each placement by the
 scheduler's own filters before it is told. OR-tools is an optional dependency (the extra
-``solver``); ``search``, ``bounds`` and ``purchase`` import it, in that other process alone.
+``solver``); ``search``, ``bounds``, ``purchase`` and ``patterns`` import it, in that other process
+alone.
 """

@@ -1,9 +1,9 @@
 """Which nodes to buy: the cheapest set found that holds the pods, and what none goes below.
 
 Linear programming with pods and nodes cut at will gives a price that no set goes below, and by it
-what a pod of each class and each resource of a node is worth. With these ``refilling`` makes a set
-and betters it. Where pods keep apart, or fill nodes in few ways, the best set may cost more than
-the bound says: what is told is a bound and not a distance.
+what a pod of each class and each resource of a node is worth. With these ``refilling`` makes a
+set, ``patterns`` puts a better one together and finds a higher bound, and ``refilling`` betters
+that. The best set may cost more than the bound says: what is told is a bound and not a distance.
 """
 
 import time
@@ -14,13 +14,23 @@ import numpy as np
 from ortools.linear_solver import pywraplp
 
 from scheduling.framework.arrays import Float64, Int64
-from scheduling.packing import refilling
+from scheduling.packing import patterns, refilling
+from scheduling.packing.patterns import Patterns
 from scheduling.packing.problem import Bought, Needs
+from scheduling.packing.refilling import Facts, Set
 
 _TRIES: Final = 150_000_000
 """Pods that are tried on nodes in one measure of work."""
 _STEPS: Final = 500
 """Between two looks at the limits."""
+_FIRST: Final = 0.1
+"""Of the work, for a set that is there in any case and has the first patterns."""
+_GENERATING: Final = 0.5
+_DIVING: Final = 0.4
+"""Of the work, at most; the rest betters the set that was put together of patterns."""
+_PROMISING: Final = 300
+"""Patterns that a dive begins with."""
+_SECOND_HEAT: Final = 0.3
 _CHANCE: Final = 0.3
 """Of a kind to be tried that the linear program does not use."""
 _MOST_CUT: Final = 400
@@ -38,6 +48,46 @@ def buy(needs: Needs, *, work: float, seconds: float, seed: int = 0) -> Bought:
         seed: of the search.
     """
     return _Purchase(needs).run(work, seconds, seed)
+
+
+class _Search:
+    """A set that is made better by ``refilling``, and the best one that was found."""
+
+    def __init__(self, facts: Facts, demand: Int64, rng: np.random.Generator, least: float) -> None:
+        self._facts, self._rng = facts, rng
+        self.least, self.until = least, 0.0
+        self._now = refilling.begin(facts, demand, rng)
+        self.best = Set(*map(copy, self._now))
+        self._now, self.best, _ = refilling.improve(facts, self._now, self.best, 0, 0.0, rng)
+        self.tries = 0
+
+    def improve(self, limit: float, heat: float) -> None:
+        """Better the set until so many pods were tried, or nothing can be better."""
+        begun = self.tries
+        while self.tries < limit and self.best.nodes and time.monotonic() < self.until:
+            if self.best.price <= self.least * (1 + _EPSILON):
+                return
+            now = heat * (1 - (self.tries - begun) / (limit - begun))
+            self._now, self.best, some = refilling.improve(
+                self._facts, self._now, self.best, _STEPS, now, self._rng
+            )
+            self.tries += some
+
+    def begin_with(self, nodes: list[tuple[int, Int64]], left: Int64) -> None:
+        """Go on from these nodes, and others for the pods that are left."""
+        facts = self._facts
+        used = np.bincount([kind for kind, _ in nodes], minlength=len(facts.prices))
+        rest = refilling.begin(facts._replace(most=facts.most - used), left, self._rng)
+        kinds, pods = np.zeros_like(self.best.kinds), np.zeros_like(self.best.pods)
+        more = zip(rest.kinds[: rest.nodes].tolist(), rest.pods, strict=False)
+        for at, (kind, some) in enumerate([*nodes, *more]):
+            kinds[at], pods[at] = kind, some
+        many = len(nodes) + rest.nodes
+        price = float(facts.prices[kinds[:many]].sum()) + rest.price
+        price -= float(facts.prices[rest.kinds[: rest.nodes]].sum())
+        self._now = Set(many, price, kinds, pods, rest.left)
+        if price < self.best.price:
+            self.best = Set(*map(copy, self._now))
 
 
 class _Purchase:
@@ -74,7 +124,7 @@ class _Purchase:
         apart = np.zeros((classes, classes), np.bool_)
         for first, second in problem.apart:
             apart[first, second] = apart[second, first] = True
-        facts = refilling.Facts(
+        facts = Facts(
             requests=np.ascontiguousarray(problem.requests),
             free=self._kind_free,
             caps=np.ascontiguousarray(self._kind_caps.T),
@@ -86,22 +136,30 @@ class _Purchase:
             most=self._kind_most,
             chances=np.where(uses > _EPSILON, 1.0, _CHANCE),
         )
-        rng = np.random.default_rng(seed)
-        now = refilling.begin(facts, self._demand, rng)
-        best = refilling.Set(*map(copy, now))
-        # On a new machine this compiles, which takes longer than the search.
-        now, best, _ = refilling.improve(facts, now, best, 0, 0.0, rng)
-        until = time.monotonic() + seconds
-        tries, limit = 0, work * _TRIES
-        while tries < limit and best.nodes and best.price > least * (1 + _EPSILON):
-            if time.monotonic() >= until:
-                break
-            now, best, some = refilling.improve(facts, now, best, _STEPS, 1 - tries / limit, rng)
-            tries += some
-        if not best.left.any() and best.price > least * (1 + _EPSILON):
+        patterns.compile_search(facts)  # on a new machine that takes longer than the search
+        search = _Search(facts, self._demand, np.random.default_rng(seed), least)
+        until = search.until = time.monotonic() + seconds
+        limit = work * _TRIES
+        search.improve(limit * _FIRST, 1.0)
+        if not search.best.left.any():
+            best = search.best
+            program = Patterns(facts, self._demand)
+            for kind, pods in zip(best.kinds[: best.nodes].tolist(), best.pods, strict=False):
+                program.add(kind, pods)
+            program.generate(limit * _GENERATING, until)
+            least = search.least = max(least, program.least * (1 - 1e-9))
+            if program.is_solved:
+                few = program.promising(_PROMISING)
+                search.begin_with(few.dive(limit * _DIVING, until), few.left)
+                search.tries += program.work + few.work
+        search.improve(limit, _SECOND_HEAT)
+        best = search.best
+        if best.left.any():
+            least = 0.0  # what a set for fewer pods costs at least is not known
+        elif best.price > least * (1 + _EPSILON):
             least = max(least, self._least())
         kinds, pods = best.kinds[: best.nodes], best.pods[: best.nodes]
-        return self._answer(kinds, pods, least, tries / _TRIES)
+        return self._answer(kinds, pods, least, search.tries / _TRIES)
 
     def _answer(self, kinds: Int64, pods: Int64, least: float, work: float) -> Bought:
         """Return a set in shapes; of kinds that are there already, node by node."""
